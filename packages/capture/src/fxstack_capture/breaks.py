@@ -1,0 +1,113 @@
+"""Why a graph ends: the registry of reasons, and the exception that carries one.
+
+Every reason has an id (stable, documented in ``docs/errors/``), what happened, why it ends the graph, and
+what to do about it. Raise one with ``graph_break("data-dependent-branch", detail=...)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A kind of graph break. ``what`` may hold ``{detail}``."""
+
+    id: str
+    what: str
+    why: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class BreakRecord:
+    """One graph break that happened: the reason and the user's frames (file, line, function), innermost last."""
+
+    reason: Reason
+    detail: str
+    stack: tuple[tuple[str, int, str], ...] = ()
+
+    @property
+    def message(self) -> str:
+        where = "".join(f'\n  File "{f}", line {n}, in {name}' for f, n, name in self.stack)
+        what = self.reason.what.format(detail=self.detail)
+        return f"[{self.reason.id}] {what}\nwhy: {self.reason.why}\nfix: {self.reason.fix}{where}"
+
+
+class GraphBreak(BaseException):  # noqa: N818 - control flow that user code must not catch, like GeneratorExit
+    """Leaves the interpreter up to the driver; never visible to user code."""
+
+    def __init__(self, reason: Reason, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()) -> None:
+        super().__init__(reason.id, detail)
+        self.record = BreakRecord(reason, detail, stack)
+
+
+_REASONS = (
+    Reason(
+        "data-dependent-branch",
+        "a branch depends on the value of a tensor: {detail}",
+        "The value is known only when the graph has run, so tracing cannot choose a side.",
+        "Use torch.where or torch.cond, or move the branch out of the compiled function.",
+    ),
+    Reason(
+        "data-dependent-value",
+        "Python asks for the value of a tensor: {detail}",
+        "The value is known only when the graph has run.",
+        "Keep the number in a tensor, or set capture_scalar_outputs=True.",
+    ),
+    Reason(
+        "unsupported-call",
+        "a call of {detail} cannot be traced",
+        "It is compiled code that may have effects outside of its arguments.",
+        "Move the call out of the compiled function, or register it as a custom operator with torch.library.",
+    ),
+    Reason(
+        "side-effect-call",
+        "{detail} has an effect outside of the program (output, files, time, threads)",
+        "The effect must happen once a call, in order, so it runs between two graphs.",
+        "Move the call out of the compiled function.",
+    ),
+    Reason(
+        "disabled",
+        "{detail} is marked as not to be compiled",
+        "It, or a library, asked for this with disable().",
+        "Remove the annotation, or accept the break.",
+    ),
+    Reason(
+        "user-break",
+        "graph_break() was called {detail}",
+        "The program asked for it.",
+        "Remove the call.",
+    ),
+    Reason(
+        "unsupported-object",
+        "an object that tracing cannot model is used: {detail}",
+        "Its state lives in compiled code where reads cannot be guarded.",
+        "Pass what is needed of it as tensors or plain Python values.",
+    ),
+    Reason(
+        "unsupported-bytecode",
+        "Python construct not supported by the tracer: {detail}",
+        "The interpreter has no rule for it yet.",
+        "Move it out of the compiled function.",
+    ),
+    Reason(
+        "unsupported-tensor",
+        "a tensor of an unsupported kind: {detail}",
+        "Its layout or class has no fake-tensor counterpart that is known to be exact.",
+        "Convert it before the call.",
+    ),
+    Reason(
+        "tracing-error",
+        "tracing failed: {detail}",
+        "This is a limitation or a defect of the tracer; the program continues in plain Python.",
+        "Please report it with the program that shows it.",
+    ),
+)
+
+REASONS: dict[str, Reason] = {reason.id: reason for reason in _REASONS}
+
+
+def graph_break(reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()) -> GraphBreak:
+    """The exception to raise for a registered reason: ``raise graph_break("disabled", "f")``."""
+    return GraphBreak(REASONS[reason_id], detail, stack)

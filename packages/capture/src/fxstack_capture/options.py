@@ -1,0 +1,25 @@
+"""All options of capture, in one frozen record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    """Options of one ``optimize``/``capture`` call; immutable and comparable."""
+
+    fullgraph: bool = False
+    """Raise instead of breaking the graph."""
+    dynamic: bool | None = None
+    """True: sizes and numbers are symbolic from the start; False: never; None: once they change."""
+    recompile_limit: int = 8
+    """Entries per code object and backend; beyond it the function runs in plain Python."""
+    fail_on_recompile_limit: bool = False
+    """Raise instead, when the limit is reached."""
+    capture_scalar_outputs: bool = False
+    """``tensor.item()`` becomes an unbacked symbol instead of a graph break."""
+    capture_dynamic_output_shape_ops: bool = False
+    """``nonzero`` and the like become unbacked sizes instead of graph breaks."""
+    inline_limit: int = 400
+    """Depth of inlined Python calls beyond which tracing gives up on the frame."""

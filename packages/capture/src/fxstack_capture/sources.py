@@ -1,0 +1,253 @@
+"""Where a pre-existing value was found: frozen provenance records.
+
+A source is the path from what a frame can see when it starts (arguments, free variables, globals, pinned
+objects) to a value. From it come the native guard path, the expression that reloads the value in emitted
+code, and the value's name in messages. A source is attached when a value enters the trace world and never
+changes.
+
+Every class states one *primitive* access: none of them runs user code when it is followed
+(``InstanceDict`` + ``Key`` rather than ``getattr``), so that guards and reloads have no side effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Base of all sources; ``name`` is a Python-like expression for people."""
+
+    @property
+    def base(self) -> Source | None:
+        return None
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+
+# --- roots ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Local(Source):
+    """An argument of the root frame, as it is when the frame starts."""
+
+    local: str
+
+    @property
+    def name(self) -> str:
+        return self.local
+
+
+@dataclass(frozen=True, slots=True)
+class Free(Source):
+    """The content of a free variable of the root frame."""
+
+    local: str
+
+    @property
+    def name(self) -> str:
+        return self.local
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCell(Source):
+    """The cell object itself of a free variable of the root frame."""
+
+    local: str
+
+    @property
+    def name(self) -> str:
+        return f"<cell {self.local}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Globals(Source):
+    """The globals dictionary of the root frame."""
+
+    @property
+    def name(self) -> str:
+        return "globals()"
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned(Source):
+    """A definite object, kept alive by the compiled entry: a class, a module's globals, a function.
+
+    Compared by identity of the object.
+    """
+
+    value: object = field(compare=False, hash=False, repr=False)
+    label: str
+    key: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+
+def pinned(value: object, label: str) -> Pinned:
+    return Pinned(value, label, id(value))
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Source):
+    """A source reached from another by one primitive access."""
+
+    of: Source
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceDict(Step):
+    """``object.__getattribute__(of, "__dict__")`` of an instance, class-level descriptors bypassed."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.__dict__"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceAttr(Step):
+    """An entry of the instance dictionary: ``of.__dict__[attr]``."""
+
+    attr: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.{self.attr}"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAttr(Step):
+    """A ``__slots__`` member or C-level getset of ``owner``: ``owner.__dict__[attr].__get__(of)``."""
+
+    owner: type
+    attr: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.{self.attr}"
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinAttr(Step):
+    """``getattr(of, attr)`` where it is known to run no user code (functions, methods, partials, tensors' ``grad``)."""
+
+    attr: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.{self.attr}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAttr(Step):
+    """``attr`` looked up raw (no descriptor call) along the MRO of the class ``of``."""
+
+    attr: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.{self.attr}"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeOf(Step):
+    """``type(of)``."""
+
+    @property
+    def name(self) -> str:
+        return f"type({self.of.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Step):
+    """Item ``index`` of a list, tuple or deque (or a subclass), by the C-level access."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Key(Step):
+    """Value of a constant key in a dict (or a subclass), by the C-level access."""
+
+    key: object
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}[{self.key!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAt(Step):
+    """The ``index``-th key of a dict, set or frozenset in iteration order."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"list({self.of.name})[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueAt(Step):
+    """The ``index``-th value of a dict in iteration order (for keys that are not constants)."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"list({self.of.name}.values())[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Step):
+    """The content of a cell object."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.cell_contents"
+
+
+@dataclass(frozen=True, slots=True)
+class Size(Step):
+    """``of.size(dim)`` of a tensor."""
+
+    dim: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.size({self.dim})"
+
+
+@dataclass(frozen=True, slots=True)
+class Stride(Step):
+    """``of.stride(dim)`` of a tensor."""
+
+    dim: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.stride({self.dim})"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOffset(Step):
+    """``of.storage_offset()`` of a tensor."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.storage_offset()"

@@ -1,0 +1,209 @@
+"""The state of one attempt to trace one frame, and what its parts promise each other.
+
+Capture re-executes a frame in a *trace world*: real Python objects, executed by our bytecode interpreter
+and, for everything that is not bytecode, by CPython itself. See docs/architecture.md, "capture".
+
+The protocols below are the seams between the parts; each part is one subpackage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from types import CellType, CodeType, FunctionType
+
+    import torch
+    from torch.fx import GraphModule
+
+    from fxstack_capture.guards.records import Check, GuardSet
+    from fxstack_capture.options import CaptureOptions
+    from fxstack_capture.sources import Source
+
+
+class Lazy:
+    """A pre-existing value that has not been looked at: it enters the world (and is guarded) when first loaded.
+
+    Lives only in local slots and cells of interpreted frames, never on the stack or inside containers.
+    """
+
+    __slots__ = ("source", "value")
+
+    def __init__(self, value: object, source: Source) -> None:
+        self.value = value
+        self.source = source
+
+
+class World(Protocol):
+    """Mirrors of pre-existing objects (subpackage ``world``)."""
+
+    def enter(self, obj: object, source: Source) -> Any:
+        """Bring a pre-existing object in: guard what is looked at, return its stand-in (idempotent by identity)."""
+
+    def source_of(self, obj: object) -> Source | None:
+        """Source of a stand-in (or of a pre-existing function, class, module that entered as itself)."""
+
+    def original_of(self, obj: object) -> Any:
+        """The pre-existing object behind a stand-in; the object itself when it entered as itself or is new."""
+
+    def is_preexisting(self, obj: object) -> bool:
+        """True when ``obj`` is a stand-in or entered as itself; False for objects made during the trace."""
+
+    def load_attr(self, obj: object, name: str) -> Any:
+        """CPython's full attribute protocol on a trace-world object; raises the real AttributeError."""
+
+    def store_attr(self, obj: object, name: str, value: object) -> None: ...
+
+    def delete_attr(self, obj: object, name: str) -> None: ...
+
+    def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
+        """LOAD_GLOBAL; raises the real NameError. ``namespace`` is a function's real ``__globals__``."""
+
+    def store_global(self, namespace: dict[str, object], name: str, value: object) -> None: ...
+
+    def delete_global(self, namespace: dict[str, object], name: str) -> None: ...
+
+    def function_parts(self, fn: FunctionType) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
+        """(defaults, keyword defaults, closure) of a function in trace-world terms: entered and mirrored when pre-existing."""
+
+    def load_cell(self, cell: CellType) -> Any:
+        """Content of a mirrored or new cell; raises ValueError when empty."""
+
+    def store_cell(self, cell: CellType, value: object) -> None: ...
+
+    def note_new(self, obj: object) -> None:
+        """Say that ``obj`` (a function, class, cell, ...) was made during the trace."""
+
+    def expand(self, obj: object) -> None:
+        """Materialise a lazy stand-in (dict, object) so that C code may look inside it."""
+
+
+class Calls(Protocol):
+    """Who runs a call: a rule, the interpreter, torch's recorder or CPython (subpackage ``calls``)."""
+
+    def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call any trace-world callable. Raises what the program raises, or GraphBreak."""
+
+    def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a C function for real on trace-world objects; Python frames that it starts come back to the interpreter."""
+
+    def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
+        """A function of module ``operator`` of two operands (add, iadd, lt, is_not excluded, contains, getitem, ...)."""
+
+    def unary(self, op: Callable[[Any], Any], value: object) -> Any: ...
+
+    def truth(self, value: object) -> bool:
+        """``bool(value)`` as a jump sees it; GraphBreak for tensors."""
+
+    def iterate(self, value: object) -> Any:
+        """``iter(value)``: a real iterator object of the trace world."""
+
+    def next(self, iterator: object) -> Any:
+        """``next(iterator)``; raises StopIteration."""
+
+
+class TorchSide(Protocol):
+    """Tensors, symbolic numbers, the FX graph (subpackage ``torch_side``)."""
+
+    def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        """Fake stand-in of a real tensor, guarded; its placeholder is made when an operation first uses it."""
+
+    def enter_number(self, value: float, source: Source) -> Any:
+        """An int or float argument or attribute: itself (guarded by value), or a SymInt/SymFloat if dynamic."""
+
+    def is_leaf(self, fn: object) -> bool:
+        """Whether calls of ``fn`` are recorded as one node instead of being inlined."""
+
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record one torch-level call and return its fake result (in-place operators return the same object)."""
+
+    def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
+        """Attribute of a tensor: metadata is read off the fake tensor, tensors are recorded, methods are bound methods."""
+
+    def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None: ...
+
+    def is_symbolic(self, value: object) -> bool:
+        """SymInt, SymFloat or SymBool."""
+
+    def specialize(self, value: Any) -> Any:
+        """The plain number behind a symbolic one, with the guard that this needs."""
+
+    def function_mode(self) -> AbstractContextManager[object]:
+        """While C code runs: torch calls made by it on trace tensors are recorded."""
+
+    def python_type(self, tensor: torch.Tensor) -> type:
+        """The type a user sees for a stand-in tensor (Tensor, Parameter, ...)."""
+
+    def finish(self, outputs: Sequence[Any]) -> CapturedCode:
+        """Close the graph: ``outputs`` are trace tensors and symbolic numbers, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedCode:
+    """A finished graph: placeholders correspond to ``inputs``; ``example_inputs`` are fakes and SymInts."""
+
+    graph_module: GraphModule
+    inputs: tuple[Source, ...]
+    example_inputs: tuple[Any, ...]
+
+
+class Interpreter(Protocol):
+    """The bytecode interpreter (subpackage ``interpreter``)."""
+
+    def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Bind arguments and interpret a Python function's body (generators give a trace generator)."""
+
+    def run_root(self, fn: FunctionType, code: CodeType, local_values: dict[str, Lazy], stop_at: int | None) -> RootOutcome:
+        """Interpret the root frame; ``stop_at`` counts executed root instructions and stops before that one."""
+
+    def user_stack(self) -> tuple[tuple[str, int, str], ...]:
+        """(file, line, function) of the interpreted frames, innermost last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The root frame just before instruction ``offset``: enough to continue it elsewhere.
+
+    ``stack`` may hold ``interpreter.values.NULL``. ``local_values`` maps names to values (Lazy where never
+    loaded; unbound names are absent). ``cells`` maps the names of cell and free variables to cells.
+    ``handling`` is the number of exceptions being handled (0 outside of ``except`` blocks).
+    """
+
+    offset: int
+    stack: tuple[Any, ...]
+    local_values: dict[str, Any]
+    cells: dict[str, CellType]
+    handling: int
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The program raised out of the root frame."""
+
+    exception: BaseException
+
+
+RootOutcome = Returned | Stopped | Raised
+
+
+@dataclass(slots=True)
+class Trace:
+    """One attempt. Parts are set by the driver; everything reaches its siblings through this record."""
+
+    options: CaptureOptions
+    guards: GuardSet
+    world: World
+    calls: Calls
+    torch: TorchSide
+    interp: Interpreter
+
+    def guard(self, source: Source, check: Check) -> None:
+        self.guards.add(source, check, self.interp.user_stack())
