@@ -1,0 +1,98 @@
+"""``fxstack.compile``: torch.compile's signature over the four layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+import fxstack_capture
+
+from fxstack.backends import resolve_backend
+from fxstack.log import CompileLog
+from fxstack.options import make_options
+from fxstack.pipeline import Backend
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LOG_ATTRIBUTE = "__fxstack_log__"
+
+
+@overload
+def compile(
+    model: F,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Backend | None = ...,
+    mode: str | None = ...,
+    options: Mapping[str, Any] | None = ...,
+    disable: bool = ...,
+) -> F: ...
+
+
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Backend | None = ...,
+    mode: str | None = ...,
+    options: Mapping[str, Any] | None = ...,
+    disable: bool = ...,
+) -> Callable[[F], F]: ...
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Backend | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compile a function or module; also a decorator, with or without arguments.
+
+    Args:
+        model: A callable or ``torch.nn.Module``. Omitted: returns a decorator.
+        fullgraph: Raise where the graph would break.
+        dynamic: True: sizes are symbolic from the first call; False: every size is specialised; None: a
+            size becomes symbolic when it changes.
+        backend: ``"inductor"`` (ours, the default), ``"aot_eager"``, ``"eager"``, a name registered in the
+            entry-point group ``torch_dynamo_backends``, or a callable ``(GraphModule, example_inputs) ->
+            callable``.
+        mode: See ``fxstack.options.MODES``.
+        options: ``partitioner`` and the fields of ``fxstack_inductor.InductorOptions``.
+        disable: Return the model as it is.
+
+    Raises:
+        ValueError: unknown backend, mode or option.
+        TypeError: the model is not callable.
+    """
+    if disable:
+        return model if model is not None else lambda fn: fn
+    log = CompileLog()
+    chosen = resolve_backend(backend, make_options(mode, options), log)
+
+    def decorate(fn: Callable[..., Any]) -> Any:
+        if not callable(fn):
+            raise TypeError(f"fxstack.compile: expected a function or module, got {fn!r}.")
+        compiled = fxstack_capture.optimize(chosen, fullgraph=fullgraph, dynamic=dynamic)(fn)
+        object.__setattr__(compiled, LOG_ATTRIBUTE, log)
+        return compiled
+
+    return decorate if model is None else decorate(model)
+
+
+def compile_log(compiled: Callable[..., Any]) -> CompileLog:
+    """What a callable returned by ``compile`` has compiled so far.
+
+    Raises:
+        TypeError: the callable does not come from ``fxstack.compile``.
+    """
+    log = getattr(compiled, LOG_ATTRIBUTE, None)
+    if not isinstance(log, CompileLog):
+        raise TypeError(f"{compiled!r} was not returned by fxstack.compile.")
+    return log

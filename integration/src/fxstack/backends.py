@@ -1,0 +1,67 @@
+"""Backends by name: ours, and any that is registered through torch's entry-point group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+from fxstack.log import CompileLog
+from fxstack.options import CompileOptions
+from fxstack.pipeline import Backend, eager_backend, make_aot_eager_backend, make_backend
+
+TORCH_GROUP = "torch_dynamo_backends"
+
+_OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
+    "inductor": make_backend,
+    "aot_eager": make_aot_eager_backend,
+    "eager": lambda _options, _log: eager_backend,
+}
+
+
+def list_backends() -> tuple[str, ...]:
+    """Names that ``backend=`` accepts: ours first, then those of installed packages."""
+    registered = {entry.name for entry in entry_points(group=TORCH_GROUP)}
+    return (*_OURS, *sorted(registered - set(_OURS)))
+
+
+def resolve_backend(
+    backend: str | Backend | None, options: CompileOptions, log: CompileLog
+) -> Backend:
+    """A backend callable for a name or a callable; None is ``"inductor"``.
+
+    Raises:
+        ValueError: no backend of that name; the message lists the known ones.
+        TypeError: neither a name nor a callable.
+    """
+    if backend is None:
+        backend = "inductor"
+    if isinstance(backend, str):
+        return _by_name(backend, options, log)
+    if not callable(backend):
+        raise TypeError(
+            f"fxstack.compile: backend must be a name or a callable "
+            f"(GraphModule, example_inputs) -> callable, not {type(backend).__name__}."
+        )
+    return _counted(backend, log)
+
+
+def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
+    if name in _OURS:
+        return _OURS[name](options, log)
+    found = [entry for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
+    if not found:
+        raise ValueError(
+            f"fxstack.compile: no backend named {name!r}. Known: {', '.join(list_backends())}. "
+            f"Packages add backends through the entry-point group {TORCH_GROUP!r}."
+        )
+    return _counted(found[0].load(), log)
+
+
+def _counted(backend: Backend, log: CompileLog) -> Backend:
+    def counted(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+        with log.measure("backend", log.next_graph()):
+            return backend(graph_module, example_inputs)
+
+    counted.__name__ = getattr(backend, "__name__", type(backend).__name__)
+    return counted

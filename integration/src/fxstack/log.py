@@ -1,0 +1,60 @@
+"""What was compiled and how long each stage took: the record behind reports and benchmarks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from fxstack_interchange import StageGraph
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """Seconds one stage spent on one captured graph (``graph`` numbers them in order of capture)."""
+
+    stage: str
+    graph: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class CompileLog:
+    """Everything one compiled callable compiled, in order. Safe to append from several threads."""
+
+    times: list[StageTime] = field(default_factory=list)
+    graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
+    _count: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def next_graph(self) -> int:
+        with self._lock:
+            self._count += 1
+            return self._count - 1
+
+    @property
+    def graph_count(self) -> int:
+        """Captured graphs handed to the backend so far."""
+        return self._count
+
+    @contextmanager
+    def measure(self, stage: str, graph: int) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add_time(stage, graph, time.perf_counter() - start)
+
+    def add_time(self, stage: str, graph: int, seconds: float) -> None:
+        with self._lock:
+            self.times.append(StageTime(stage, graph, seconds))
+
+    def keep(self, graph: int, stage_graph: StageGraph) -> None:
+        with self._lock:
+            self.graphs.append((graph, stage_graph))
+
+    def seconds(self, stage: str) -> float:
+        """Total seconds of one stage over all graphs."""
+        return sum(t.seconds for t in self.times if t.stage == stage)
