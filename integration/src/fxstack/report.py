@@ -1,0 +1,64 @@
+"""An HTML report of what a compiled callable compiled: stage times and every stage graph as readable text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from fxstack_interchange import StageGraph, show
+
+from fxstack.api import compile_log
+from fxstack.log import CompileLog
+
+STAGES = ("capture", "functionalize", "partition", "inductor")
+
+
+def stage_seconds(log: CompileLog) -> dict[str, float]:
+    """Seconds by stage, in pipeline order.
+
+    ``functionalize`` is what the backend spent outside of partition and inductor.
+    """
+    own = {stage: log.seconds(stage) for stage in ("partition", "inductor")}
+    return {
+        "capture": log.seconds("capture"),
+        "functionalize": max(0.0, log.seconds("backend") - sum(own.values())),
+        **own,
+    }
+
+
+def write_report(
+    compiled: Callable[..., Any],
+    path: Path,
+    *,
+    title: str = "fxstack compilation report",
+    facts: Mapping[str, str] | None = None,
+    pictures: Sequence[Path] = (),
+) -> None:
+    """Write the report of a callable returned by ``fxstack.compile`` to ``path``.
+
+    ``facts`` become a table at the top; ``pictures`` (paths relative to the report) are shown below it.
+    """
+    log = compile_log(compiled)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fxstack"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    page = environment.get_template("report.html").render(
+        title=title,
+        facts=dict(facts or {}),
+        pictures=[picture.name for picture in pictures],
+        seconds=stage_seconds(log),
+        graphs=[_describe(number, graph) for number, graph in log.graphs],
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def _describe(number: int, graph: StageGraph) -> dict[str, Any]:
+    nodes = graph.graph_module.graph.nodes
+    return {
+        "number": number,
+        "stage": graph.signature.stage.value,
+        "operations": sum(node.op not in ("placeholder", "output") for node in nodes),
+        "text": show(graph),
+    }
