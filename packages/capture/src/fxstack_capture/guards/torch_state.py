@@ -1,0 +1,94 @@
+"""Global torch state that a graph depends on: a snapshot, its comparison, and the words for a difference.
+
+``snapshot()`` is taken when a trace starts and becomes the demand of ``TorchStateIs``. The native guard
+compares the same getters (or, with the compiled tensor checks, one small struct).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Getter:
+    """One piece of state: its name for people and the C function (with arguments) that reads it."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[object, ...] = ()
+
+    def read(self) -> Any:
+        return self.function(*self.args)
+
+
+def _autocast_getters(device: str) -> tuple[Getter, ...]:
+    return (
+        Getter(f"autocast on {device}", torch.is_autocast_enabled, (device,)),
+        Getter(f"autocast dtype on {device}", torch.get_autocast_dtype, (device,)),
+    )
+
+
+GETTERS: tuple[Getter, ...] = (
+    Getter("grad mode", torch.is_grad_enabled),
+    Getter("inference mode", torch.is_inference_mode_enabled),
+    *(getter for device in _DEVICES for getter in _autocast_getters(device)),
+    Getter("autocast cache", torch.is_autocast_cache_enabled),
+    Getter("default dtype", torch.get_default_dtype),
+    Getter("deterministic algorithms", torch._C._get_deterministic_algorithms),
+    Getter("deterministic algorithms: warn only", torch._C._get_deterministic_algorithms_warn_only),
+    Getter("fill uninitialized memory", torch._C._get_deterministic_fill_uninitialized_memory),
+    Getter("number of threads", torch.get_num_threads),
+    Getter("torch function enabled", torch._C._is_torch_function_enabled),
+    Getter("torch function disabled for modes", torch._C._is_torch_function_all_disabled),
+    Getter("number of torch-function modes", torch._C._len_torch_function_stack),
+    Getter("number of torch-dispatch modes", torch._C._len_torch_dispatch_stack),
+    Getter("depth of the functorch stack", torch._C._functorch.get_dynamic_layer_stack_depth),
+    Getter("saved-tensor hooks", torch._C._autograd._top_saved_tensors_default_hooks, (True,)),
+)
+"""What is compared, in order. All are C functions: reading them runs no Python code."""
+
+
+def _function_modes() -> tuple[object, ...]:
+    return tuple(
+        torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TorchState:
+    """A snapshot: the values of ``GETTERS`` in order, and the torch-function modes (``torch.set_default_device`` is one)."""
+
+    values: tuple[Any, ...]
+    function_modes: tuple[object, ...] = ()
+
+    def value_of(self, name: str) -> Any:
+        """The value of the getter called ``name``; raises KeyError."""
+        for getter, value in zip(GETTERS, self.values, strict=True):
+            if getter.name == name:
+                return value
+        raise KeyError(name)
+
+
+def snapshot() -> TorchState:
+    """The state of the calling thread, now."""
+    return TorchState(tuple(getter.read() for getter in GETTERS), _function_modes())
+
+
+def difference(old: TorchState, new: TorchState) -> str | None:
+    """What differs, in words ("grad mode was True, is now False"), or None when nothing does."""
+    for getter, before, after in zip(GETTERS, old.values, new.values, strict=True):
+        if before != after:
+            return f"{getter.name} was {before!r}, is now {after!r}"
+    if len(old.function_modes) != len(new.function_modes) or any(
+        a is not b for a, b in zip(old.function_modes, new.function_modes, strict=True)
+    ):
+        return f"torch-function modes were {old.function_modes!r}, are now {new.function_modes!r}"
+    return None
