@@ -53,7 +53,7 @@ def tests(session: nox.Session) -> None:
         install(session, *dict.fromkeys(["capture", package]))
         run_tests(session, package, *session.posargs)
     install(session, *STAGES, "integration")
-    session.install("matplotlib")
+    session.install("matplotlib", "rich")
     run_tests(session, "integration", *session.posargs)
 
 
@@ -63,7 +63,7 @@ def tests_of(package: str) -> None:
         session.install(TORCH, *TEST_TOOLS)
         needed = [*STAGES, "integration"] if package == "integration" else ["capture", package]
         if package == "integration":
-            session.install(*MODEL_TOOLS, "matplotlib")
+            session.install(*MODEL_TOOLS, "matplotlib", "rich")
         install(session, *dict.fromkeys(needed))
         run_tests(session, package, *session.posargs)
 

@@ -26,6 +26,7 @@ class CompileLog:
 
     times: list[StageTime] = field(default_factory=list)
     graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -38,6 +39,11 @@ class CompileLog:
     def graph_count(self) -> int:
         """Captured graphs handed to the backend so far."""
         return self._count
+
+    @property
+    def break_count(self) -> int:
+        """Graph breaks seen while tracing; ``breaks`` holds their messages."""
+        return len(self.breaks)
 
     @contextmanager
     def measure(self, stage: str, graph: int) -> Iterator[None]:

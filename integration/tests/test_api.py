@@ -1,0 +1,91 @@
+"""fxstack.compile: signature, backends, options, and the text of its errors."""
+
+import inspect
+import warnings
+
+import pytest
+import torch
+
+import fxstack
+from fxstack.options import make_options
+
+
+def f(x):
+    return torch.sin(x) + 1
+
+
+X = torch.linspace(-1, 1, 7)
+
+
+@pytest.mark.parametrize("backend", [None, "inductor", "aot_eager", "eager", lambda gm, _inputs: gm])
+def test_backends_agree_with_eager(backend):
+    torch.testing.assert_close(fxstack.compile(f, backend=backend)(X), f(X))
+
+
+def test_keywords_are_torch_compile_s():
+    ours = inspect.signature(fxstack.compile).parameters
+    theirs = inspect.signature(torch.compile).parameters
+    for name in ("model", "fullgraph", "dynamic", "backend", "mode", "options", "disable"):
+        assert ours[name].kind == theirs[name].kind
+        assert ours[name].default == theirs[name].default
+
+
+def test_decorator_with_and_without_arguments():
+    @fxstack.compile
+    def g(x):
+        return x * 2
+
+    @fxstack.compile(backend="eager")
+    def h(x):
+        return x * 3
+
+    assert torch.equal(g(X), X * 2)
+    assert torch.equal(h(X), X * 3)
+
+
+def test_disable_returns_the_model_itself():
+    assert fxstack.compile(f, disable=True) is f
+
+
+def test_unknown_backend_lists_the_known_ones():
+    with pytest.raises(ValueError, match="no backend named 'indutcor'. Known: inductor, aot_eager, eager"):
+        fxstack.compile(f, backend="indutcor")
+
+
+def test_unknown_mode_and_option_name_the_closest():
+    with pytest.raises(ValueError, match="unknown mode 'max-autotun'. Did you mean 'max-autotune'"):
+        fxstack.compile(f, mode="max-autotun")
+    with pytest.raises(ValueError, match="unknown option 'partitoner'. Did you mean 'partitioner'"):
+        fxstack.compile(f, options={"partitoner": "save_all"})
+
+
+def test_options_reach_the_record():
+    assert make_options(None, {"partitioner": "save_all"}).partitioner == "save_all"
+
+
+def test_not_callable_is_a_type_error():
+    with pytest.raises(TypeError, match="expected a function or module"):
+        fxstack.compile(3)
+
+
+@pytest.mark.parametrize("partitioner", ["save_all", "min_cut"])
+def test_partitioner_by_name_trains(partitioner):
+    layer = torch.nn.Linear(7, 3)
+    expected = torch.autograd.grad(layer(X).tanh().sum(), layer.weight)[0]
+    compiled = fxstack.compile(layer, options={"partitioner": partitioner})
+    compiled(X).tanh().sum().backward()
+    torch.testing.assert_close(layer.weight.grad, expected)
+
+
+def test_no_c_compiler_is_one_clear_warning_and_eager_results(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", str(tmp_path / "no-such-compiler"))
+    monkeypatch.setenv("FXSTACK_CACHE_DIR", str(tmp_path / "cache"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = fxstack.compile(lambda x: torch.cos(x) * 3)(X)
+    torch.testing.assert_close(result, torch.cos(X) * 3)
+    texts = [str(w.message) for w in caught if "fxstack" in str(w.message)]
+    assert len(texts) == 1
+    assert "compiler" in texts[0]
+    assert "install" in texts[0].lower()
