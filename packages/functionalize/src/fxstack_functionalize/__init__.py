@@ -1,1 +1,19 @@
+"""Captured graphs to functional and joint forward-backward ATen graphs, with eager semantics kept."""
 
+from fxstack_functionalize.aot import aot, trace_inference, trace_joint
+from fxstack_functionalize.errors import (
+    CompilerContractError,
+    FunctionalizeError,
+    UnsupportedGraphError,
+)
+from fxstack_functionalize.options import AotOptions
+
+__all__ = [
+    "AotOptions",
+    "CompilerContractError",
+    "FunctionalizeError",
+    "UnsupportedGraphError",
+    "aot",
+    "trace_inference",
+    "trace_joint",
+]

@@ -1,0 +1,86 @@
+"""The two functionalisations of torch behind one interface.
+
+``DispatcherEngine`` turns on the C++ functionalisation kernels directly under autograd. It is the faster one
+(no Python runs for them) and handles every ATen operator. ``ModeEngine`` goes through ``FunctionalTensorMode``:
+slower, but it also knows custom operators that mutate (auto-functionalised), effect tokens and tensor subclasses.
+Both keep autograd on top, so gradients are recorded on the functional tensors.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import torch
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Engine(Protocol):
+    """Wraps tensors so that operators on them are functional, and unwraps the results."""
+
+    def active(self) -> Any:
+        """Return the context in which wrapped tensors may be used."""
+
+    def wrap(self, inner: torch.Tensor) -> torch.Tensor:
+        """Return a functional tensor over ``inner`` that requires no gradient."""
+
+    def core(self, wrapped: torch.Tensor) -> torch.Tensor:
+        """Return the C++ functional tensor, of which mutations and views can be asked."""
+
+    def is_functional(self, value: object) -> bool:
+        """Return whether ``value`` is wrapped."""
+
+
+class DispatcherEngine:
+    """C++ functionalisation kernels, called straight from autograd."""
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        torch._enable_functionalization(reapply_views=True)
+        try:
+            yield
+        finally:
+            torch._disable_functionalization()
+
+    def wrap(self, inner: torch.Tensor) -> torch.Tensor:
+        return cast("torch.Tensor", torch._to_functional_tensor(inner))
+
+    def core(self, wrapped: torch.Tensor) -> torch.Tensor:
+        return wrapped
+
+    def is_functional(self, value: object) -> bool:
+        return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
+
+
+class ModeEngine:
+    """``FunctionalTensorMode``: the same kernels, through a Python mode."""
+
+    def __init__(self) -> None:
+        self.mode = FunctionalTensorMode(_allow_token_discovery=True)
+
+    def active(self) -> FunctionalTensorMode:
+        return self.mode
+
+    def wrap(self, inner: torch.Tensor) -> torch.Tensor:
+        with self.mode:
+            return FunctionalTensor(torch._to_functional_tensor(inner), self.mode)
+
+    def core(self, wrapped: torch.Tensor) -> torch.Tensor:
+        return cast("FunctionalTensor", wrapped).elem
+
+    def is_functional(self, value: object) -> bool:
+        return isinstance(value, FunctionalTensor)
+
+
+def current_value(engine: Engine, wrapped: torch.Tensor) -> torch.Tensor:
+    """Return the plain tensor that holds the value of ``wrapped`` after all mutations so far."""
+    torch._sync(wrapped)
+    return cast("torch.Tensor", torch._from_functional_tensor(engine.core(wrapped)))
+
+
+def storage_key(wrapped: torch.Tensor) -> int:
+    """Identify the (functional) storage: equal for tensors that alias."""
+    return int(wrapped.untyped_storage()._cdata)

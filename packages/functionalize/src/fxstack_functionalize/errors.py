@@ -1,0 +1,38 @@
+"""What this package raises, and when.
+
+A graph that cannot be functionalised with eager's exact semantics raises ``UnsupportedGraphError`` while it is
+traced: nothing has run, no input has changed, and the captured graph may be run in eager instead. Errors that
+eager raises for the same program (a shape mismatch, an in-place change of a leaf) pass through unchanged, with
+a note that names the captured node and the user's line.
+"""
+
+from __future__ import annotations
+
+
+class FunctionalizeError(RuntimeError):
+    """Base of the errors of this package."""
+
+
+class UnsupportedGraphError(FunctionalizeError):
+    """The captured graph does something that cannot be made functional with eager's exact semantics.
+
+    Raised before anything runs. ``what`` says what was found, ``why`` what stands against it, ``fix`` what to do.
+    """
+
+    def __init__(self, what: str, *, why: str, fix: str) -> None:
+        self.what = what
+        self.why = why
+        self.fix = fix
+        super().__init__(f"{what}\n  why: {why}\n  fix: {fix}")
+
+
+class CompilerContractError(FunctionalizeError):
+    """A compiler or partitioner that the caller passed broke its contract (wrong number of results, ...)."""
+
+
+DOUBLE_BACKWARD = (
+    "the backward of a compiled graph cannot be differentiated again (create_graph=True was used).\n"
+    "  why: its backward graph was compiled ahead of time, without its own backward.\n"
+    "  fix: compute the first gradient inside the compiled function, or run this part in eager."
+)
+"""The text of the error that a second differentiation raises."""

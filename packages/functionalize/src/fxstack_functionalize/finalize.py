@@ -1,0 +1,124 @@
+"""The last steps of a trace: outputs, dead code, metadata, signature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from fxstack_interchange import (
+    GraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    Stage,
+    StageGraph,
+)
+from torch.fx import GraphModule, Node
+
+from fxstack_functionalize.symbols import symbol_specs
+from fxstack_functionalize.tracer import KEPT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_functionalize.session import Session
+
+
+@dataclass(slots=True)
+class FlatSlot:
+    """One flat output of the forward: its traced value, then its node, then its tangent's node."""
+
+    value: Any
+    mutated_input: int | None = None
+    node: Any = None
+    tangent: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSlot:
+    """The gradient of input ``index``; ``node`` is None where it gets none."""
+
+    index: int
+    node: Node | None
+
+
+def finish(
+    session: Session,
+    stage: Stage,
+    slots: Sequence[FlatSlot],
+    gradients: Sequence[GradientSlot],
+) -> StageGraph:
+    """Close the session's graph and describe it."""
+    graph = session.tracer.graph
+    graph.output(tuple([slot.node for slot in slots] + [grad.node for grad in gradients]))
+    remove_dead_code(graph)
+    for node in graph.nodes:
+        node.meta = {key: value for key, value in node.meta.items() if key in KEPT}
+    module = GraphModule(session.tracer.root, graph)
+    signature = GraphSignature(
+        stage,
+        inputs=_input_specs(session, slots),
+        outputs=_output_specs(session, slots, gradients),
+        symbols=symbol_specs(session.captured),
+    )
+    return StageGraph(module, signature)
+
+
+def _input_specs(session: Session, slots: Sequence[FlatSlot]) -> tuple[InputSpec, ...]:
+    specs = []
+    for spec, traced in zip(session.captured.inputs, session.inputs, strict=True):
+        name = traced.node.name if traced.node is not None else spec.name
+        target = spec.target
+        if spec.kind is InputKind.SYMBOL:
+            target = str(spec.fake.node.expr)
+        specs.append(InputSpec(spec.kind, name, target))
+    specs += [
+        InputSpec(InputKind.TANGENT, slot.tangent.name, _name(slot.node))
+        for slot in slots
+        if slot.tangent is not None
+    ]
+    return tuple(specs)
+
+
+def _output_specs(
+    session: Session, slots: Sequence[FlatSlot], gradients: Sequence[GradientSlot]
+) -> tuple[OutputSpec, ...]:
+    def name_of(index: int) -> str | None:
+        return _name(session.inputs[index].node)
+
+    forward = [
+        OutputSpec(OutputKind.USER_OUTPUT, _name(slot.node))
+        if slot.mutated_input is None
+        else OutputSpec(OutputKind.MUTATED_INPUT, _name(slot.node), name_of(slot.mutated_input))
+        for slot in slots
+    ]
+    backward = [
+        OutputSpec(OutputKind.GRADIENT, _name(grad.node), name_of(grad.index))
+        for grad in gradients
+    ]
+    return (*forward, *backward)
+
+
+def _name(node: object) -> str | None:
+    return node.name if isinstance(node, Node) else None
+
+
+def remove_dead_code(graph: torch.fx.Graph) -> None:
+    """Remove what no output needs, but nothing that has an effect or draws random numbers."""
+    graph.eliminate_dead_code(is_impure_node=_has_effect)
+
+
+def _has_effect(node: Node) -> bool:
+    if node.op in {"placeholder", "output"}:
+        return True
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        tags = target.tags
+        return (
+            target._schema.is_mutable
+            or torch.Tag.nondeterministic_seeded in tags
+            or node.is_impure()
+        )
+    return bool(node.is_impure())

@@ -1,0 +1,127 @@
+"""From the caller's example inputs to fake tensors, with the module's own tensors lifted to inputs.
+
+Parameters, buffers and tensor attributes that the captured graph reads from its GraphModule are appended to the
+inputs: their gradients and mutations are then those of any other input. Example tensors may be real or fake; fake
+ones keep their mode and symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from fxstack_interchange import InputKind
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.fx import GraphModule
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedInput:
+    """One input of the captured graph, or one tensor lifted from its module (``target`` is then its path).
+
+    ``fake`` is what the tracer sees, ``real`` the lifted tensor itself (None for placeholders).
+    """
+
+    name: str
+    kind: InputKind
+    fake: Any
+    target: str | None = None
+    real: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A captured graph with everything that tracing needs."""
+
+    graph_module: GraphModule
+    inputs: tuple[CapturedInput, ...]
+    fake_mode: FakeTensorMode
+
+    @property
+    def lifted(self) -> tuple[torch.Tensor, ...]:
+        return tuple(spec.real for spec in self.inputs if spec.real is not None)
+
+
+def find_fake_mode(values: Sequence[Any]) -> FakeTensorMode | None:
+    """Return the mode of the first fake tensor among ``values``."""
+    for value in values:
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return None
+
+
+def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Captured:
+    """Make every input fake and lift the tensors that the graph's module owns.
+
+    Raises:
+        ValueError: if there are not as many example inputs as placeholders.
+    """
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    if len(placeholders) != len(example_inputs):
+        names = ", ".join(node.name for node in placeholders)
+        raise ValueError(
+            f"the graph has {len(placeholders)} inputs ({names}), "
+            f"but {len(example_inputs)} example inputs were given"
+        )
+    lifted = _owned_tensors(graph_module)
+    mode = find_fake_mode([*example_inputs, *(tensor for _, tensor in lifted)])
+    if mode is None:
+        mode = FakeTensorMode(
+            shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True
+        )
+    inputs = [
+        CapturedInput(node.name, _kind_of(value), _to_fake(mode, value))
+        for node, value in zip(placeholders, example_inputs, strict=True)
+    ]
+    inputs += [
+        CapturedInput(
+            path.replace(".", "_"), _owned_kind(tensor), _to_fake(mode, tensor), path, tensor
+        )
+        for path, tensor in lifted
+    ]
+    return Captured(graph_module, tuple(inputs), mode)
+
+
+def _to_fake(mode: FakeTensorMode, value: Any) -> Any:
+    if isinstance(value, FakeTensor) or not isinstance(value, torch.Tensor):
+        return value
+    return mode.from_tensor(value, static_shapes=True)
+
+
+def _kind_of(value: object) -> InputKind:
+    if isinstance(value, torch.SymInt):
+        return InputKind.SYMBOL
+    return InputKind.PARAMETER if isinstance(value, torch.nn.Parameter) else InputKind.USER_INPUT
+
+
+def _owned_kind(tensor: torch.Tensor) -> InputKind:
+    return InputKind.PARAMETER if isinstance(tensor, torch.nn.Parameter) else InputKind.BUFFER
+
+
+def _owned_tensors(graph_module: GraphModule) -> list[tuple[str, torch.Tensor]]:
+    """Tensors reached by get_attr and call_module nodes, in the order of first use, each once."""
+    found: dict[str, torch.Tensor] = {}
+    for node in graph_module.graph.nodes:
+        if node.op == "get_attr":
+            value = _attribute(graph_module, node.target)
+            if isinstance(value, torch.Tensor):
+                found.setdefault(node.target, value)
+        elif node.op == "call_module":
+            module = graph_module.get_submodule(node.target)
+            named = [*module.named_parameters(node.target), *module.named_buffers(node.target)]
+            for path, tensor in named:
+                found.setdefault(path, tensor)
+    return list(found.items())
+
+
+def _attribute(root: torch.nn.Module, path: str) -> Any:
+    value: Any = root
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value

@@ -1,0 +1,88 @@
+"""Run a captured graph node by node on functional tensors, telling the tracer which node runs."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.node import map_arg
+from torch.nn.utils import stateless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch.fx import GraphModule, Node
+
+    from fxstack_functionalize.tracer import AtenTracer
+
+
+class CapturedRun:
+    """One run of a captured graph. ``owned`` maps attribute paths to the tensors that stand in for them."""
+
+    def __init__(
+        self, module: GraphModule, owned: Mapping[str, torch.Tensor], tracer: AtenTracer
+    ) -> None:
+        self.module = module
+        self.owned = owned
+        self.tracer = tracer
+        self.env: dict[Node, Any] = {}
+
+    def run(self, inputs: Sequence[Any]) -> Any:
+        """Return what the graph's output node holds."""
+        remaining = iter(inputs)
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = next(remaining)
+                continue
+            if node.op == "output":
+                return self._load(node.args[0])
+            self.tracer.enter_origin(node.meta, node.name)
+            try:
+                self.env[node] = _RUNNERS[node.op](self, node)
+            except Exception as error:
+                error.add_note(_where(node))
+                raise
+        return None
+
+    def _load(self, value: Any) -> Any:
+        return map_arg(value, self.env.__getitem__)
+
+    def call_function(self, node: Node) -> Any:
+        return node.target(*self._load(node.args), **self._load(node.kwargs))  # type: ignore[operator]
+
+    def call_method(self, node: Node) -> Any:
+        receiver, *rest = self._load(node.args)
+        return getattr(receiver, str(node.target))(*rest, **self._load(node.kwargs))
+
+    def call_module(self, node: Node) -> Any:
+        path = str(node.target)
+        module = self.module.get_submodule(path)
+        prefix = path + "."
+        tensors = {
+            name[len(prefix) :]: tensor
+            for name, tensor in self.owned.items()
+            if name.startswith(prefix)
+        }
+        with stateless._reparametrize_module(module, tensors):
+            return module(*self._load(node.args), **self._load(node.kwargs))
+
+    def get_attr(self, node: Node) -> Any:
+        path = str(node.target)
+        if path in self.owned:
+            return self.owned[path]
+        return operator.attrgetter(path)(self.module)
+
+
+_RUNNERS: dict[str, Callable[[CapturedRun, Node], Any]] = {
+    "call_function": CapturedRun.call_function,
+    "call_method": CapturedRun.call_method,
+    "call_module": CapturedRun.call_module,
+    "get_attr": CapturedRun.get_attr,
+}
+
+
+def _where(node: Node) -> str:
+    trace = node.meta.get("stack_trace")
+    place = f"\n{trace}" if trace else " (no stack trace recorded)"
+    return f"while functionalizing node {node.format_node()}{place}"

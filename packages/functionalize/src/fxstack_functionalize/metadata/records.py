@@ -1,0 +1,78 @@
+"""What is known of every input and output of a captured graph after it was traced once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fxstack_functionalize.metadata.replay import ViewReplay
+
+
+@dataclass(frozen=True, slots=True)
+class InputInfo:
+    """One input of the captured graph.
+
+    ``requires_grad`` and ``is_leaf`` are those of the example. ``mutates_data`` says that its values change;
+    ``version_bumps`` by how much eager would have raised its version counter. ``grad_visible`` says that autograd
+    sees the change: afterwards the input has a new ``grad_fn``.
+    """
+
+    name: str
+    is_tensor: bool
+    requires_grad: bool = False
+    is_leaf: bool = True
+    mutates_data: bool = False
+    mutates_metadata: bool = False
+    grad_visible: bool = False
+    version_bumps: int = 0
+
+
+class OutputSource(StrEnum):
+    """Where the caller finds a user output."""
+
+    VALUE = "value"
+    """Flat graph output ``index``."""
+    CONSTANT = "constant"
+    """Always ``constant``."""
+    INPUT = "input"
+    """Input ``index`` itself, the same object."""
+    VIEW_OF_INPUT = "view_of_input"
+    """``replay`` applied to input ``index``."""
+    VIEW_OF_OUTPUT = "view_of_output"
+    """``replay`` applied to flat graph output ``index``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputInfo:
+    """One user output. ``requires_grad`` is what eager's output would say."""
+
+    source: OutputSource
+    index: int = -1
+    requires_grad: bool = False
+    is_tensor: bool = True
+    replay: ViewReplay | None = None
+    constant: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInfo:
+    """Everything the runtime wrapper needs to know.
+
+    ``mutated`` lists the inputs whose new values are the first flat graph outputs, in order; ``in_graph`` those that
+    the graph itself copies back. ``output_count`` flat outputs follow from the forward (mutated inputs, one per
+    user output, then the bases of views); ``differentiable`` are the positions among them that have tangents.
+    """
+
+    inputs: tuple[InputInfo, ...]
+    outputs: tuple[OutputInfo, ...]
+    mutated: tuple[int, ...]
+    in_graph: tuple[int, ...]
+    output_count: int
+    differentiable: tuple[int, ...]
+    grad_inputs: tuple[int, ...]
+    grad_mode: bool
+    """Whether grad mode was on when the graph was traced."""
+    autocast: bool
+    """Whether autocast was on: the graph holds the casts, so it must run with autocast off."""

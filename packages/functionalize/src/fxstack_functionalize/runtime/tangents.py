@@ -1,0 +1,44 @@
+"""Bring incoming gradients into the memory layout that the backward was traced with.
+
+The trace assumes that a gradient is dense, its dimensions in the order of its output's. What autograd hands over
+may be expanded (the gradient of a sum) or permuted, and a compiler that fixed its strides would misread it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import Node
+
+
+def tangent_fixer(placeholder: Node) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function that makes a gradient dense in the order of ``placeholder``'s example."""
+    example = placeholder.meta["val"]
+    order = _dimension_order(example)
+    if order == list(range(example.dim())):
+        return torch.Tensor.contiguous
+    inverse = [order.index(dim) for dim in range(len(order))]
+
+    def fix(tangent: torch.Tensor) -> torch.Tensor:
+        return tangent.permute(order).contiguous().permute(inverse)
+
+    return fix
+
+
+def _dimension_order(example: torch.Tensor) -> list[int]:
+    """Dimensions from the outermost to the innermost in memory; ties keep their order."""
+    if example.is_contiguous():
+        return list(range(example.dim()))
+    strides = [_hint(stride) for stride in example.stride()]
+    return sorted(range(example.dim()), key=lambda dim: -strides[dim])
+
+
+def _hint(stride: int | torch.SymInt) -> int:
+    if isinstance(stride, torch.SymInt):
+        return int(stride.node.require_hint())
+    return stride

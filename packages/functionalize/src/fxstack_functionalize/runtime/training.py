@@ -1,0 +1,177 @@
+"""The wrapper around a compiled forward and backward: one ``autograd.Function`` made for the graph."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import torch
+from fxstack_interchange import InputKind, OutputKind
+
+from fxstack_functionalize.errors import DOUBLE_BACKWARD
+from fxstack_functionalize.runtime.calling import listed
+from fxstack_functionalize.runtime.modes import without_autocast
+from fxstack_functionalize.runtime.mutation import version_reader, write_back
+from fxstack_functionalize.runtime.outputs import output_epilogue
+from fxstack_functionalize.runtime.strides import restrider
+from fxstack_functionalize.runtime.tangents import tangent_fixer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_interchange import Partition, StageGraph
+
+    from fxstack_functionalize.options import AotOptions
+    from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.trace import Traced
+
+    Call = Callable[[list[Any]], Sequence[Any]]
+
+
+class LazyBackward:
+    """Compiles the backward at its first use, once even if several threads ask."""
+
+    def __init__(self, compile_backward: Callable[[], Call]) -> None:
+        self._compile = compile_backward
+        self._lock = Lock()
+        self._call: Call | None = None
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        if self._call is None:
+            with self._lock:
+                if self._call is None:
+                    self._call = self._compile()
+        return self._call(args)
+
+
+def training_wrapper(
+    traced: Traced,
+    partition: Partition,
+    forward: Compiled,
+    compile_backward: Callable[[], Compiled],
+    options: AotOptions,
+) -> Callable[..., Any]:
+    """Return the callable with the captured graph's own signature."""
+    info = traced.info
+    outputs = partition.forward.signature.outputs
+    backward_count = len(partition.backward.signature.outputs)
+    call = without_autocast(listed(forward, len(outputs), "forward graph"))
+    backward = LazyBackward(
+        lambda: without_autocast(listed(compile_backward(), backward_count, "backward graph"))
+    )
+    function = _make_function(traced, partition, call, backward)
+    epilogue = output_epilogue(traced)
+    read_versions = version_reader(info)
+    write = write_back(info)
+    lifted = traced.captured.lifted
+    restride = restrider(traced) if options.check_output_strides else None
+
+    def run(*args: Any) -> Any:
+        arguments = [*args, *lifted]
+        versions = read_versions(arguments) if read_versions is not None else ()
+        flat = function(*arguments)
+        if restride is not None:
+            flat = restride(arguments, flat)
+        if read_versions is not None:
+            write(arguments, flat, versions)
+        return epilogue(arguments, flat)
+
+    return run if info.grad_mode else torch.enable_grad()(run)
+
+
+def _make_function(
+    traced: Traced, partition: Partition, call: Call, backward: LazyBackward
+) -> Callable[..., Any]:
+    """Build the ``autograd.Function``; everything that is constant is bound here."""
+    info = traced.info
+    count = info.output_count
+    tensors, symbols = _saved_layout(partition, count)
+    constant = [
+        position for position in range(count) if position not in set(info.differentiable)
+    ]
+    gather = _backward_arguments(traced, partition.backward)
+    scatter = _gradient_positions(traced, partition.backward)
+    input_count = len(info.inputs)
+
+    class Compiled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                flat = call(list(args))
+            ctx.save_for_backward(*flat[tensors])
+            ctx.symbols = flat[symbols]
+            results = tuple(flat[:count])
+            ctx.mark_non_differentiable(
+                *[results[p] for p in constant if isinstance(results[p], torch.Tensor)]
+            )
+            return results
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            twice = torch.is_grad_enabled()
+            with torch._C._AutoDispatchBelowAutograd():
+                results = backward(gather(ctx.saved_tensors, ctx.symbols, grads))
+            gradients: list[Any] = [None] * input_count
+            for position, value in zip(scatter, results, strict=True):
+                gradients[position] = value
+            return _differentiable_once(gradients) if twice else tuple(gradients)
+
+    apply: Callable[..., Any] = Compiled.apply
+    return apply
+
+
+def _saved_layout(partition: Partition, count: int) -> tuple[slice, slice]:
+    """Saved tensors come first, then saved symbols, as the stage's convention has it."""
+    kinds = partition.forward.signature.outputs
+    total = len(kinds)
+    nodes = partition.forward.graph_module.graph.output_node().args[0]
+    split = total
+    for position in range(count, total):
+        assert kinds[position].kind is OutputKind.SAVED
+        if not isinstance(nodes[position].meta.get("val"), torch.Tensor):
+            split = position
+            break
+    return slice(count, split), slice(split, total)
+
+
+def _backward_arguments(
+    traced: Traced, backward: StageGraph
+) -> Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]:
+    """Return a function of (saved tensors, saved symbols, all output gradients) that lists the backward's inputs."""
+    joint_tangents = traced.stage_graph.signature.inputs_of(InputKind.TANGENT)
+    position_of = {
+        spec.name: position
+        for spec, position in zip(joint_tangents, traced.info.differentiable, strict=True)
+    }
+    wanted = [position_of[spec.name] for spec in backward.signature.inputs_of(InputKind.TANGENT)]
+    fixers = [tangent_fixer(node) for node in _tangent_nodes(traced, backward)]
+
+    def gather(saved: Sequence[Any], symbols: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
+        tangents = [fix(grads[p]) for fix, p in zip(fixers, wanted, strict=True)]
+        return [*saved, *symbols, *tangents]
+
+    return gather
+
+
+def _tangent_nodes(traced: Traced, backward: StageGraph) -> list[torch.fx.Node]:
+    by_name = {
+        node.name: node
+        for node in traced.stage_graph.graph_module.graph.find_nodes(op="placeholder")
+    }
+    return [by_name[spec.name] for spec in backward.signature.inputs_of(InputKind.TANGENT)]
+
+
+def _gradient_positions(traced: Traced, backward: StageGraph) -> list[int]:
+    names = {spec.name: i for i, spec in enumerate(traced.stage_graph.signature.inputs)}
+    return [names[str(spec.target)] for spec in backward.signature.outputs]
+
+
+def _differentiable_once(gradients: list[Any]) -> tuple[Any, ...]:
+    """Let a second differentiation fail with an explanation instead of ignoring what it cannot see."""
+    tensors = [grad for grad in gradients if isinstance(grad, torch.Tensor)]
+    delayed = torch._C._functions.DelayedError(DOUBLE_BACKWARD.encode(), len(tensors))
+    guarded = delayed(*[grad.detach().requires_grad_() for grad in tensors])
+    remaining = iter(guarded if isinstance(guarded, tuple) else (guarded,))
+    return tuple(
+        next(remaining) if isinstance(grad, torch.Tensor) else None for grad in gradients
+    )

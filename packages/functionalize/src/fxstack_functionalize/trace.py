@@ -1,0 +1,164 @@
+"""Trace a captured graph once into an inference graph or a joint forward-and-backward graph.
+
+Which of the two is decided after the forward has run: a joint graph is made if gradients are wanted and some
+output, or new value of an input, turns out to need one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from fxstack_interchange import Stage, StageGraph
+from torch.utils import _pytree as pytree
+
+from fxstack_functionalize.analyze import Analysis, analyze
+from fxstack_functionalize.engine import DispatcherEngine, Engine, ModeEngine
+from fxstack_functionalize.finalize import FlatSlot, finish
+from fxstack_functionalize.functional import copy_back_in_graph
+from fxstack_functionalize.interpret import CapturedRun
+from fxstack_functionalize.joint import add_backward
+from fxstack_functionalize.metadata import GraphInfo
+from fxstack_functionalize.session import Session
+from fxstack_functionalize.tracer import AtenTracer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fxstack_functionalize.inputs import Captured
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A traced graph with the records that its runtime wrapper is made from."""
+
+    stage_graph: StageGraph
+    info: GraphInfo
+    out_spec: pytree.TreeSpec
+    captured: Captured
+
+    @property
+    def trains(self) -> bool:
+        return self.stage_graph.signature.stage is Stage.JOINT
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """What to make of a captured graph."""
+
+    gradients: bool
+    keep_mutations: bool = True
+    replay_views: bool = True
+
+
+def trace(
+    captured: Captured,
+    request: TraceRequest,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> Traced:
+    """Trace ``captured``, with the fast functionalisation first and the general one if that refuses."""
+    table = dict(decompositions or {})
+    if _needs_modes(captured):
+        return _trace_with(ModeEngine(), captured, request, table)
+    return _trace_with(DispatcherEngine(), captured, request, table)
+
+
+def _needs_modes(captured: Captured) -> bool:
+    """Whether some node needs what only FunctionalTensorMode does: custom mutable or higher-order operators."""
+    for module in captured.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                target = node.target
+                if isinstance(target, torch._ops.HigherOrderOperator):
+                    return True
+                if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and not str(
+                    target
+                ).startswith(("aten", "prim")):
+                    return True
+    return False
+
+
+def _trace_with(
+    engine: Engine,
+    captured: Captured,
+    request: TraceRequest,
+    table: Mapping[Any, Callable[..., Any]],
+) -> Traced:
+    session = Session(captured, engine, AtenTracer(), table)
+    autocast = torch._C._is_any_autocast_enabled()
+    grad_mode = torch.is_grad_enabled()
+    with session.recording():
+        result = _run(session)
+        flat, out_spec = pytree.tree_flatten(result)
+        torch._C._set_grad_enabled(grad_mode)
+        analysis = analyze(session, flat, replay_views=request.replay_views)
+        slots = _flat_slots(session, analysis)
+        differentiable = _differentiable(slots) if request.gradients else ()
+        nodes = [session.node_of(_plain(session, slot.value)) for slot in slots]
+        info = GraphInfo(
+            inputs=tuple(analysis.inputs),
+            outputs=tuple(analysis.outputs),
+            mutated=tuple(i for i, seen in enumerate(analysis.inputs) if seen.mutates_data),
+            in_graph=(),
+            output_count=len(slots),
+            differentiable=differentiable,
+            grad_inputs=tuple(i for i, seen in enumerate(analysis.inputs) if seen.requires_grad),
+            grad_mode=grad_mode,
+            autocast=autocast,
+        )
+        slots = [replace(slot, node=node) for slot, node in zip(slots, nodes, strict=True)]
+        info = _shift(info)
+        if differentiable:
+            gradients = add_backward(session, info, slots)
+            stage_graph = finish(session, Stage.JOINT, slots, gradients)
+        else:
+            if request.keep_mutations:
+                slots, info = copy_back_in_graph(session, slots, info)
+            stage_graph = finish(session, Stage.FUNCTIONAL, slots, ())
+    return Traced(stage_graph, info, out_spec, captured)
+
+
+def _run(session: Session) -> Any:
+    placeholders = session.captured.graph_module.graph.find_nodes(op="placeholder")
+    pairs = list(zip(session.captured.inputs, session.inputs, strict=True))
+    owned = {
+        spec.target: traced.argument for spec, traced in pairs if spec.target is not None
+    }
+    arguments = [traced.argument for _, traced in pairs[: len(placeholders)]]
+    run = CapturedRun(session.captured.graph_module, owned, session.tracer)
+    return run.run(arguments)
+
+
+def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:
+    """Mutated inputs first, then what the user outputs need."""
+    slots = [
+        FlatSlot(traced.argument, mutated_input=index)
+        for index, (seen, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
+        if seen.mutates_data
+    ]
+    return slots + [FlatSlot(value) for value in analysis.values]
+
+
+def _plain(session: Session, value: Any) -> Any:
+    return session.value(value) if isinstance(value, torch.Tensor) else value
+
+
+def _differentiable(slots: list[FlatSlot]) -> tuple[int, ...]:
+    return tuple(
+        position
+        for position, slot in enumerate(slots)
+        if isinstance(slot.value, torch.Tensor)
+        and slot.value.requires_grad
+        and slot.value.grad_fn is not None
+    )
+
+
+def _shift(info: GraphInfo) -> GraphInfo:
+    """Turn positions among the analysed values into positions among the flat outputs."""
+    ahead = len(info.mutated)
+    moved = tuple(
+        replace(seen, index=seen.index + ahead) if seen.source in {"value", "view_of_output"} else seen
+        for seen in info.outputs
+    )
+    return replace(info, outputs=moved)

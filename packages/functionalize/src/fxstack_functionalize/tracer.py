@@ -1,0 +1,68 @@
+"""The FX tracer that records ATen operators, and where each of them comes from.
+
+A captured node is set as the origin while it is run; every operator recorded meanwhile inherits the origin's
+metadata. In the backward, the origin is found through the autograd node that runs: autograd numbers its nodes in
+sequence, and the tracer remembers which numbers each captured node's forward gave out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute")
+"""Metadata keys that an ATen node takes over from the captured node that it comes from."""
+
+KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})
+"""All metadata keys that leave this package."""
+
+
+class AtenTracer(PythonKeyTracer):
+    """Records into one graph; see the module's docstring for provenance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = Graph(tracer_cls=PythonKeyTracer)
+        self.root = torch.nn.Module()
+        self.tensor_attrs: dict[Any, str] = {}
+        self.record_stack_traces = False
+        self._origin: dict[str, Any] = {}
+        self._in_backward = False
+        self._starts: list[int] = []
+        self._origins: list[dict[str, Any]] = []
+
+    def enter_origin(self, meta: Mapping[str, Any], name: str) -> None:
+        """Attribute what follows to the captured node ``name`` with metadata ``meta``."""
+        self._origin = {key: meta[key] for key in INHERITED if key in meta}
+        self._origin.setdefault("original_name", name)
+        self._starts.append(torch.autograd._get_sequence_nr())
+        self._origins.append(self._origin)
+
+    def enter_backward(self) -> None:
+        """Attribute what follows to the forward node of the autograd node that runs."""
+        self._starts.append(torch.autograd._get_sequence_nr())
+        self._origins.append({})
+        self._origin = {}
+        self._in_backward = True
+
+    def create_node(self, *args: Any, **kwargs: Any) -> Node:
+        node: Node = super().create_node(*args, **kwargs)
+        if node.op != "placeholder" and node.op != "output":
+            node.meta.update(self._backward_origin() if self._in_backward else self._origin)
+        return node
+
+    def _backward_origin(self) -> dict[str, Any]:
+        running = torch._C._current_autograd_node()
+        if running is None:
+            return {}
+        index = bisect_right(self._starts, running._sequence_nr()) - 1
+        # A recomputation tag speaks of the forward value; a backward node has nothing to recompute.
+        origin = self._origins[index] if index >= 0 else {}
+        return {key: value for key, value in origin.items() if key != "recompute"}
