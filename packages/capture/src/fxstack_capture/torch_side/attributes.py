@@ -1,0 +1,160 @@
+"""Attributes of trace tensors: metadata is read off the fake, views are recorded, methods are bound.
+
+Names are resolved on the class that the *user* sees: what ``FakeTensor`` adds is invisible. Attributes that
+the program puts on tensors live in a table beside the fakes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import FunctionType, GetSetDescriptorType, MethodDescriptorType, WrapperDescriptorType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import HasKey
+from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict
+from fxstack_capture.torch_side.constants import is_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+_MISSING = object()
+
+_OUTSIDE_OF_THE_GRAPH = frozenset(
+    {
+        "_version",
+        "_cdata",
+        "_backward_hooks",
+        "_post_accumulate_grad_hooks",
+        "_base",
+        "volatile",
+        "__cuda_array_interface__",
+        "__array_interface__",
+        "__dict__",
+    }
+)
+"""Attributes that a stand-in cannot answer truthfully."""
+
+DESCRIPTIONS = (FunctionType, MethodDescriptorType, WrapperDescriptorType)
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeWrite:
+    """``tensor.name = value`` (or ``del``, where ``deleted``) that the program did, in trace-world terms."""
+
+    tensor: torch.Tensor
+    name: str
+    value: Any
+    deleted: bool = False
+
+
+def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    """CPython's attribute protocol on a stand-in; raises the AttributeError of a real tensor."""
+    special = _LOADERS.get(name)
+    if special is not None:
+        return special(tracer, tensor)
+    if name in _OUTSIDE_OF_THE_GRAPH:
+        raise graph_break("unsupported-object", f"Tensor.{name}")
+    cls = tracer.python_type(tensor)
+    descriptor = _on_class(cls, name)
+    if isinstance(descriptor, (GetSetDescriptorType, property)):
+        return _computed(tracer, tensor, name)
+    own = _own_attribute(tracer, tensor, name)
+    if own is not _MISSING:
+        return own
+    if descriptor is _MISSING:
+        raise AttributeError(
+            f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor
+        )
+    getter = getattr(type(descriptor), "__get__", None)
+    return descriptor if getter is None else getter(descriptor, tensor, type(tensor))
+
+
+def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
+    """``tensor.name = value``. What concerns a tensor outside of the trace is listed in ``attribute_writes``."""
+    if name == "requires_grad" and tracer.source_of(tensor) is None:
+        tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
+        return
+    if name != "grad":
+        descriptor = _on_class(tracer.python_type(tensor), name)
+        if isinstance(descriptor, (GetSetDescriptorType, property)):
+            raise graph_break("unsupported-object", f"assignment to Tensor.{name}")
+    tracer.attributes_of(tensor)[name] = value
+    tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
+
+
+def delete(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
+    load(tracer, tensor, name)
+    if name == "grad":
+        store(tracer, tensor, name, None)
+        return
+    tracer.attributes_of(tensor)[name] = _MISSING
+    tracer.attribute_writes.append(AttributeWrite(tensor, name, None, deleted=True))
+
+
+def _on_class(cls: type, name: str) -> Any:
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return _MISSING
+
+
+def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    written = tracer.attributes_of(tensor)
+    if name in written:
+        return written[name]
+    real, source = tracer.original_of(tensor)
+    if real is None or source is None:
+        return _MISSING
+    if name not in real.__dict__:
+        tracer.trace.guard(InstanceDict(source), HasKey(name, present=False))
+        return _MISSING
+    return tracer.trace.world.enter(real.__dict__[name], InstanceAttr(source, name))
+
+
+def _computed(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    """A property computed by torch: metadata, or a view that becomes a node."""
+    value = getattr(tensor, name)
+    if is_plain(value):
+        return value
+    if isinstance(value, FakeTensor):
+        return tracer.call(getattr, (tensor, name), {})
+    raise graph_break("unsupported-object", f"Tensor.{name}")
+
+
+def _class(tracer: TorchTracer, tensor: torch.Tensor) -> type:
+    return tracer.python_type(tensor)
+
+
+def _grad(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
+    written = tracer.attributes_of(tensor)
+    if "grad" in written:
+        return written["grad"]
+    real, source = tracer.original_of(tensor)
+    if real is None or source is None:
+        return None
+    return tracer.trace.world.enter(real.grad, BuiltinAttr(source, "grad"))
+
+
+def _grad_fn(_tracer: TorchTracer, tensor: torch.Tensor) -> None:
+    if tensor.grad_fn is not None:
+        raise graph_break("unsupported-object", "Tensor.grad_fn of a tensor that has history")
+
+
+def _data(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
+    return tracer.call(getattr, (tensor, "data"), {})
+
+
+_LOADERS: dict[str, Callable[[TorchTracer, torch.Tensor], Any]] = {
+    "__class__": _class,
+    "grad": _grad,
+    "_grad": _grad,
+    "grad_fn": _grad_fn,
+    "_grad_fn": _grad_fn,
+    "data": _data,
+}

@@ -1,0 +1,125 @@
+"""Run an operator on fake tensors, and tell apart what can go wrong.
+
+- The program is in error (shapes that do not fit, say): the exception is the program's own. Fake kernels
+  word some messages differently, so the call is repeated on zeros to get the exact exception.
+- The result depends on data: the graph must end here.
+- The operator has no fake implementation: likewise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    MetadataMismatchError,
+    UnsupportedFakeTensorException,
+    UnsupportedMutationAliasingException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.torch_side.symbols import symbolic_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DATA_DEPENDENT = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+)
+_NO_FAKE = (
+    UnsupportedOperatorException,
+    UnsupportedFakeTensorException,
+    UnsupportedMutationAliasingException,
+    MetadataMismatchError,
+    NotImplementedError,
+)
+_LARGEST_REHEARSAL = 1 << 26
+"""Bytes of one tensor up to which a failing call is repeated on real zeros."""
+
+
+def name_of(fn: object) -> str:
+    return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
+
+
+def run_fake(
+    mode: FakeTensorMode, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """``fn(*args, **kwargs)`` on fakes; raises the program's exception or GraphBreak."""
+    try:
+        with mode:
+            return fn(*args, **kwargs)
+    except _DATA_DEPENDENT as error:
+        raise graph_break(
+            "data-dependent-value", f"{name_of(fn)} ({_first_line(error)})"
+        ) from error
+    except _NO_FAKE as error:
+        raise graph_break("unsupported-call", f"{name_of(fn)} ({_first_line(error)})") from error
+    except GraphBreak:
+        raise
+    except Exception as error:
+        raise _exact_error(fn, args, kwargs, error) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _exact_error(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> BaseException:
+    if isinstance(error, (TypeError, AttributeError)):
+        return error
+    try:
+        if any(symbolic_number(leaf) for leaf in tree_leaves((args, kwargs))):
+            raise _CannotRehearseError
+        real_args, real_kwargs = tree_map_only(FakeTensor, _zeros, (args, kwargs))
+    except _CannotRehearseError:
+        return graph_break("unsupported-call", f"{name_of(fn)} ({_first_line(error)})")
+    cpu_state = torch.get_rng_state()
+    try:
+        _unbound(fn)(*_with_self(fn, real_args), **real_kwargs)
+    except Exception as exact:
+        return exact
+    finally:
+        torch.set_rng_state(cpu_state)
+    return graph_break("unsupported-call", f"{name_of(fn)} ({_first_line(error)})")
+
+
+class _CannotRehearseError(Exception):
+    """The call cannot be repeated on real tensors."""
+
+
+def _zeros(fake: FakeTensor) -> torch.Tensor:
+    static = all(type(n) is int for n in (*fake.size(), *fake.stride()))
+    if not static or fake.device.type != "cpu":
+        raise _CannotRehearseError
+    if fake.numel() * fake.element_size() > _LARGEST_REHEARSAL:
+        raise _CannotRehearseError
+    with torch.inference_mode(fake.is_inference()):
+        real = torch.empty_strided(fake.size(), fake.stride(), dtype=fake.dtype).zero_()
+    real.requires_grad_(fake.requires_grad)
+    if fake.requires_grad and not fake.is_leaf:
+        with torch.enable_grad():
+            real = real.clone()
+    return real
+
+
+def _unbound(fn: Any) -> Callable[..., Any]:
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, FakeTensor):
+        return getattr(torch.Tensor, fn.__name__)  # type: ignore[no-any-return]
+    return fn  # type: ignore[no-any-return]
+
+
+def _with_self(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    owner = getattr(fn, "__self__", None)
+    return (_zeros(owner), *args) if isinstance(owner, FakeTensor) else args

@@ -1,0 +1,103 @@
+"""Fake stand-ins of real tensors: same metadata, same sharing of storages, no data.
+
+Written here rather than taken from ``FakeTensorMode.from_tensor``, because that also fakes gradients and
+bases, allocates symbols for the *values* of integer scalars, and costs ten times as much for parameters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._mode_utils import no_dispatch
+
+from fxstack_capture.breaks import graph_break
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+
+class Faker:
+    """Makes fakes for one trace; tensors that share a storage give fakes that share one."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self.mode = mode
+        # Real objects are kept so that their addresses cannot be reused while the trace runs.
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._fakes: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
+
+    def fake(
+        self,
+        real: torch.Tensor,
+        sizes: Sequence[int | torch.SymInt],
+        strides: Sequence[int | torch.SymInt],
+        offset: int | torch.SymInt,
+    ) -> FakeTensor:
+        """A fake of ``real`` with the given, possibly symbolic, geometry."""
+        known = self._fakes.get(id(real))
+        if known is not None:
+            return known[1]
+        base = real._base
+        if base is not None and (real.requires_grad or base.requires_grad):
+            made = self._view(real, base, sizes, strides, offset)
+        else:
+            made = self._fresh(real, sizes, strides, offset)
+        if isinstance(real, torch.nn.Parameter):
+            made._is_param = True
+        self._fakes[id(real)] = real, made
+        return made
+
+    def _fresh(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
+        with no_dispatch(), torch.inference_mode(real.is_inference()):
+            meta = self._meta(real, sizes, strides, offset)
+            if real.is_conj():
+                meta = torch._conj(meta)
+            if real.is_neg():
+                meta = torch._neg_view(meta)
+            made = FakeTensor(self.mode, meta, real.device)
+        if not real.requires_grad:
+            return made
+        made.requires_grad_()
+        if real.is_leaf:
+            return made
+        # Any history will do: it says "not a leaf" and fails when differentiated through.
+        add_history = torch._C._functions.DelayedError(
+            "a stand-in of a graph input has no history to differentiate", 1
+        )
+        with torch.enable_grad():
+            return cast("FakeTensor", add_history(made))
+
+    def _meta(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
+        storage = real.untyped_storage()
+        known = self._storages.get(storage._cdata)
+        static = all(type(number) is int for number in (*sizes, *strides, offset))
+        if known is None and not static:
+            # The size of the storage is symbolic too; what lies beyond the tensor is left out.
+            meta = torch.empty_strided(sizes, strides, dtype=real.dtype, device="meta")
+            self._storages[storage._cdata] = storage, meta.untyped_storage()
+            if type(offset) is int and offset == 0:
+                return meta
+        elif known is None:
+            whole = torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta")
+            self._storages[storage._cdata] = storage, whole.untyped_storage()
+        meta = torch.empty(0, dtype=real.dtype, device="meta")
+        return meta.set_(self._storages[storage._cdata][1], offset, sizes, strides)
+
+    def _view(
+        self, real: torch.Tensor, base: torch.Tensor, sizes: Any, strides: Any, offset: Any
+    ) -> FakeTensor:
+        """A view that autograd knows to be one: writing to it must be (il)legal as for the real one."""
+        if real.dtype != base.dtype or real.is_conj() or real.is_neg():
+            raise graph_break("unsupported-tensor", "a differentiable view of another dtype")
+        fake_base = self.fake(base, base.size(), base.stride(), base.storage_offset())
+        has_history = real.requires_grad and not real.is_leaf
+        with torch.set_grad_enabled(has_history), self.mode:
+            made = cast("FakeTensor", fake_base.as_strided(sizes, strides, offset))
+        if real.requires_grad and not has_history:
+            made.requires_grad_()
+        creation_meta = torch._C._autograd._get_creation_meta(real)
+        torch._C._autograd._set_creation_meta(made, creation_meta)
+        return made

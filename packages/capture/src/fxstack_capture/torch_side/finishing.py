@@ -1,0 +1,101 @@
+"""Close the graph: outputs, removal of what nothing needs, guards about how inputs relate."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import AllDistinct, NoOverlap
+from fxstack_capture.torch_side.graph import SYMBOLIC
+from fxstack_capture.trace import CapturedCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+_SET_GRAD = torch._C._set_grad_enabled
+
+
+def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
+    """The captured code; ``outputs`` become one flat tuple in the order given."""
+    builder = tracer.builder
+    graph = builder.graph
+    nodes = tuple(_output(tracer, value) for value in outputs)
+    output = graph.output(nodes)
+    values = tuple(node.meta["val"] if isinstance(node, fx.Node) else node for node in nodes)
+    output.meta.update(val=values, example_value=values)
+    _remove_idle_state_changes(graph, grad_enabled=tracer.state.entry[0][0])
+    _remove_unused(graph)
+    guard_relations(tracer)
+    graph.lint()
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    return CapturedCode(
+        graph_module=fx.GraphModule(torch.nn.Module(), graph, "CapturedGraph"),
+        inputs=tuple(builder.inputs[node] for node in placeholders),
+        example_inputs=tuple(node.meta["val"] for node in placeholders),
+    )
+
+
+def _output(tracer: TorchTracer, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return tracer.builder.node_of(value)
+    if isinstance(value, SYMBOLIC):
+        return tracer.symbols.node_of(value, tracer.builder)
+    raise graph_break("tracing-error", f"a {type(value).__qualname__} cannot be a graph output")
+
+
+def _remove_unused(graph: fx.Graph) -> None:
+    """Drop inputs, elements of results and computed sizes that nothing uses.
+
+    Operators stay even if their result is unused: whether they may go is for a stage that knows which of
+    them draw random numbers or have effects.
+    """
+    for node in reversed(graph.nodes):
+        if not node.users and (node.op == "placeholder" or _is_free(node)):
+            graph.erase_node(node)
+
+
+def _is_free(node: fx.Node) -> bool:
+    if node.op != "call_function":
+        return False
+    if isinstance(node.meta.get("val"), SYMBOLIC):
+        return getattr(node.target, "__module__", None) in ("_operator", "torch", "math")
+    return node.target is operator.getitem and not isinstance(
+        node.args[0].meta.get("val"),  # type: ignore[union-attr]
+        torch.Tensor,
+    )
+
+
+def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:
+    """Drop changes of grad mode that are undone before any operator runs, or that change nothing."""
+    nodes = [node for node in graph.nodes if node.op != "placeholder"]
+    for node, following in zip(nodes, nodes[1:], strict=False):
+        if node.target is _SET_GRAD and following.target is _SET_GRAD:
+            graph.erase_node(node)
+    current = grad_enabled
+    for node in list(graph.nodes):
+        if node.target is _SET_GRAD:
+            if node.args[0] == current:
+                graph.erase_node(node)
+            current = node.args[0]
+
+
+def guard_relations(tracer: TorchTracer) -> None:
+    """Inputs that are different objects stay different; where one is written to, storages stay apart."""
+    inputs = tracer.inputs()
+    if len(inputs) < 2:
+        return
+    first, *others = (source for _, _, source in inputs)
+    tracer.trace.guard(first, AllDistinct(tuple(others)))
+    groups: dict[int, list[Any]] = {}
+    for fake, _, source in inputs:
+        groups.setdefault(fake.untyped_storage()._cdata, []).append(source)
+    if tracer.mutated_storages & groups.keys():
+        first, *others = (sources[0] for sources in groups.values())
+        if others:
+            tracer.trace.guard(first, NoOverlap(tuple(others)))

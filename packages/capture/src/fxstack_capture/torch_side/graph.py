@@ -1,0 +1,137 @@
+"""The FX graph under construction: nodes, lazily made placeholders, lazily taken elements of results."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side.constants import is_constant
+from fxstack_capture.torch_side.naming import placeholder_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.symbols import Symbols
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class GraphBuilder:
+    """Maps trace tensors to nodes. Every tensor that was ever bound is kept alive, so ids stay unique."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        self.graph = fx.Graph()
+        self.symbols = symbols
+        self.inputs: dict[fx.Node, Source] = {}
+        self._last_placeholder: fx.Node = self.graph._root
+        self._nodes: dict[int, fx.Node] = {}
+        self._entered: dict[int, Source] = {}
+        self._elements: dict[int, tuple[fx.Node, object]] = {}
+        self._alive: list[object] = []
+
+    # --- what tensors are ------------------------------------------------------------------------
+
+    def enter(self, fake: torch.Tensor, source: Source) -> None:
+        """Say that ``fake`` stands for an input; its placeholder is made when it is first used."""
+        self._alive.append(fake)
+        self._entered[id(fake)] = source
+
+    def is_known(self, fake: torch.Tensor) -> bool:
+        key = id(fake)
+        return key in self._nodes or key in self._entered or key in self._elements
+
+    def node_of(self, fake: torch.Tensor) -> fx.Node:
+        node = self._nodes.get(id(fake))
+        return node if node is not None else self._make_node(fake)
+
+    def _make_node(self, fake: torch.Tensor) -> fx.Node:
+        key = id(fake)
+        if key in self._entered:
+            node = self.placeholder(self._entered[key], fake)
+        elif key in self._elements:
+            parent, index = self._elements[key]
+            node = self.graph.call_function(operator.getitem, (parent, index))
+            node.meta.update(parent.meta, val=fake, example_value=fake)
+        else:
+            raise graph_break("unsupported-tensor", "a tensor that did not come from the program")
+        self._nodes[key] = node
+        return node
+
+    def placeholder(self, source: Source, value: object) -> fx.Node:
+        with self.graph.inserting_after(self._last_placeholder):
+            node = self.graph.placeholder(placeholder_name(source))
+        node.meta.update(val=value, example_value=value)
+        self._last_placeholder = node
+        self.inputs[node] = source
+        return node
+
+    # --- recording -------------------------------------------------------------------------------
+
+    def argument(self, value: Any, tensors: list[torch.Tensor]) -> Any:
+        """``value`` with tensors and symbolic numbers replaced by nodes; the tensors are collected."""
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+            return self.node_of(value)
+        if kind in (list, tuple, torch.Size):
+            mapped = [self.argument(item, tensors) for item in value]
+            return mapped if kind is list else tuple(mapped)
+        if is_constant(value):
+            return value
+        if kind in SYMBOLIC:
+            return self.symbols.node_of(value, self)
+        if kind is dict:
+            return {key: self.argument(item, tensors) for key, item in value.items()}
+        if kind is slice:
+            parts = (value.start, value.stop, value.step)
+            return slice(*(self.argument(part, tensors) for part in parts))
+        if kind is range:
+            return tuple(value)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return kind(*(self.argument(item, tensors) for item in value))
+        raise graph_break(
+            "unsupported-call",
+            f"an operator with an argument of {kind.__module__}.{kind.__qualname__}",
+        )
+
+    def add(
+        self,
+        op: str,
+        target: Callable[..., Any] | str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> fx.Node:
+        return self.graph.create_node(op, target, args, kwargs)
+
+    def bind(self, result: Any, node: fx.Node) -> None:
+        """Say that ``node`` computes ``result``: a tensor, or a container of tensors and plain values."""
+        node.meta.update(val=result, example_value=result)
+        self._bind(result, node)
+
+    def _bind(self, result: Any, node: fx.Node) -> None:
+        if isinstance(result, torch.Tensor):
+            if not self.is_known(result):
+                self._alive.append(result)
+                self._nodes[id(result)] = node
+        elif isinstance(result, SYMBOLIC):
+            self.symbols.bind(result, node)
+        elif isinstance(result, (tuple, list)):
+            self._bind_elements(enumerate(result), node)
+        elif isinstance(result, dict):
+            self._bind_elements(result.items(), node)
+
+    def _bind_elements(self, items: Any, node: fx.Node) -> None:
+        for index, item in items:
+            if isinstance(item, torch.Tensor):
+                if not self.is_known(item):
+                    self._alive.append(item)
+                    self._elements[id(item)] = node, index
+            elif isinstance(item, (*SYMBOLIC, tuple, list, dict)):
+                element = self.graph.call_function(operator.getitem, (node, index))
+                element.meta.update(node.meta, val=item, example_value=item)
+                self._bind(item, element)

@@ -1,0 +1,207 @@
+"""Calls that are not simply recorded: a table from function to rule.
+
+A rule takes the tracer, the function, and the arguments of the call.
+"""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType, MethodType, MethodWrapperType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+    Args = tuple[Any, ...]
+    Kwargs = dict[str, Any]
+    Rule = Callable[[TorchTracer, Callable[..., Any], Args, Kwargs], Any]
+
+
+def query(_tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Answered while tracing; the answer is guarded with torch's state or follows from the arguments."""
+    return fn(*args, **kwargs)
+
+
+def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Carried out now, and once more whenever the graph runs."""
+    result = fn(*args, **kwargs)
+    node = tracer.builder.add("call_function", fn, args, kwargs)
+    tracer.annotate(node)
+    return result
+
+
+def deeper_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    tracer.state.nesting += 1
+    return set_state(tracer, fn, args, kwargs)
+
+
+def shallower_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    tracer.state.nesting -= 1
+    return set_state(tracer, fn, args, kwargs)
+
+
+def data_leaves(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+    raise graph_break("data-dependent-value", f"Tensor.{fn.__name__}")
+
+
+def outside_of_graph(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+    raise graph_break("unsupported-call", f"Tensor.{fn.__name__}")
+
+
+def reads_offset(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """The result may depend on where in their storages the inputs start."""
+    tracer.guard_offsets()
+    return tracer.record(fn, args, kwargs)
+
+
+def changes_input_metadata(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Fine for tensors made in the graph; for an input the caller would have to see it."""
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    if tracer.source_of(tensor) is not None:
+        raise graph_break("unsupported-call", f"Tensor.{fn.__name__} of a tensor from outside")
+    return tracer.record(fn, args, kwargs)
+
+
+def iterate(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    if tensor.dim() == 0:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(tracer.record(torch.Tensor.unbind, (tensor, 0), {}))
+
+
+def is_bound(fn: object) -> bool:
+    kinds = (MethodType, BuiltinFunctionType, MethodWrapperType)
+    return isinstance(fn, kinds) and isinstance(fn.__self__, torch.Tensor)
+
+
+def rule_of(fn: Any) -> Rule | None:
+    """The rule for a function or for a bound or unbound tensor method; None where there is none."""
+    if is_bound(fn):
+        return _METHOD_RULES.get(fn.__name__)
+    try:
+        rule = _FUNCTION_RULES.get(fn)
+    except TypeError:  # not hashable: certainly not one of ours
+        return None
+    return rule
+
+
+def has_rule(fn: object) -> bool:
+    return rule_of(fn) is not None
+
+
+_METHOD_RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        ("item", "tolist", "numpy", "__array__", "__repr__", "__str__", "__format__"), data_leaves
+    ),
+    **dict.fromkeys(
+        (
+            "__deepcopy__",
+            "__reduce_ex__",
+            "__setstate__",
+            "__dlpack__",
+            "__array_wrap__",
+            "backward",
+            "register_hook",
+            "register_post_accumulate_grad_hook",
+            "retain_grad",
+            "data_ptr",
+            "const_data_ptr",
+            "mutable_data_ptr",
+            "storage",
+            "untyped_storage",
+            "_typed_storage",
+            "share_memory_",
+            "is_shared",
+            "is_pinned",
+            "as_subclass",
+            "module_load",
+            "_use_count",
+            "apply_",
+            "map_",
+            "map2_",
+        ),
+        outside_of_graph,
+    ),
+    **dict.fromkeys(("storage_offset", "as_strided", "as_strided_", "is_set_to"), reads_offset),
+    **dict.fromkeys(
+        ("requires_grad_", "detach_", "set_", "resize_", "resize_as_", "swap_tensors"),
+        changes_input_metadata,
+    ),
+    "__iter__": iterate,
+}
+
+_QUERIES = (
+    torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    torch.is_autocast_enabled,
+    torch.is_autocast_cpu_enabled,
+    torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype,
+    torch.get_autocast_cpu_dtype,
+    torch.get_autocast_gpu_dtype,
+    torch.get_default_dtype,
+    torch.get_num_threads,
+    torch.finfo,
+    torch.iinfo,
+    torch.promote_types,
+    torch.can_cast,
+    torch.device,
+    torch.cuda.is_available,
+    torch.cuda.device_count,
+    torch.backends.mps.is_available,
+    torch.amp.is_autocast_available,
+    torch._C._is_tracing,
+    torch._C._get_tracing_state,
+    torch._C._is_any_autocast_enabled,
+    torch._C._is_autocast_available,
+    torch._C._get_cublas_allow_tf32,
+    torch._C._get_deterministic_algorithms,
+    torch._C._get_deterministic_algorithms_warn_only,
+    torch._C._get_cudnn_enabled,
+    torch._C._get_mkldnn_enabled,
+    torch._C._is_torch_function_enabled,
+    torch._C._is_torch_function_all_disabled,
+    torch._C._len_torch_function_stack,
+    torch._C._len_torch_dispatch_stack,
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+    torch._C._get_privateuse1_backend_name,
+    torch._C._functorch.peek_interpreter_stack,
+    torch._C._functorch.maybe_current_level,
+    torch._C._functorch.is_functorch_wrapped_tensor,
+    torch._C._autograd._saved_tensors_hooks_is_enabled,
+    torch._C._autograd._top_saved_tensors_default_hooks,
+)
+
+_SETTERS = (
+    torch._C._set_grad_enabled,
+    torch.set_autocast_enabled,
+    torch.set_autocast_dtype,
+    torch.set_autocast_cpu_enabled,
+    torch.set_autocast_cpu_dtype,
+    torch.set_autocast_gpu_dtype,
+    torch.set_autocast_cache_enabled,
+    torch.clear_autocast_cache,
+    torch._C._set_default_dtype,
+    torch._C._set_deterministic_algorithms,
+    torch._C._set_cublas_allow_tf32,
+)
+
+_FUNCTION_RULES: dict[Any, Rule] = {
+    **dict.fromkeys(_QUERIES, query),
+    **dict.fromkeys(_SETTERS, set_state),
+    torch.autocast_increment_nesting: deeper_autocast,
+    torch.autocast_decrement_nesting: shallower_autocast,
+    torch.as_strided: reads_offset,
+    **{
+        method: rule
+        for name, rule in _METHOD_RULES.items()
+        if (method := getattr(torch.Tensor, name, None)) is not None
+    },
+}

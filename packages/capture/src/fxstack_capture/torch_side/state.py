@@ -1,0 +1,105 @@
+"""Global torch state that a program changes while it is traced (grad mode, autocast, defaults, ...).
+
+Changes are carried out for real during the trace, so that fakes get the right ``requires_grad`` and dtype,
+and are written into the graph; ``session`` undoes them when the trace ends, and ``StateLog.delta`` says how
+to redo what is left of them at that point.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Redo = tuple["Callable[..., Any]", tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One piece of state: how to read it (a tuple of values) and the call that sets it to those."""
+
+    read: Callable[[], tuple[Any, ...]]
+    write: Callable[..., Any]
+    fixed: tuple[Any, ...] = ()
+
+    def redo(self, values: tuple[Any, ...]) -> Redo:
+        return self.write, (*self.fixed, *values)
+
+
+def _autocast_variables(device: str) -> tuple[Variable, ...]:
+    return (
+        Variable(
+            lambda: (torch.is_autocast_enabled(device),), torch.set_autocast_enabled, (device,)
+        ),
+        Variable(lambda: (torch.get_autocast_dtype(device),), torch.set_autocast_dtype, (device,)),
+    )
+
+
+def set_deterministic(mode: bool, warn_only: bool) -> None:
+    """Both flags of ``torch.use_deterministic_algorithms`` in one call with positional arguments."""
+    torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
+
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable(lambda: (torch.is_grad_enabled(),), torch._C._set_grad_enabled),
+    *_autocast_variables("cpu"),
+    *_autocast_variables("cuda"),
+    Variable(lambda: (torch.is_autocast_cache_enabled(),), torch.set_autocast_cache_enabled),
+    Variable(lambda: (torch.get_default_dtype(),), torch.set_default_dtype),
+    Variable(
+        lambda: (
+            torch._C._get_deterministic_algorithms(),
+            torch._C._get_deterministic_algorithms_warn_only(),
+        ),
+        set_deterministic,
+    ),
+    Variable(lambda: (torch._C._get_cublas_allow_tf32(),), torch._C._set_cublas_allow_tf32),
+)
+
+
+class StateLog:
+    """The state when the trace began, and the depth of autocast since (torch has no getter for it)."""
+
+    def __init__(self) -> None:
+        self.nesting = 0
+        self.entry = _read()
+
+    def delta(self) -> list[Redo]:
+        """Calls that lead from the entry state to the present one."""
+        now = _read()
+        redo = [
+            variable.redo(value)
+            for variable, before, value in zip(VARIABLES, self.entry, now, strict=True)
+            if before != value
+        ]
+        step = torch.autocast_increment_nesting
+        if self.nesting < 0:
+            step = torch.autocast_decrement_nesting
+        return redo + [(step, ())] * abs(self.nesting)
+
+
+def _read() -> list[tuple[Any, ...]]:
+    return [variable.read() for variable in VARIABLES]
+
+
+@contextmanager
+def session(log: StateLog) -> Iterator[StateLog]:
+    """Undo at the end whatever the program changed."""
+    try:
+        yield log
+    finally:
+        for variable, before, now in zip(VARIABLES, log.entry, _read(), strict=True):
+            if before != now:
+                write, args = variable.redo(before)
+                write(*args)
+        while log.nesting > 0:
+            torch.autocast_decrement_nesting()
+            log.nesting -= 1
+        while log.nesting < 0:
+            torch.autocast_increment_nesting()
+            log.nesting += 1

@@ -1,0 +1,86 @@
+"""Symbolic numbers as graph nodes: symbols are inputs, expressions are computed where they are used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from torch import fx
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis
+
+if TYPE_CHECKING:
+    from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.graph import GraphBuilder
+
+
+class Symbols:
+    """From sympy symbols and expressions to nodes; every expression is computed once."""
+
+    def __init__(self) -> None:
+        self.sources: dict[sympy.Symbol, tuple[Source, Any]] = {}
+        self._nodes: dict[sympy.Basic, fx.Node] = {}
+
+    def declare(self, symbol: sympy.Symbol, source: Source, value: Any) -> None:
+        """``symbol`` is found at ``source``; ``value`` is the symbolic number made of it alone."""
+        self.sources.setdefault(symbol, (source, value))
+
+    def bind(self, value: Any, node: fx.Node) -> None:
+        """``node`` computes ``value`` (an unbacked symbol, say)."""
+        self._nodes.setdefault(value.node.expr, node)
+
+    def is_new(self, result: Any) -> bool:
+        """Whether ``result`` holds a symbol that no node or input gives yet."""
+        if isinstance(result, (tuple, list)):
+            return any(self.is_new(item) for item in result)
+        if not symbolic_number(result):
+            return False
+        free = result.node.expr.free_symbols
+        return any(symbol not in self._nodes and symbol not in self.sources for symbol in free)
+
+    def node_of(self, value: Any, builder: GraphBuilder) -> Any:
+        """The node (or plain number, where the expression turned out constant) for a symbolic number."""
+        expr = value.node.expr
+        if expr.is_number:
+            return value.node.pytype(expr)
+        node = self._nodes.get(expr)
+        if node is None:
+            node = self._compute(expr, value, builder)
+        return node
+
+    def _compute(self, expr: sympy.Basic, value: Any, builder: GraphBuilder) -> fx.Node:
+        graph = builder.graph
+        tracer = fx.proxy.GraphAppendingTracer(graph)
+        names = sorted(expr.free_symbols, key=str)
+        env = {name: fx.Proxy(self._symbol_node(name, builder), tracer) for name in names}
+        node: fx.Node
+        if expr in env:
+            return env[expr].node
+        last = next(iter(reversed(graph.nodes)))
+        node = sympy_interp(OptimizedPythonReferenceAnalysis, env, expr).node
+        _annotate_after(last, graph)
+        node.meta.update(val=value, example_value=value)
+        self._nodes[expr] = node
+        return node
+
+    def _symbol_node(self, symbol: sympy.Symbol, builder: GraphBuilder) -> fx.Node:
+        node = self._nodes.get(symbol)
+        if node is None:
+            source, value = self.sources[symbol]
+            node = self._nodes[symbol] = builder.placeholder(source, value)
+        return node
+
+
+def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
+    """Give the nodes after ``last`` their values, by computing them on the values of their arguments."""
+    node = last.next
+    while node is not graph._root:
+        args = fx.map_arg(node.args, lambda n: n.meta["val"])
+        result = node.target(*args)  # type: ignore[operator]
+        node.meta.update(val=result, example_value=result)
+        node = node.next
+
+
+def symbolic_number(value: object) -> bool:
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -1,0 +1,79 @@
+"""How a callable is written in a graph: a function under its importable name, or a tensor method by name."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from types import (
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Special methods whose meaning is an operator: torch.fx and its passes know these by function.
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+    "__add__": operator.add,
+    "__sub__": operator.sub,
+    "__mul__": operator.mul,
+    "__truediv__": operator.truediv,
+    "__mod__": operator.mod,
+    "__matmul__": operator.matmul,
+    "__and__": operator.and_,
+    "__or__": operator.or_,
+    "__xor__": operator.xor,
+    "__neg__": operator.neg,
+    "__pos__": operator.pos,
+    "__abs__": operator.abs,
+    "__invert__": operator.invert,
+    "__eq__": operator.eq,
+    "__ne__": operator.ne,
+    "__lt__": operator.lt,
+    "__le__": operator.le,
+    "__gt__": operator.gt,
+    "__ge__": operator.ge,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``op`` and ``target`` of the node, and the positional arguments with a bound ``self`` put in front."""
+
+    op: str
+    target: Callable[..., Any] | str
+    args: tuple[Any, ...]
+
+
+def target_of(fn: Callable[..., Any], args: tuple[Any, ...]) -> Target:
+    """The node that a call ``fn(*args)`` becomes."""
+    kind = type(fn)
+    if kind is MethodType and isinstance(fn.__self__, torch.Tensor):
+        return _method(fn.__func__.__name__, (fn.__self__, *args))
+    if kind in (BuiltinFunctionType, MethodWrapperType) and isinstance(fn.__self__, torch.Tensor):
+        return _method(fn.__name__, (fn.__self__, *args))
+    if kind in (MethodDescriptorType, WrapperDescriptorType):
+        return _method(fn.__name__, args)
+    if getattr(torch.Tensor, getattr(fn, "__name__", ""), None) is fn:
+        return _method(fn.__name__, args)
+    if isinstance(fn, CustomOpDef):
+        return Target("call_function", fn._opoverload, args)
+    return Target("call_function", fn, args)
+
+
+def _method(name: str, args: tuple[Any, ...]) -> Target:
+    function = _OPERATORS.get(name)
+    # A special method may return NotImplemented where the operator goes on to the reflected one, so the
+    # two agree only between tensors and numbers.
+    if function is not None and all(isinstance(a, (torch.Tensor, int, float)) for a in args[1:2]):
+        return Target("call_function", function, args)
+    return Target("call_method", name, args)

@@ -1,0 +1,220 @@
+"""``TorchTracer``: the part of a trace that owns tensors, symbolic numbers and the FX graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import Equals
+from fxstack_capture.sources import StorageOffset
+from fxstack_capture.torch_side import attributes, facts, finishing, leaves, rules, state
+from fxstack_capture.torch_side.constants import is_plain
+from fxstack_capture.torch_side.execution import name_of, run_fake
+from fxstack_capture.torch_side.fakes import Faker
+from fxstack_capture.torch_side.function_mode import RecordingMode
+from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder
+from fxstack_capture.torch_side.locations import Locations
+from fxstack_capture.torch_side.symbols import Symbols
+from fxstack_capture.torch_side.targets import target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.attributes import AttributeWrite
+    from fxstack_capture.trace import CapturedCode, Trace
+
+
+class TorchTracer:
+    """Implements ``trace.TorchSide``. One per attempt to trace a frame.
+
+    ``attribute_writes`` lists what the program assigned to attributes of tensors, in order.
+    """
+
+    def __init__(self, trace: Trace, history: object = None) -> None:
+        self.trace = trace
+        self.history = history
+        options = trace.options
+        self.shape_env = ShapeEnv(
+            allow_scalar_outputs=options.capture_scalar_outputs,
+            allow_dynamic_output_shape_ops=options.capture_dynamic_output_shape_ops,
+        )
+        self.mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=False)
+        self.symbols = Symbols()
+        self.builder = GraphBuilder(self.symbols)
+        self.state = state.StateLog()
+        self.attribute_writes: list[AttributeWrite] = []
+        self.mutated_storages: set[int] = set()
+        self.busy = False
+        self._faker = Faker(self.mode)
+        self._locations = Locations()
+        self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
+        self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
+        self._offsets_guarded = False
+        self._attributes: dict[int, dict[str, Any]] = {}
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        facts.demand_supported(real)
+        self.trace.guard(source, facts.tensor_is(real))
+        fake = self._faker.fake(real, real.size(), real.stride(), real.storage_offset())
+        if id(fake) not in self._originals:
+            self._originals[id(fake)] = real, source
+            self._inputs.append((fake, real, source))
+            self.builder.enter(fake, source)
+            if self._offsets_guarded:
+                self._guard_offset(real, source)
+        return fake
+
+    def enter_number(self, value: float, source: Source) -> Any:
+        self.trace.guard(source, Equals(value))
+        return value
+
+    def guard_offsets(self) -> None:
+        """From now on the trace depends on the storage offsets of its inputs."""
+        if not self._offsets_guarded:
+            self._offsets_guarded = True
+            for _, real, source in self.inputs():
+                self._guard_offset(real, source)
+
+    def _guard_offset(self, real: torch.Tensor, source: Source) -> None:
+        self.trace.guard(StorageOffset(source), Equals(real.storage_offset()))
+
+    def source_of(self, tensor: torch.Tensor) -> Source | None:
+        return self.original_of(tensor)[1]
+
+    def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
+        """The real tensor that a stand-in stands for, and where it was found."""
+        return self._originals.get(id(tensor), (None, None))
+
+    def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
+        """(stand-in, real tensor, source) of everything that entered."""
+        return list(self._inputs)
+
+    def python_type(self, tensor: torch.Tensor) -> type:
+        return torch.nn.Parameter if getattr(tensor, "_is_param", False) else torch.Tensor
+
+    def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """What the program assigned to a stand-in, by name."""
+        return self._attributes.setdefault(id(tensor), {})
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def is_leaf(self, fn: object) -> bool:
+        return leaves.is_operator(fn) or rules.has_rule(fn)
+
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = rules.rule_of(fn)
+        if rule is not None:
+            return rule(self, fn, args, kwargs)
+        return self.record(fn, args, kwargs)
+
+    def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""
+        busy, self.busy = self.busy, True
+        try:
+            return self._record(fn, args, kwargs)
+        finally:
+            self.busy = busy
+
+    def _record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        builder = self.builder
+        target = target_of(fn, args)
+        tensors: list[torch.Tensor] = []
+        node_args = tuple([builder.argument(arg, tensors) for arg in target.args])
+        node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
+        versions = [version_of(tensor) for tensor in tensors]
+        result = run_fake(self.mode, fn, args, kwargs)
+        changed = self._note_mutations(tensors, versions)
+        if not changed and result is not None and self._is_known_data(result):
+            return result
+        self._demand_recordable(fn, result)
+        node = builder.add(target.op, target.target, node_args, node_kwargs)
+        self.annotate(node)
+        builder.bind(result, node)
+        return result
+
+    def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Write down a call that has been carried out already and gives nothing."""
+        self.annotate(self.builder.add("call_function", fn, args, {}))
+
+    def annotate(self, node: torch.fx.Node) -> None:
+        """Say where in the program a node comes from."""
+        node.meta["stack_trace"] = self._locations.text(self.trace.interp.user_stack())
+        node.meta["source_fn_stack"] = [(node.name, node.target)]
+
+    def _note_mutations(self, tensors: list[torch.Tensor], versions: list[int | None]) -> bool:
+        changed = False
+        for tensor, version in zip(tensors, versions, strict=True):
+            if version is None or tensor._version != version:
+                self.mutated_storages.add(tensor.untyped_storage()._cdata)
+                changed = True
+        return changed
+
+    def _is_known_data(self, result: Any) -> bool:
+        return is_plain(result) and not self.symbols.is_new(result)
+
+    def _demand_recordable(self, fn: object, result: Any) -> None:
+        if not holds_only_graph_values(result):
+            raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
+
+    # --- attributes ------------------------------------------------------------------------------
+
+    def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
+        return attributes.load(self, tensor, name)
+
+    def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None:
+        attributes.store(self, tensor, name, value)
+
+    def delete_attr(self, tensor: torch.Tensor, name: str) -> None:
+        attributes.delete(self, tensor, name)
+
+    # --- numbers ---------------------------------------------------------------------------------
+
+    def is_symbolic(self, value: object) -> bool:
+        return isinstance(value, SYMBOLIC)
+
+    def specialize(self, value: Any) -> Any:
+        if isinstance(value, torch.SymInt):
+            return int(value)
+        if isinstance(value, torch.SymFloat):
+            return float(value)
+        return bool(value) if isinstance(value, torch.SymBool) else value
+
+    # --- the whole -------------------------------------------------------------------------------
+
+    def function_mode(self) -> AbstractContextManager[object]:
+        return RecordingMode(self)
+
+    def session(self) -> AbstractContextManager[object]:
+        """Around the whole trace: global torch state that the program changes is put back at the end."""
+        return state.session(self.state)
+
+    def state_delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """Calls that bring torch's state from what it was when the trace began to what it is now."""
+        return self.state.delta()
+
+    def finish(self, outputs: Sequence[Any]) -> CapturedCode:
+        return finishing.finish(self, outputs)
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """The version counter; None for tensors without one, for which any call may be a mutation."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def holds_only_graph_values(result: Any) -> bool:
+    """Whether a result consists of tensors, symbolic numbers and plain data."""
+    if isinstance(result, (FakeTensor, *SYMBOLIC)) or is_plain(result):
+        return True
+    if isinstance(result, (tuple, list)):
+        return all(holds_only_graph_values(item) for item in result)
+    if type(result) is dict:
+        return all(holds_only_graph_values(item) for item in result.values())
+    return False
