@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch.fx import GraphModule
 
@@ -41,6 +41,8 @@ class Captured:
 
     graph_module: GraphModule
     inputs: tuple[CapturedInput, ...]
+    owned: Mapping[str, int]
+    """Input number of every attribute path that the graph or its modules may read; tied paths share one."""
     fake_mode: FakeTensorMode
 
     @property
@@ -69,7 +71,9 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
             f"the graph has {len(placeholders)} inputs ({names}), "
             f"but {len(example_inputs)} example inputs were given"
         )
-    lifted = _owned_tensors(graph_module)
+    paths = _owned_tensors(graph_module)
+    tensors = {id(tensor): (path, tensor) for path, tensor in reversed(paths.items())}
+    lifted = list(reversed(tensors.values()))
     mode = find_fake_mode([*example_inputs, *(tensor for _, tensor in lifted)])
     if mode is None:
         mode = FakeTensorMode(
@@ -79,13 +83,15 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
         CapturedInput(node.name, _kind_of(value), _to_fake(mode, value))
         for node, value in zip(placeholders, example_inputs, strict=True)
     ]
+    position = {id(tensor): len(inputs) + i for i, (_, tensor) in enumerate(lifted)}
     inputs += [
         CapturedInput(
             path.replace(".", "_"), _owned_kind(tensor), _to_fake(mode, tensor), path, tensor
         )
         for path, tensor in lifted
     ]
-    return Captured(graph_module, tuple(inputs), mode)
+    owned = {path: position[id(tensor)] for path, tensor in paths.items()}
+    return Captured(graph_module, tuple(inputs), owned, mode)
 
 
 def _to_fake(mode: FakeTensorMode, value: Any) -> Any:
@@ -104,8 +110,8 @@ def _owned_kind(tensor: torch.Tensor) -> InputKind:
     return InputKind.PARAMETER if isinstance(tensor, torch.nn.Parameter) else InputKind.BUFFER
 
 
-def _owned_tensors(graph_module: GraphModule) -> list[tuple[str, torch.Tensor]]:
-    """Tensors reached by get_attr and call_module nodes, in the order of first use, each once."""
+def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
+    """Tensors by the paths under which get_attr and call_module nodes may read them, in order of first use."""
     found: dict[str, torch.Tensor] = {}
     for node in graph_module.graph.nodes:
         if node.op == "get_attr":
@@ -114,10 +120,13 @@ def _owned_tensors(graph_module: GraphModule) -> list[tuple[str, torch.Tensor]]:
                 found.setdefault(node.target, value)
         elif node.op == "call_module":
             module = graph_module.get_submodule(node.target)
-            named = [*module.named_parameters(node.target), *module.named_buffers(node.target)]
+            named = [
+                *module.named_parameters(node.target, remove_duplicate=False),
+                *module.named_buffers(node.target, remove_duplicate=False),
+            ]
             for path, tensor in named:
                 found.setdefault(path, tensor)
-    return list(found.items())
+    return found
 
 
 def _attribute(root: torch.nn.Module, path: str) -> Any:

@@ -121,13 +121,10 @@ def _trace_with(
 
 def _run(session: Session) -> Any:
     placeholders = session.captured.graph_module.graph.find_nodes(op="placeholder")
-    pairs = list(zip(session.captured.inputs, session.inputs, strict=True))
-    owned = {
-        spec.target: traced.argument for spec, traced in pairs if spec.target is not None
-    }
-    arguments = [traced.argument for _, traced in pairs[: len(placeholders)]]
+    arguments = [traced.argument for traced in session.inputs]
+    owned = {path: arguments[index] for path, index in session.captured.owned.items()}
     run = CapturedRun(session.captured.graph_module, owned, session.tracer)
-    return run.run(arguments)
+    return run.run(arguments[: len(placeholders)])
 
 
 def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:

@@ -14,6 +14,8 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
+from fxstack_functionalize.errors import UnsupportedGraphError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -57,6 +59,15 @@ class AtenTracer(PythonKeyTracer):
         if node.op != "placeholder" and node.op != "output":
             node.meta.update(self._backward_origin() if self._in_backward else self._origin)
         return node
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, torch.Tensor) and a.requires_grad:
+            raise UnsupportedGraphError(
+                f"the graph uses a tensor of size {tuple(a.shape)} that requires a gradient but is no input",
+                why="a gradient can only be computed for inputs, so this one would be lost",
+                fix="pass the tensor as an input, or make it an attribute of the graph's module",
+            )
+        return super().create_arg(a)
 
     def _backward_origin(self) -> dict[str, Any]:
         running = torch._C._current_autograd_node()

@@ -1,0 +1,192 @@
+"""Mutation, aliasing and gradients of single functions: eager against ahead-of-time."""
+
+import pytest
+import torch
+from compare import check, refuses
+
+
+def leaf(*shape, grad=True):
+    return torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).requires_grad_(grad)
+
+
+def nonleaf(*shape):
+    root = leaf(*shape)
+    made = root * 2
+    made.root = root
+    return made
+
+
+def mk(*makers):
+    return lambda: tuple(m() for m in makers)
+
+
+A = lambda: leaf(3, 4)
+N = lambda: leaf(3, 4, grad=False)
+B = lambda: nonleaf(3, 4)
+
+
+def no_grad_add(x, y):
+    with torch.no_grad():
+        x.add_(y.detach())
+    return (x * 2,)
+
+
+def data_mul(x):
+    x.data.mul_(2)
+    return (x * 3,)
+
+
+def detach_mul(x):
+    x.detach().mul_(2)
+    return (x * 3,)
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        ctx.n = n
+        return x**n, x.argmax()
+
+    @staticmethod
+    def backward(ctx, g, _):
+        (x,) = ctx.saved_tensors
+        return g * ctx.n * x ** (ctx.n - 1), None
+
+
+def through_view(x):
+    x.view(-1)[2:5].mul_(3)
+    return (x.sum(),)
+
+
+def grad_mix(x, y):
+    x.mul_(y)
+    return x + 1, y
+
+
+def nested(x):
+    return {"a": x + 1, "b": [x * 2, 3, None, "s"], "c": (x,)}
+
+
+def dropout(x):
+    return (torch.nn.functional.dropout(x, 0.5, True) * torch.rand_like(x),)
+
+
+def three_views(x):
+    y = x * 2
+    return y, y[0], y.t(), y.detach()
+
+
+def two_views(x):
+    y = x * 2
+    return y[0], y[1:], y.unbind(0)[2]
+
+
+def view_no_grad(x):
+    with torch.no_grad():
+        v = x[0]
+    return v, x[1]
+
+
+def dup(x):
+    y = x + 1
+    return y, y, x, x
+
+
+def inplace_then_view(x):
+    x.mul_(2)
+    v = x[0]
+    v.add_(1)
+    return v, x.view(-1)
+
+
+def unused(x, y):
+    return (y.sin(),)
+
+
+def int_out(x):
+    return x.argmax(), x > 2, x.sum()
+
+
+def random_unused(x):
+    torch.rand(3)
+    return (x * torch.rand(3, 4),)
+
+
+def memory_formats(x):
+    y = x.to(memory_format=torch.channels_last) * 2
+    return y, y.permute(0, 2, 3, 1).contiguous(), x.transpose(1, 2) + 1
+
+
+CASES = {
+    "add": (lambda x: (x + 1,), mk(A)),
+    "list output": (lambda x: [x + 1, x * 2], mk(A)),
+    "single output": (lambda x: x + 1, mk(A)),
+    "mutate no grad": (lambda x: (x.add_(1).mul_(2),), mk(N)),
+    "mutate nonleaf": (lambda x: (x.add_(1).mul_(2) * 2,), mk(B)),
+    "mutate with grad of other": (grad_mix, mk(N, A)),
+    "mutate nonleaf by other": (grad_mix, mk(B, A)),
+    "no_grad mutation of leaf": (no_grad_add, mk(A, A)),
+    "data mutation": (data_mul, mk(A)),
+    "data mutation no grad": (data_mul, mk(N)),
+    "detach mutation": (detach_mul, mk(A)),
+    "detach mutation no grad": (detach_mul, mk(N)),
+    "through view": (through_view, mk(N)),
+    "through view nonleaf": (through_view, mk(B)),
+    "copy_": (lambda x, y: (x.copy_(y), x + y)[1:], mk(N, A)),
+    "zero_": (lambda x: (x.zero_(), x + 1)[1:], mk(B)),
+    "nested": (nested, mk(A)),
+    "dropout": (dropout, mk(A)),
+    "dropout no grad": (dropout, mk(N)),
+    "views of intermediate": (three_views, mk(A)),
+    "views of intermediate no grad": (three_views, mk(N)),
+    "two views": (two_views, mk(A)),
+    "two views no grad": (two_views, mk(N)),
+    "views of input": (lambda x: (x[0], x.t(), x.view(-1), x.detach(), x), mk(A)),
+    "views of input no grad": (lambda x: (x[0], x.t(), x.view(-1), x.detach(), x), mk(N)),
+    "views of nonleaf": (lambda x: (x[0], x.t(), x.view(-1), x.detach(), x), mk(B)),
+    "view under no_grad": (view_no_grad, mk(A)),
+    "duplicates": (dup, mk(A)),
+    "in-place then view": (inplace_then_view, mk(B)),
+    "in-place then view no grad": (inplace_then_view, mk(N)),
+    "unused input": (unused, mk(A, A)),
+    "integers": (int_out, mk(A)),
+    "random unused": (random_unused, mk(A)),
+    "memory formats": (memory_formats, lambda: (leaf(2, 3, 4, 5),)),
+    "reverse gradient": (lambda x: (Reverse.apply(x),), mk(A)),
+    "reverse gradient times": (lambda x: (Reverse.apply(x) * x,), mk(A)),
+    "custom function": (lambda x: Square.apply(x, 3), mk(A)),
+    "conj": (lambda x: (x.conj(), x.conj() * 2, x.imag), lambda: (torch.randn(3, dtype=torch.complex64, requires_grad=True),)),
+    "as_strided": (lambda x: (x.as_strided((2, 2), (1, 2), 1), x * 1), mk(A)),
+    "expand": (lambda x: (x.expand(2, 3, 4), (x * 2).expand(2, 3, 4)), mk(A)),
+    "zero-size": (lambda x: (x[:0] * 2, x.new_empty(0)), mk(A)),
+    "constants": (lambda x: (x, 1, "a", None, torch.float32), mk(A)),
+    "new tensor": (lambda x: (torch.tensor([1.0, 2.0]), torch.ones(3), x), mk(A)),
+    "no outputs": (lambda x: (), mk(A)),
+    "partial mutation": (lambda x, y: (x[0].add_(1), y.sum())[1:], mk(N, A)),
+    "requires_grad unused grad": (lambda x, y: (x.detach() * 2, y * 2), mk(A, N)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name):
+    fn, make = CASES[name]
+    torch.manual_seed(0)
+    check(fn, make, tol=1e-6 if name == "conj" else 0.0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case_without_grad(name):
+    fn, make = CASES[name]
+    with torch.no_grad():
+        check(fn, make)

@@ -1,0 +1,55 @@
+"""One compiled graph for many sizes: inputs with symbolic dimensions."""
+
+import pytest
+import torch
+from compare import as_graph
+from fxstack_functionalize import aot
+from helpers import run_graph, save_everything
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+
+def dynamic(inputs):
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    made = []
+    for t in inputs:
+        context = StatelessSymbolicContext([DimDynamic.DYNAMIC] * t.dim())
+        made.append(mode.from_tensor(t, symbolic_context=context))
+    return made
+
+
+CASES = {
+    "pointwise": lambda x: (x.sin() * 2,),
+    "views": lambda x: (x.t(), x.view(-1), x[1:], x.reshape(-1)[2:], x.size(0)),
+    "views of intermediate": lambda x: ((x * 2).view(-1), (x * 2).t()),
+    "mutation": lambda x: (x.mul(2).add_(1), x.sum() / x.numel()),
+    "softmax matmul": lambda x: (torch.softmax(x @ x.t(), -1) @ x,),
+    "sizes": lambda x: (x.new_zeros(x.size(0), x.size(1) * 2) + x[0, 0], x.shape[0] * x.shape[1]),
+    "cat": lambda x: (torch.cat([x, x * 2], 1).chunk(2, 0),),
+    "expand": lambda x: (x.unsqueeze(0).expand(3, -1, -1) * torch.arange(3.0)[:, None, None],),
+    "layer norm": lambda x: (torch.nn.functional.layer_norm(x, (x.size(1),)),),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("grad", [True, False])
+def test_many_sizes(name, grad):
+    fn = CASES[name]
+    example = [torch.randn(4, 6, requires_grad=grad)]
+    function = aot(as_graph(fn, 1), dynamic(example), fw_compiler=run_graph, partitioner=save_everything)
+    for shape in [(4, 6), (6, 8), (10, 3)]:
+        x = torch.randn(*shape, requires_grad=grad)
+        y = x.detach().clone().requires_grad_(grad)
+        ours, eager = function(x), fn(y)
+        flat = list(zip(torch.utils._pytree.tree_leaves(ours), torch.utils._pytree.tree_leaves(eager)))
+        for a, b in flat:
+            if isinstance(b, torch.Tensor):
+                torch.testing.assert_close(a, b)
+                assert a.stride() == b.stride()
+                assert a._is_view() == b._is_view()
+            else:
+                assert a == b
+        if grad:
+            for values in zip(*flat):
+                sum(v.pow(2).sum() for v in values if isinstance(v, torch.Tensor)).backward()
+            torch.testing.assert_close(x.grad, y.grad)
