@@ -137,6 +137,15 @@ class TorchSide(Protocol):
     def python_type(self, tensor: torch.Tensor) -> type:
         """The type a user sees for a stand-in tensor (Tensor, Parameter, ...)."""
 
+    def source_of(self, tensor: torch.Tensor) -> Source | None:
+        """Where the real tensor behind a stand-in was found; None for results of operations."""
+
+    def session(self) -> AbstractContextManager[object]:
+        """Around the whole trace: torch state that the program changes is put back at the end."""
+
+    def state_delta(self) -> Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """Calls that bring torch's state from what it was when the trace began to what it is now."""
+
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         """Close the graph: ``outputs`` are trace tensors and symbolic numbers, in order."""
 

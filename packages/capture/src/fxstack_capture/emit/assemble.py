@@ -261,6 +261,11 @@ def _signed_varint(value: int) -> bytes:
     return _little_endian_varint((-value << 1 | 1) if value < 0 else value << 1)
 
 
+def linetable_of(code: CodeType, first_line: int) -> bytes:
+    """The location table of ``code`` for when its first line is said to be ``first_line``."""
+    return _linetable(((1, position) for position in code.co_positions()), first_line)
+
+
 def _linetable(runs: Iterable[tuple[int, Position]], first_line: int) -> bytes:
     out = bytearray()
     previous = first_line

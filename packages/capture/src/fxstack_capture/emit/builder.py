@@ -1,0 +1,97 @@
+"""Statements of a replacement under construction: names, constants, and the order of its sections.
+
+A replacement runs ``loads`` (everything that is reached by a source, as the frame finds it), then the graph,
+then ``body`` (rebuilt values, effects, the end). Objects that source code cannot spell are constants of the
+code object: they appear as names that are assigned once at the top.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Constants that a literal can spell; containers of them are spelled by ``rebuild``.
+LITERALS = (type(None), bool, int, float, complex, str, bytes, type(...))
+
+_MARK = "\0fxstack constant "
+
+
+class Builder:
+    """Names and statements; one per replacement."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+        self._constants: dict[int, tuple[str, object]] = {}
+        self._counter = 0
+        self.loads: list[ast.stmt] = []
+        self.body: list[ast.stmt] = []
+
+    def fresh(self, hint: str) -> str:
+        """A name that neither the user's code nor anything here uses."""
+        stem = "".join(c if c.isalnum() else "_" for c in hint)[:40].strip("_") or "value"
+        while True:
+            self._counter += 1
+            name = f"_{stem}_{self._counter}"
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
+
+    def constant(self, value: object, hint: str) -> ast.expr:
+        """Any object as an expression: a literal, or a name bound to it at the top."""
+        if type(value) in LITERALS:
+            return ast.Constant(value)  # type: ignore[arg-type]
+        known = self._constants.get(id(value))
+        if known is None:
+            known = self._constants[id(value)] = (self.fresh(hint), value)
+        return load(known[0])
+
+    def assign(self, section: list[ast.stmt], value: ast.expr, hint: str) -> ast.expr:
+        """Evaluate ``value`` once, there and then; the name that holds it."""
+        name = self.fresh(hint)
+        section.append(ast.Assign([store(name)], value))
+        return load(name)
+
+    def run(self, value: ast.expr) -> None:
+        """Evaluate for its effect."""
+        self.body.append(ast.Expr(value))
+
+    def constants(self) -> tuple[list[ast.stmt], dict[str, object]]:
+        """The assignments at the top, and what each of their marks stands for."""
+        statements: list[ast.stmt] = []
+        marks: dict[str, object] = {}
+        for index, (name, value) in enumerate(self._constants.values()):
+            mark = f"{_MARK}{index}"
+            marks[mark] = value
+            statements.append(ast.Assign([store(name)], ast.Constant(mark)))
+        return statements, marks
+
+    def named_constants(self) -> dict[str, object]:
+        """Names bound at the top and their values, for people."""
+        return dict(self._constants.values())
+
+
+def load(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
+
+
+def store(name: str) -> ast.expr:
+    return ast.Name(name, ast.Store())
+
+
+def call(fn: ast.expr, *args: ast.expr) -> ast.expr:
+    return ast.Call(fn, list(args), [])
+
+
+def attribute(value: ast.expr, name: str) -> ast.expr:
+    return ast.Attribute(value, name, ast.Load())
+
+
+def item(value: ast.expr, key: ast.expr) -> ast.expr:
+    return ast.Subscript(value, key, ast.Load())
+
+
+def tuple_of(values: Iterable[ast.expr]) -> ast.expr:
+    return ast.Tuple(list(values), ast.Load())

@@ -1,0 +1,121 @@
+"""A replacement code object: the original's arguments, free variables and names around emitted statements."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from types import CodeType
+from typing import TYPE_CHECKING
+
+from fxstack_capture.emit.assemble import linetable_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_capture.emit.builder import Builder
+
+_OUTER = "_fxstack_outer"
+
+
+def signature_of(code: CodeType) -> ast.arguments:
+    """The parameters of a code object; defaults are the function's business."""
+    names = list(code.co_varnames)
+    positional = [ast.arg(name) for name in names[: code.co_argcount]]
+    rest = names[code.co_argcount :]
+    keyword = [ast.arg(name) for name in rest[: code.co_kwonlyargcount]]
+    rest = rest[code.co_kwonlyargcount :]
+    star = ast.arg(rest.pop(0)) if code.co_flags & inspect.CO_VARARGS else None
+    double_star = ast.arg(rest.pop(0)) if code.co_flags & inspect.CO_VARKEYWORDS else None
+    count = code.co_posonlyargcount
+    return ast.arguments(
+        positional[:count], positional[count:], star, keyword, [None] * len(keyword), double_star, []
+    )
+
+
+def function_definition(code: CodeType, builder: Builder, statements: list[ast.stmt]) -> ast.FunctionDef:
+    """The replacement as a tree: readable with ``ast.unparse``, once located it compiles."""
+    constants, _ = builder.constants()
+    scope: list[ast.stmt] = [ast.Nonlocal(list(code.co_freevars))] if code.co_freevars else []
+    body = [*scope, *constants, *statements]
+    return _define(code.co_name if code.co_name.isidentifier() else "function", signature_of(code), body)
+
+
+def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
+    definition = ast.FunctionDef(name, signature, body, [], None)
+    if "type_params" in ast.FunctionDef._fields:  # 3.12
+        definition.type_params = []
+    return definition
+
+
+def compile_replacement(
+    code: CodeType, builder: Builder, statements: list[ast.stmt], line: int
+) -> tuple[CodeType, ast.FunctionDef]:
+    """The replacement for ``code``, on line ``line`` of the user's file, and its tree."""
+    definition = function_definition(code, builder, statements)
+    no_arguments = ast.arguments([], [], None, [], [], None, [])
+    bind: list[ast.stmt] = [
+        ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in code.co_freevars
+    ]
+    outer = _define(_OUTER, no_arguments, [*bind, definition])
+    module = ast.Module([outer], [])
+    _locate(module, line)
+    compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
+    made = _inner(_inner(compiled, _OUTER), definition.name)
+    if made.co_freevars != code.co_freevars:
+        made = _with_free_variables_of(made, code)
+    _, marks = builder.constants()
+    constants = tuple(
+        marks.get(value, value) if isinstance(value, str) else value for value in made.co_consts
+    )
+    replacement = made.replace(
+        co_consts=constants,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_firstlineno=code.co_firstlineno,
+        co_linetable=linetable_of(made, code.co_firstlineno),
+    )
+    return replacement, definition
+
+
+def _with_free_variables_of(made: CodeType, code: CodeType) -> CodeType:
+    raise ValueError(f"free variables {made.co_freevars} do not match {code.co_freevars}")
+
+
+def _inner(code: CodeType, name: str) -> CodeType:
+    for value in code.co_consts:
+        if isinstance(value, CodeType) and value.co_name == name:
+            return value
+    raise LookupError(name)
+
+
+def _locate(node: ast.AST, line: int) -> None:
+    """Give every node the same position; ``fix_missing_locations`` starts from the root's children."""
+    pending: list[ast.AST] = [node]
+    while pending:
+        current = pending.pop()
+        if "lineno" in current._attributes:
+            current.lineno = current.end_lineno = line  # type: ignore[attr-defined]
+            current.col_offset = current.end_col_offset = 0  # type: ignore[attr-defined]
+        pending += ast.iter_child_nodes(current)
+
+
+def text_of(definition: ast.FunctionDef, names: Iterable[tuple[str, object]]) -> str:
+    """The replacement as Python-like text, with what its constants stand for."""
+    lines = [f"# {name} = {_short(value)}" for name, value in names]
+    visible = _define(definition.name, definition.args, [])
+    marks = {name for name, _ in names}
+    visible.body = [s for s in definition.body if not _binds(s, marks)] or [ast.Pass()]
+    ast.fix_missing_locations(visible)
+    return "\n".join([*lines, ast.unparse(visible)])
+
+
+def _binds(statement: ast.stmt, names: set[str]) -> bool:
+    if not isinstance(statement, ast.Assign):
+        return False
+    target = statement.targets[0]
+    return isinstance(target, ast.Name) and target.id in names
+
+
+def _short(value: object) -> str:
+    name = getattr(value, "__qualname__", None)
+    return f"{type(value).__name__} {name}" if isinstance(name, str) else repr(value)[:80]

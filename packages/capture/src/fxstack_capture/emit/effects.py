@@ -1,0 +1,159 @@
+"""Code that replays side effects: primitive writes, in order, after everything has been built."""
+
+from __future__ import annotations
+
+import ast
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.effects import records as r
+from fxstack_capture.emit.builder import call, tuple_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+
+Statements = list[ast.stmt]
+
+
+class Replay:
+    """Builds the right-hand sides first (``prepare``), then gives the statements (``statements``)."""
+
+    def __init__(self, rebuilder: Rebuilder) -> None:
+        self._rebuilder = rebuilder
+        self._writes: Statements = []
+
+    def prepare(self, effects: Iterable[r.Effect], redo: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
+        """``redo`` are calls that restore torch's global state; they come last."""
+        for effect in effects:
+            target = self._rebuilder.loads.expr(effect.target)
+            kind = self._rebuilder.loads.kind_of(effect.target)
+            self._writes += _WRITERS[type(effect)](self._rebuilder, effect, target, kind)
+        for function, arguments in redo:
+            fn = self._rebuilder.constant(function, getattr(function, "__name__", "set_state"))
+            made = [self._rebuilder.expr(argument) for argument in arguments]
+            self._writes.append(ast.Expr(call(fn, *made)))
+
+    def prepare_attributes(self, writes: Iterable[Any]) -> None:
+        """Assignments to attributes of tensors (``AttributeWrite``) that somebody outside can see.
+
+        Writing one may make another tensor visible, so this is repeated until nothing is added.
+        """
+        waiting = list(writes)
+        while True:
+            seen = [write for write in waiting if self._is_visible(write.tensor)]
+            if not seen:
+                return
+            waiting = [write for write in waiting if not any(write is other for other in seen)]
+            for write in seen:
+                self._writes.append(self._attribute(write))
+
+    def _is_visible(self, tensor: torch.Tensor) -> bool:
+        return self._rebuilder.is_made(tensor) or self._rebuilder.source_of(tensor) is not None
+
+    def _attribute(self, write: Any) -> ast.stmt:
+        tensor = self._rebuilder.expr(write.tensor)
+        if write.deleted:
+            return ast.Delete([ast.Attribute(tensor, write.name, ast.Del())])
+        value = self._rebuilder.expr(write.value)
+        return ast.Assign([ast.Attribute(tensor, write.name, ast.Store())], value)
+
+    def statements(self) -> Statements:
+        return self._writes
+
+
+def _calling(rebuilder: Rebuilder, function: Any, *arguments: ast.expr) -> Statements:
+    fn = rebuilder.constant(function, getattr(function, "__qualname__", "write"))
+    return [ast.Expr(call(fn, *arguments))]
+
+
+def _dict_class(kind: type) -> Any:
+    return OrderedDict if issubclass(kind, OrderedDict) else dict
+
+
+def _dict_set(rebuilder: Rebuilder, e: r.DictSet, target: ast.expr, kind: type) -> Statements:
+    key, value = rebuilder.expr(e.key), rebuilder.expr(e.value)
+    if kind is dict:
+        return [ast.Assign([ast.Subscript(target, key, ast.Store())], value)]
+    return _calling(rebuilder, _dict_class(kind).__setitem__, target, key, value)
+
+
+def _dict_delete(rebuilder: Rebuilder, e: r.DictDelete, target: ast.expr, kind: type) -> Statements:
+    key = rebuilder.expr(e.key)
+    if kind is dict:
+        return [ast.Delete([ast.Subscript(target, key, ast.Del())])]
+    return _calling(rebuilder, _dict_class(kind).__delitem__, target, key)
+
+
+def _list_replace(rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind: type) -> Statements:
+    items = tuple_of([rebuilder.expr(value) for value in e.items])
+    if kind is list:
+        where = ast.Slice(ast.Constant(e.start), ast.Constant(e.stop))
+        return [ast.Assign([ast.Subscript(target, where, ast.Store())], items)]
+    where_made = rebuilder.constant(slice(e.start, e.stop), "slice")
+    return _calling(rebuilder, list.__setitem__, target, where_made, items)
+
+
+def _deque_replace(rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _: type) -> Statements:
+    items = tuple_of([rebuilder.expr(value) for value in e.items])
+    clear = _calling(rebuilder, deque.clear, target)
+    return clear + _calling(rebuilder, deque.extend, target, items)
+
+
+def _set_change(rebuilder: Rebuilder, e: r.SetChange, target: ast.expr, _: type) -> Statements:
+    out: Statements = []
+    if e.removed:
+        gone = tuple_of([rebuilder.expr(value) for value in e.removed])
+        out += _calling(rebuilder, set.difference_update, target, gone)
+    if e.added:
+        joined = tuple_of([rebuilder.expr(value) for value in e.added])
+        out += _calling(rebuilder, set.update, target, joined)
+    return out
+
+
+def _member(effect: r.SlotSet | r.SlotDelete) -> Any:
+    return type.__dict__["__dict__"].__get__(effect.owner)[effect.name]
+
+
+def _slot_set(rebuilder: Rebuilder, e: r.SlotSet, target: ast.expr, _: type) -> Statements:
+    return _calling(rebuilder, _member(e).__set__, target, rebuilder.expr(e.value))
+
+
+def _slot_delete(rebuilder: Rebuilder, e: r.SlotDelete, target: ast.expr, _: type) -> Statements:
+    return _calling(rebuilder, _member(e).__delete__, target)
+
+
+def _cell_set(rebuilder: Rebuilder, e: r.CellSet, target: ast.expr, _: type) -> Statements:
+    content = ast.Attribute(target, "cell_contents", ast.Store())
+    return [ast.Assign([content], rebuilder.expr(e.value))]
+
+
+def _cell_clear(_: Rebuilder, __: r.CellClear, target: ast.expr, ___: type) -> Statements:
+    return [ast.Delete([ast.Attribute(target, "cell_contents", ast.Del())])]
+
+
+def _class_set(rebuilder: Rebuilder, e: r.ClassSet, target: ast.expr, _: type) -> Statements:
+    value = rebuilder.expr(e.value)
+    return _calling(rebuilder, type.__setattr__, target, ast.Constant(e.name), value)
+
+
+def _class_delete(rebuilder: Rebuilder, e: r.ClassDelete, target: ast.expr, _: type) -> Statements:
+    return _calling(rebuilder, type.__delattr__, target, ast.Constant(e.name))
+
+
+_WRITERS: dict[type, Callable[[Rebuilder, Any, ast.expr, type], Statements]] = {
+    r.DictSet: _dict_set,
+    r.DictDelete: _dict_delete,
+    r.ListReplace: _list_replace,
+    r.DequeReplace: _deque_replace,
+    r.SetChange: _set_change,
+    r.SlotSet: _slot_set,
+    r.SlotDelete: _slot_delete,
+    r.CellSet: _cell_set,
+    r.CellClear: _cell_clear,
+    r.ClassSet: _class_set,
+    r.ClassDelete: _class_delete,
+}

@@ -1,0 +1,153 @@
+"""From a source to the expression that reloads its value: one table entry per kind of access."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import sources as s
+from fxstack_capture.emit import runtime
+from fxstack_capture.emit.builder import Builder, attribute, call, item, load
+from fxstack_capture.emit.resolve import RealFrame, item_reader, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Base = torch._C.TensorBase
+
+
+class Loads:
+    """Reloads values in the ``loads`` section; every source, and every prefix of one, is followed once."""
+
+    def __init__(self, builder: Builder, frame: RealFrame) -> None:
+        self._builder = builder
+        self.frame = frame
+        self._known: dict[s.Source, ast.expr] = {}
+
+    def expr(self, source: s.Source) -> ast.expr:
+        """A name (or a cheap expression) for the value at ``source``, as it was when the frame started."""
+        known = self._known.get(source)
+        if known is None:
+            known = self._known[source] = _LOADERS[type(source)](self, source)
+        return known
+
+    def constant(self, value: object, hint: str) -> ast.expr:
+        return self._builder.constant(value, hint)
+
+    def temporary(self, value: ast.expr, source: s.Source) -> ast.expr:
+        return self._builder.assign(self._builder.loads, value, source.name)
+
+    def kind_of(self, source: s.Source) -> type:
+        """Exact class of the value at ``source`` now; the guards of the entry keep it."""
+        return type(resolve(source, self.frame))
+
+
+def _local(loads: Loads, source: s.Local | s.Free) -> ast.expr:
+    return load(source.local)
+
+
+def _free_cell(loads: Loads, source: s.FreeCell) -> ast.expr:
+    nothing = ast.arguments([], [], None, [], [], None, [])
+    closure = attribute(ast.Lambda(nothing, load(source.local)), "__closure__")
+    return loads.temporary(item(closure, ast.Constant(0)), source)
+
+
+def _globals(loads: Loads, source: s.Globals) -> ast.expr:
+    return loads.temporary(call(loads.constant(globals, "globals")), source)
+
+
+def _pinned(loads: Loads, source: s.Pinned) -> ast.expr:
+    return loads.constant(source.value, source.label)
+
+
+def _instance_dict(loads: Loads, source: s.InstanceDict) -> ast.expr:
+    getter = loads.constant(runtime.instance_dict, "instance_dict")
+    value = call(getter, loads.expr(source.of), ast.Constant("__dict__"))
+    return loads.temporary(value, source)
+
+
+def _instance_attr(loads: Loads, source: s.InstanceAttr) -> ast.expr:
+    namespace = loads.expr(s.InstanceDict(source.of))
+    return loads.temporary(item(namespace, ast.Constant(source.attr)), source)
+
+
+def _slot_attr(loads: Loads, source: s.SlotAttr) -> ast.expr:
+    getter = loads.constant(source.owner.__dict__[source.attr].__get__, f"get_{source.attr}")
+    return loads.temporary(call(getter, loads.expr(source.of)), source)
+
+
+def _builtin_attr(loads: Loads, source: s.BuiltinAttr) -> ast.expr:
+    return loads.temporary(attribute(loads.expr(source.of), source.attr), source)
+
+
+def _class_attr(loads: Loads, source: s.ClassAttr) -> ast.expr:
+    getter = loads.constant(runtime.class_attr, "class_attr")
+    return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.attr)), source)
+
+
+def _type_of(loads: Loads, source: s.TypeOf) -> ast.expr:
+    return loads.temporary(call(loads.constant(type, "type"), loads.expr(source.of)), source)
+
+
+def _item(loads: Loads, source: s.Item) -> ast.expr:
+    kind = loads.kind_of(source.of)
+    reader = item_reader(kind)
+    of, index = loads.expr(source.of), ast.Constant(source.index)
+    if kind is reader:
+        return loads.temporary(item(of, index), source)
+    getter = loads.constant(reader.__getitem__, f"{reader.__name__}_getitem")  # type: ignore[attr-defined]
+    return loads.temporary(call(getter, of, index), source)
+
+
+def _key(loads: Loads, source: s.Key) -> ast.expr:
+    of, key = loads.expr(source.of), loads.constant(source.key, "key")
+    if loads.kind_of(source.of) is dict:
+        return loads.temporary(item(of, key), source)
+    getter = loads.constant(dict.__getitem__, "dict_getitem")
+    return loads.temporary(call(getter, of, key), source)
+
+
+def _at(function: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
+    def load_at(loads: Loads, source: s.KeyAt | s.ValueAt) -> ast.expr:
+        getter = loads.constant(function, function.__name__)
+        return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.index)), source)
+
+    return load_at
+
+
+def _cell(loads: Loads, source: s.Cell) -> ast.expr:
+    return loads.temporary(attribute(loads.expr(source.of), "cell_contents"), source)
+
+
+def _tensor_number(method: Any) -> Callable[[Loads, Any], ast.expr]:
+    def load_number(loads: Loads, source: Any) -> ast.expr:
+        arguments = [] if isinstance(source, s.StorageOffset) else [ast.Constant(source.dim)]
+        getter = loads.constant(method, method.__name__)
+        return loads.temporary(call(getter, loads.expr(source.of), *arguments), source)
+
+    return load_number
+
+
+_LOADERS: dict[type, Callable[[Loads, Any], ast.expr]] = {
+    s.Local: _local,
+    s.Free: _local,
+    s.FreeCell: _free_cell,
+    s.Globals: _globals,
+    s.Pinned: _pinned,
+    s.InstanceDict: _instance_dict,
+    s.InstanceAttr: _instance_attr,
+    s.SlotAttr: _slot_attr,
+    s.BuiltinAttr: _builtin_attr,
+    s.ClassAttr: _class_attr,
+    s.TypeOf: _type_of,
+    s.Item: _item,
+    s.Key: _key,
+    s.KeyAt: _at(runtime.key_at),
+    s.ValueAt: _at(runtime.value_at),
+    s.Cell: _cell,
+    s.Size: _tensor_number(_Base.size),
+    s.Stride: _tensor_number(_Base.stride),
+    s.StorageOffset: _tensor_number(_Base.storage_offset),
+}

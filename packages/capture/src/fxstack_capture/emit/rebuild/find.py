@@ -1,0 +1,28 @@
+"""The table from a class to the rule that rebuilds its instances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_capture.emit.rebuild import containers, functions, identity, instances, iterators
+
+if TYPE_CHECKING:
+    from fxstack_capture.emit.rebuild.rules import Rule
+
+_EXACT: dict[type, Rule] = {
+    **identity.RULES,
+    **containers.RULES,
+    **functions.RULES,
+    **iterators.RULES,
+}
+
+
+def rule_for(cls: type) -> Rule:
+    """The rule of exactly this class, of its kind of class, or of instances in general."""
+    rule = _EXACT.get(cls)
+    if rule is not None:
+        return rule
+    for applies, family in (*identity.FAMILIES, *iterators.FAMILIES):
+        if applies(cls):
+            return family
+    return instances.rebuild

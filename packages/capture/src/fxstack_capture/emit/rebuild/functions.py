@@ -1,0 +1,133 @@
+"""Functions, cells, methods, partials and descriptors that were made in the compiled code."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.emit.builder import attribute, call, tuple_of
+from fxstack_capture.emit.errors import CannotRebuildError
+from fxstack_capture.emit.rebuild.containers import exprs, set_item
+from fxstack_capture.sources import Globals
+
+if TYPE_CHECKING:
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.rules import Rule
+
+
+def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) -> None:
+    target = ast.Attribute(obj, name, ast.Store())
+    rebuilder.builder.body.append(ast.Assign([target], value))
+
+
+def namespace(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
+    """The real globals dictionary of a function."""
+    real = rebuilder.trace.world.original_of(fn.__globals__)
+    if real is rebuilder.loads.frame.function.__globals__:
+        return rebuilder.loads.expr(Globals())
+    return rebuilder.constant(real, "globals")
+
+
+def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
+    defaults, keyword_defaults, closure = rebuilder.trace.world.function_parts(fn)
+    make = rebuilder.constant(types.FunctionType, "FunctionType")
+    arguments = [
+        rebuilder.constant(fn.__code__, f"code_{fn.__name__}"),
+        namespace(rebuilder, fn),
+        ast.Constant(fn.__name__),
+        tuple_of(exprs(rebuilder, defaults)) if defaults else ast.Constant(None),
+        tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None),
+    ]
+    made = rebuilder.assign(call(make, *arguments), fn.__name__)
+    rebuilder.remember(fn, made)
+    if keyword_defaults:
+        set_attr(rebuilder, made, "__kwdefaults__", rebuilder.expr(keyword_defaults))
+    if fn.__qualname__ != fn.__code__.co_qualname:
+        set_attr(rebuilder, made, "__qualname__", ast.Constant(fn.__qualname__))
+    _function_extras(rebuilder, fn, made)
+    return made
+
+
+def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, made: ast.expr) -> None:
+    docstring = fn.__code__.co_consts[0] if fn.__code__.co_consts else None
+    if fn.__doc__ is not (docstring if isinstance(docstring, str) else None):
+        set_attr(rebuilder, made, "__doc__", rebuilder.expr(fn.__doc__))
+    if fn.__module__ != fn.__globals__.get("__name__"):
+        set_attr(rebuilder, made, "__module__", rebuilder.expr(fn.__module__))
+    if fn.__annotations__:
+        set_attr(rebuilder, made, "__annotations__", rebuilder.expr(fn.__annotations__))
+    if fn.__dict__:
+        extra = rebuilder.assign(attribute(made, "__dict__"), "dict")
+        for name, value in fn.__dict__.items():
+            set_item(rebuilder, extra, ast.Constant(name), rebuilder.expr(value))
+
+
+def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
+    make = rebuilder.constant(types.CellType, "CellType")
+    try:
+        content = rebuilder.trace.world.load_cell(cell)
+    except ValueError:
+        return rebuilder.assign(call(make), "cell")
+    return rebuilder.mutable(
+        cell,
+        lambda: call(make, rebuilder.expr(content)),
+        lambda: call(make),
+        lambda made: set_attr(rebuilder, made, "cell_contents", rebuilder.expr(content)),
+    )
+
+
+def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
+    make = rebuilder.constant(types.MethodType, "MethodType")
+    function, receiver = rebuilder.expr(obj.__func__), rebuilder.expr(obj.__self__)
+    return rebuilder.assign(call(make, function, receiver), "method")
+
+
+def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    """A C function, or a method of a C class bound to an object."""
+    receiver = obj.__self__
+    if receiver is None or isinstance(receiver, (types.ModuleType, type)):
+        return rebuilder.constant(obj, obj.__name__)
+    for base in type(receiver).__mro__:
+        found = base.__dict__.get(obj.__name__)
+        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            bind = rebuilder.constant(found.__get__, f"bind_{obj.__name__}")
+            return rebuilder.assign(call(bind, rebuilder.expr(receiver)), obj.__name__)
+    raise CannotRebuildError(f"the bound method {obj!r}")
+
+
+def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
+    make = rebuilder.constant(functools.partial, "partial")
+    function, arguments = rebuilder.expr(obj.func), exprs(rebuilder, obj.args)
+    keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.keywords.items()]
+    made = rebuilder.assign(ast.Call(make, [function, *arguments], keywords), "partial")
+    for name, value in vars(obj).items():
+        set_attr(rebuilder, made, name, rebuilder.expr(value))
+    return made
+
+
+def _property(rebuilder: Rebuilder, obj: property) -> ast.expr:
+    parts = exprs(rebuilder, (obj.fget, obj.fset, obj.fdel, obj.__doc__))
+    return rebuilder.assign(call(rebuilder.constant(property, "property"), *parts), "property")
+
+
+def _wrapping(kind: type) -> Rule:
+    def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+        function = rebuilder.expr(obj.__func__)
+        return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), function), kind.__name__)
+
+    return rule
+
+
+RULES: dict[type, Rule] = {
+    types.FunctionType: _function,
+    types.CellType: _cell,
+    types.MethodType: _method,
+    types.BuiltinFunctionType: _builtin_method,
+    types.MethodWrapperType: _builtin_method,
+    functools.partial: _partial,
+    property: _property,
+    staticmethod: _wrapping(staticmethod),
+    classmethod: _wrapping(classmethod),
+}

@@ -1,0 +1,87 @@
+"""Objects that are their own constant: immutable ones, and those whose identity is their meaning."""
+
+from __future__ import annotations
+
+import enum
+import re
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.emit.errors import CannotRebuildError
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Callable
+
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.rules import Rule
+
+
+def constant(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    return rebuilder.constant(obj, getattr(obj, "__name__", None) or type(obj).__name__)
+
+
+def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
+    """A class made in the frame is another class in every call: it cannot be a constant."""
+    if rebuilder.trace.world.is_new(obj):  # type: ignore[attr-defined]
+        raise CannotRebuildError(f"class {obj.__qualname__}, which was created in the compiled code")
+    return rebuilder.constant(obj, obj.__name__)
+
+
+def refuse(_: Rebuilder, obj: Any) -> ast.expr:
+    raise CannotRebuildError(f"an object of type {type(obj).__module__}.{type(obj).__qualname__}")
+
+
+_CONSTANTS = (
+    types.ModuleType,
+    types.CodeType,
+    types.BuiltinFunctionType.__class__,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.GenericAlias,
+    types.UnionType,
+    type(NotImplemented),
+    re.Pattern,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.qscheme,
+    torch.finfo,
+    torch.iinfo,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    type(typing.Any),
+    type(typing.Union[int, str]),  # noqa: UP007 - the class of the object is wanted
+    type(typing.List[int]),  # noqa: UP006
+    typing.TypeVar,
+    typing.ForwardRef,
+)
+
+_REFUSED = (
+    types.GeneratorType,
+    types.CoroutineType,
+    types.AsyncGeneratorType,
+    types.FrameType,
+    types.TracebackType,
+    memoryview,
+)
+
+RULES: dict[type, Rule] = {
+    **dict.fromkeys(_CONSTANTS, constant),
+    **dict.fromkeys(_REFUSED, refuse),
+    type: class_object,
+}
+
+# Kinds that are recognised by what their class derives from.
+FAMILIES: tuple[tuple[Callable[[type], bool], Rule], ...] = (
+    (lambda cls: issubclass(cls, type), class_object),
+    (lambda cls: issubclass(cls, enum.Enum), constant),
+    (lambda cls: issubclass(cls, types.ModuleType), constant),
+)

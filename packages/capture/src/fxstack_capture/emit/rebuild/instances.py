@@ -1,0 +1,192 @@
+"""New instances of classes: the C base is made raw, then given its contents, dictionary and slots.
+
+No code of the class runs: neither ``__new__`` and ``__init__`` nor overridden methods of the base.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections import OrderedDict, defaultdict, deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.emit import runtime
+from fxstack_capture.emit.builder import attribute, call, tuple_of
+from fxstack_capture.emit.errors import CannotRebuildError
+from fxstack_capture.emit.rebuild.containers import exprs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+
+_HEAP_TYPE = 1 << 9
+_mro_of = type.__dict__["__mro__"].__get__
+_dict_of = type.__dict__["__dict__"].__get__
+
+
+def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    """An instance of a class that was written in Python."""
+    cls = type(obj)
+    base = solid_base(cls)
+    if cls is base and base is not object and not issubclass(base, BaseException):
+        raise CannotRebuildError(f"an object of type {cls.__module__}.{cls.__qualname__}")
+    if issubclass(base, BaseException):
+        return _exception(rebuilder, obj, base)
+    immutable = _VALUES.get(base)
+    if immutable is not None:
+        made = _new(rebuilder, obj, base, rebuilder.expr(immutable(obj)))
+        fill_state(rebuilder, obj, made)
+        return made
+    fill_base = _FILLS.get(base)
+    if fill_base is None:
+        raise CannotRebuildError(
+            f"an object of type {cls.__module__}.{cls.__qualname__}, which derives from {base.__qualname__}"
+        )
+    made = _new(rebuilder, obj, base)
+    fill_base(rebuilder, obj, made)
+    fill_state(rebuilder, obj, made)
+    return made
+
+
+def solid_base(cls: type) -> type:
+    """The class in the MRO whose C code lays out and makes the instances (as ``copyreg`` finds it)."""
+    for base in _mro_of(cls):
+        if not base.__flags__ & _HEAP_TYPE:
+            return base  # type: ignore[no-any-return]
+        new = _dict_of(base).get("__new__")
+        if isinstance(new, types.BuiltinFunctionType) and new.__self__ is base:
+            return base  # type: ignore[no-any-return]
+    return object
+
+
+def _new(rebuilder: Rebuilder, obj: Any, base: type, *arguments: ast.expr) -> ast.expr:
+    make = rebuilder.constant(base.__new__, f"new_{base.__name__}")
+    cls = rebuilder.expr(type(obj))
+    made = rebuilder.assign(call(make, cls, *arguments), type(obj).__name__)
+    rebuilder.remember(obj, made)
+    return made
+
+
+def fill_state(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+    """The instance dictionary and the slots."""
+    namespace = _instance_dict(obj)
+    if namespace is not None:
+        getter = rebuilder.constant(runtime.instance_dict, "instance_dict")
+        state = rebuilder.assign(call(getter, made, ast.Constant("__dict__")), "dict")
+        rebuilder.remember(namespace, state)
+        if namespace:
+            keys: list[ast.expr | None] = [rebuilder.expr(key) for key in namespace]
+            display = ast.Dict(keys, exprs(rebuilder, namespace.values()))
+            rebuilder.builder.run(call(attribute(state, "update"), display))
+    for member in slots_of(type(obj)):
+        try:
+            value = member.__get__(obj)
+        except AttributeError:
+            continue
+        setter = rebuilder.constant(member.__set__, f"set_{member.__name__}")
+        rebuilder.builder.run(call(setter, made, rebuilder.expr(value)))
+
+
+def _instance_dict(obj: Any) -> dict[str, Any] | None:
+    try:
+        namespace = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None
+    return namespace if isinstance(namespace, dict) else None
+
+
+def slots_of(cls: type) -> Iterator[types.MemberDescriptorType]:
+    """Members that ``__slots__`` of the classes written in Python made."""
+    for base in _mro_of(cls):
+        if base.__flags__ & _HEAP_TYPE and "__slots__" in _dict_of(base):
+            for value in _dict_of(base).values():
+                if isinstance(value, types.MemberDescriptorType):
+                    yield value
+
+
+# --- bases -----------------------------------------------------------------------------------------
+
+
+def _method(rebuilder: Rebuilder, function: Any, made: ast.expr, *arguments: ast.expr) -> None:
+    fn = rebuilder.constant(function, function.__qualname__)
+    rebuilder.builder.run(call(fn, made, *arguments))
+
+
+def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[Rebuilder, Any, ast.expr], None]:
+    def fill(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+        for key, value in base.items(obj):
+            _method(rebuilder, base.__setitem__, made, rebuilder.expr(key), rebuilder.expr(value))
+
+    return fill
+
+
+def _fill_defaultdict(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+    factory = defaultdict.__dict__["default_factory"]
+    _method(rebuilder, factory.__set__, made, rebuilder.expr(factory.__get__(obj)))
+    _fill_dict(dict)(rebuilder, obj, made)
+
+
+def _fill_list(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+    items = list(list.__iter__(obj))
+    if items:
+        _method(rebuilder, list.extend, made, tuple_of(exprs(rebuilder, items)))
+
+
+def _fill_set(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+    items = list(set.__iter__(obj))
+    if items:
+        _method(rebuilder, set.update, made, tuple_of(exprs(rebuilder, items)))
+
+
+def _fill_deque(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+    items = tuple_of(exprs(rebuilder, list(deque.__iter__(obj))))
+    limit = deque.__dict__["maxlen"].__get__(obj)
+    _method(rebuilder, deque.__init__, made, items, ast.Constant(limit))
+
+
+def _fill_partial(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+    state = (obj.func, obj.args, obj.keywords, None)
+    _method(rebuilder, partial.__setstate__, made, rebuilder.expr(state))  # type: ignore[attr-defined]
+
+
+def _nothing(_: Rebuilder, __: Any, ___: ast.expr) -> None:
+    return
+
+
+def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseException]) -> ast.expr:
+    """``base.__new__`` and ``base.__init__`` with the same ``args`` fill the fields of C exceptions."""
+    arguments = exprs(rebuilder, BaseException.__dict__["args"].__get__(obj))
+    made = _new(rebuilder, obj, base, *arguments)
+    _method(rebuilder, base.__init__, made, *arguments)
+    for name in ("__cause__", "__context__", "__suppress_context__"):
+        member = BaseException.__dict__[name]
+        value = member.__get__(obj)
+        if value:
+            _method(rebuilder, member.__set__, made, rebuilder.expr(value))
+    fill_state(rebuilder, obj, made)
+    return made
+
+
+_VALUES: dict[type, Callable[[Any], Any]] = {
+    int: int.__index__,
+    float: float.__float__,
+    complex: complex.__pos__,
+    str: str.__str__,
+    bytes: lambda obj: bytes.__getitem__(obj, slice(None)),
+    tuple: lambda obj: tuple.__getitem__(obj, slice(None)),
+    frozenset: frozenset.copy,
+}
+
+_FILLS: dict[type, Callable[[Rebuilder, Any, ast.expr], None]] = {
+    object: _nothing,
+    list: _fill_list,
+    dict: _fill_dict(dict),
+    OrderedDict: _fill_dict(OrderedDict),
+    defaultdict: _fill_defaultdict,
+    set: _fill_set,
+    deque: _fill_deque,
+    partial: _fill_partial,
+    types.SimpleNamespace: _nothing,
+}

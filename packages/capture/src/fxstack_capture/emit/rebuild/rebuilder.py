@@ -1,0 +1,144 @@
+"""Values of the trace world as expressions, each object once: identity and aliasing are kept.
+
+A value is, in this order, reloaded by its source, an output of the graph, a constant, or made anew by the
+rule of its kind (``rules``). Rules get the rebuilder and the object and return the expression.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.emit.builder import LITERALS, Builder, item
+from fxstack_capture.emit.errors import CycleError
+from fxstack_capture.emit.rebuild import find
+from fxstack_capture.trace import Lazy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.emit.loads import Loads
+    from fxstack_capture.sources import Source
+    from fxstack_capture.trace import Trace
+
+
+class Rebuilder:
+    """Emits into ``builder.body``; asks for graph outputs as it meets trace tensors and symbolic numbers.
+
+    ``early``: mutable objects are made empty at once and filled at the end (``finish``), so that cycles
+    through tuples can be built; otherwise they are written as displays where possible.
+    """
+
+    def __init__(self, trace: Trace, builder: Builder, loads: Loads, early: bool = False) -> None:
+        self.trace = trace
+        self.builder = builder
+        self.loads = loads
+        self.early = early
+        self.outputs: list[Any] = []
+        self.result = builder.fresh("out")
+        self._output_of: dict[Any, ast.expr] = {}
+        self._known: dict[int, ast.expr] = {}
+        self._keep: list[object] = []
+        self._open: dict[int, Callable[[], ast.expr] | None] = {}
+        self._fills: list[Callable[[], None]] = []
+
+    def expr(self, obj: Any) -> ast.expr:
+        """A name or literal for ``obj``; its construction has been emitted before."""
+        if type(obj) in LITERALS:
+            return ast.Constant(obj)
+        known = self._known.get(id(obj))
+        if known is None:
+            known = self._make(obj)
+            self.remember(obj, known)
+        return known
+
+    def remember(self, obj: object, made: ast.expr) -> None:
+        self._known[id(obj)] = made
+        self._keep.append(obj)
+
+    def assign(self, value: ast.expr, hint: str) -> ast.expr:
+        return self.builder.assign(self.builder.body, value, hint)
+
+    def constant(self, value: object, hint: str) -> ast.expr:
+        return self.builder.constant(value, hint)
+
+    # --- mutable objects -----------------------------------------------------------------------
+
+    def mutable(
+        self,
+        obj: object,
+        display: Callable[[], ast.expr],
+        empty: Callable[[], ast.expr],
+        fill: Callable[[ast.expr], None],
+    ) -> ast.expr:
+        """Make ``obj`` by ``display``, or by ``empty`` and ``fill`` when it contains itself (or ``early``)."""
+        hint = type(obj).__name__
+
+        def begin() -> ast.expr:
+            made = self.assign(empty(), hint)
+            self.remember(obj, made)
+            self._open[id(obj)] = None
+            return made
+
+        if self.early:
+            made = begin()
+            self._fills.append(lambda: fill(made))
+            return made
+        self._open[id(obj)] = begin
+        value = display()
+        self._open.pop(id(obj))
+        started = self._known.get(id(obj))
+        if started is None:
+            return self.assign(value, hint)
+        fill(started)
+        return started
+
+    def finish(self) -> None:
+        """Fill what was made empty."""
+        while self._fills:
+            self._fills.pop(0)()
+
+    # --- kinds ---------------------------------------------------------------------------------
+
+    def _make(self, obj: Any) -> ast.expr:
+        if id(obj) in self._open:
+            begin = self._open[id(obj)]
+            if begin is None:
+                raise CycleError
+            return begin()
+        if type(obj) is Lazy:
+            return self.loads.expr(obj.source)
+        source = self.source_of(obj)
+        if source is not None:
+            return self.loads.expr(source)
+        if isinstance(obj, torch.Tensor) or self.trace.torch.is_symbolic(obj):
+            return self.output(obj)
+        rule = find.rule_for(type(obj))
+        self._open[id(obj)] = None
+        made = rule(self, obj)
+        self._open.pop(id(obj), None)
+        return made
+
+    def source_of(self, obj: Any) -> Source | None:
+        """Where a stand-in comes from; None for what was made during the trace."""
+        source = self.trace.world.source_of(obj)
+        if source is None and isinstance(obj, torch.Tensor):
+            return self.trace.torch.source_of(obj)
+        return source
+
+    def is_made(self, obj: object) -> bool:
+        """Whether code for ``obj`` has been emitted."""
+        return id(obj) in self._known
+
+    def output(self, value: Any) -> ast.expr:
+        """The output of the graph that holds a trace tensor or symbolic number."""
+        key = id(value) if isinstance(value, torch.Tensor) else (type(value), value.node.expr)
+        known = self._output_of.get(key)
+        if known is None:
+            index = len(self.outputs)
+            self.outputs.append(value)
+            value_at = item(ast.Name(self.result, ast.Load()), ast.Constant(index))
+            known = self._output_of[key] = self.assign(value_at, f"out{index}")
+        return known

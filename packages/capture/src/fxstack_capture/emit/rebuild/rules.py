@@ -1,0 +1,12 @@
+"""What a rule is: (rebuilder, object) -> expression, having emitted what the expression needs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+
+Rule = Callable[["Rebuilder", Any], ast.expr]

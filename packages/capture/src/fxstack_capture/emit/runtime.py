@@ -1,0 +1,45 @@
+"""Functions that emitted code calls. None of them runs code of the user's classes.
+
+They are few on purpose: what plain syntax can say is emitted as syntax.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_mro_of = type.__dict__["__mro__"].__get__
+_dict_of = type.__dict__["__dict__"].__get__
+
+instance_dict = object.__getattribute__
+"""``instance_dict(obj, "__dict__")``: a type's own ``__getattribute__`` is bypassed."""
+
+
+class Continue(NamedTuple):
+    """What a compiled piece of a frame returns when the frame goes on in another piece."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def class_attr(cls: type, name: str) -> Any:
+    """``name`` raw along the MRO, no descriptor called."""
+    for base in _mro_of(cls):
+        namespace = _dict_of(base)
+        if name in namespace:
+            return namespace[name]
+    raise AttributeError(f"type object {cls!r} has no attribute {name!r}")
+
+
+def key_at(container: Any, index: int) -> Any:
+    """The ``index``-th key of a dict or item of a set, in iteration order."""
+    kind = dict if isinstance(container, dict) else set if isinstance(container, set) else frozenset
+    return next(islice(kind.__iter__(container), index, None))
+
+
+def value_at(mapping: dict[Any, Any], index: int) -> Any:
+    """The ``index``-th value of a dict in iteration order."""
+    return next(islice(dict.values(mapping), index, None))
