@@ -1,0 +1,68 @@
+"""Calling a class: the metaclass's ``__call__``, ``__new__``, ``__init__``."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls import policy
+from fxstack_capture.calls.native_run import run
+
+if TYPE_CHECKING:
+    from fxstack_capture.calls.dispatch import CallDispatcher
+
+_object_new = object.__new__
+_object_init = object.__init__
+
+
+def call_class(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    meta = type(cls)
+    if meta is not type:
+        custom = calls.world.classes.lookup(meta, "__call__")
+        if type(custom) is types.FunctionType:
+            return calls.call(custom, (cls, *args), kwargs)
+    if policy.is_pure_type(cls):
+        return run(calls.trace, cls, args, kwargs)
+    if calls.is_leaf(cls):
+        return calls.trace.torch.call(cls, args, kwargs)  # type: ignore[arg-type]
+    return construct(calls, cls, args, kwargs)
+
+
+def construct(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``type.__call__``."""
+    lookup = calls.world.classes.lookup
+    new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
+    if type(new) is staticmethod:
+        new = calls.world.load_attr(cls, "__new__")
+    if new is _object_new and init is not _object_init:
+        obj = _object_new(cls)
+    elif type(new) is types.BuiltinFunctionType:
+        obj = _native_new(calls, cls, new, args, kwargs)
+    else:
+        obj = calls.call(new, (cls, *args), kwargs)
+    if not issubclass(type(obj), cls):
+        return obj
+    if type(obj) is not cls:
+        init = lookup(type(obj), "__init__")
+    if init is _object_init and not args and not kwargs:
+        return obj
+    _initialise(calls, init, obj, args, kwargs)
+    return obj
+
+
+def _native_new(calls: CallDispatcher, cls: type, new: Any, args: Any, kwargs: Any) -> Any:
+    if not policy.is_pure_type(new.__self__):
+        raise graph_break("unsupported-call", f"the class {cls.__module__}.{cls.__qualname__}")
+    return run(calls.trace, new, (cls, *args), kwargs)
+
+
+def _initialise(calls: CallDispatcher, init: Any, obj: Any, args: Any, kwargs: Any) -> None:
+    if type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
+        result = calls.call(init, (obj, *args), kwargs)
+    else:
+        result = calls.call(calls.world.bind(init, obj), args, kwargs)
+    if result is not None:
+        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
+
+

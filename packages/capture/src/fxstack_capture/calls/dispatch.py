@@ -1,0 +1,232 @@
+"""``CallDispatcher``: finds out what kind of callable is called and who runs it."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls import classes, operators, policy
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.rules import RULES
+from fxstack_capture.world.lazy_dict import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.calls.table import RuleTable
+    from fxstack_capture.trace import Trace
+    from fxstack_capture.world.world import MirrorWorld
+
+    Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
+
+_COMPILER_MODULES = ("torch._dynamo", "torch.compiler", "torch._inductor", "torch._compile")
+
+
+class CallDispatcher:
+    """See ``trace.Calls``. ``rules`` may be extended by siblings before the trace starts."""
+
+    def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
+        self.trace = trace
+        self.rules = rules.by_id()
+        self.leaves: dict[int, tuple[object, bool]] = {}
+
+    @property
+    def world(self) -> MirrorWorld:
+        return self.trace.world  # type: ignore[return-value]
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = self.rules.get(id(fn))
+        if rule is not None:
+            return rule(self.trace, args, kwargs)
+        caller = _CALLERS.get(type(fn))
+        if caller is None:
+            caller = _caller_of_kind(fn)
+        return caller(self, fn, args, kwargs)
+
+    def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return run(self.trace, fn, args, kwargs)
+
+    def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
+        return operators.binary(self, op, left, right)
+
+    def unary(self, op: Callable[[Any], Any], value: object) -> Any:
+        return operators.unary(self, op, value)
+
+    def truth(self, value: object) -> bool:
+        return operators.truth(self, value)
+
+    def iterate(self, value: object) -> Any:
+        return operators.iterate(self, value)
+
+    def next(self, iterator: object) -> Any:
+        return operators.advance(self, iterator)
+
+    def is_leaf(self, fn: Any) -> bool:
+        """``trace.torch.is_leaf``, asked once per callable."""
+        found = self.leaves.get(id(fn))
+        if found is None:
+            found = self.leaves[id(fn)] = (fn, self.trace.torch.is_leaf(fn))
+        return found[1]
+
+
+# --- Python callables ----------------------------------------------------------------------------
+
+
+def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: Any) -> Any:
+    if calls.is_leaf(fn):
+        return calls.trace.torch.call(fn, args, kwargs)
+    if _is_disabled(fn):
+        raise graph_break("disabled", fn.__qualname__)
+    return calls.trace.interp.call_function(fn, args, kwargs)
+
+
+def _is_disabled(fn: types.FunctionType) -> bool:
+    if fn.__dict__ and (fn.__dict__.get("_torchdynamo_disable") or fn.__dict__.get("_fxstack_disable")):
+        return True
+    module = fn.__module__
+    return type(module) is str and module.startswith(_COMPILER_MODULES)
+
+
+def _method(calls: CallDispatcher, fn: types.MethodType, args: Any, kwargs: Any) -> Any:
+    return calls.call(fn.__func__, (fn.__self__, *args), kwargs)
+
+
+def _partial(calls: CallDispatcher, fn: functools.partial[Any], args: Any, kwargs: Any) -> Any:
+    return calls.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})
+
+
+# --- compiled callables --------------------------------------------------------------------------
+
+
+def _builtin(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    owner = fn.__self__
+    if owner is None or isinstance(owner, types.ModuleType):
+        if policy.is_pure_function(fn):
+            return run(calls.trace, fn, args, kwargs)
+        return _other(calls, fn, args, kwargs)
+    if isinstance(owner, type):
+        return _type_builtin(calls, owner, fn, args, kwargs)
+    descriptor = _descriptor(type(owner), fn.__name__)
+    if descriptor is None:
+        return _other(calls, fn, args, kwargs)
+    return calls.call(descriptor, (owner, *args), kwargs)
+
+
+def _descriptor(cls: type, name: str) -> Any:
+    """The C descriptor behind a bound builtin method."""
+    for base in type.__dict__["__mro__"].__get__(cls):
+        found = base.__dict__.get(name)
+        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            return found
+    return None
+
+
+def _type_builtin(calls: CallDispatcher, owner: type, fn: Any, args: Any, kwargs: Any) -> Any:
+    """Class methods of C types, and their ``__new__``."""
+    if fn.__name__ == "__new__":
+        if policy.is_pure_type(owner):
+            return run(calls.trace, fn, args, kwargs)
+        return _other(calls, fn, args, kwargs)
+    for base in type.__dict__["__mro__"].__get__(owner):
+        descriptor = base.__dict__.get(fn.__name__)
+        if descriptor is not None:
+            if policy.is_pure_type(base) and descriptor not in policy._IMPURE_METHODS:
+                return run(calls.trace, fn, args, kwargs)
+            break
+    return _other(calls, fn, args, kwargs)
+
+
+def _descriptor_call(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    if policy.is_pure_method(fn):
+        return methods_run(calls, fn, args, kwargs)
+    return _other(calls, fn, args, kwargs)
+
+
+def methods_run(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    """A method of a pure C type; those that only move their arguments around skip the walk over them."""
+    if fn in _MOVERS:
+        if calls.world.lazy and id(args[0]) in calls.world.lazy:
+            calls.world.expand(args[0])
+        return fn(*args, **kwargs)
+    return run(calls.trace, fn, args, kwargs)
+
+
+_MOVERS: frozenset[object] = frozenset(
+    {
+        list.append,
+        list.pop,
+        list.insert,
+        list.clear,
+        list.copy,
+        list.reverse,
+        dict.values,
+        dict.items,
+        dict.keys,
+        dict.copy,
+        dict.clear,
+        dict.popitem,
+        str.join,
+    }
+) - {str.join}
+
+
+def _bound_slot(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    if isinstance(fn.__self__, torch.Tensor):
+        return calls.trace.torch.call(fn, args, kwargs)
+    descriptor = fn.__objclass__.__dict__[fn.__name__]
+    return calls.call(descriptor, (fn.__self__, *args), kwargs)
+
+
+def _cached_function(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    """``functools.lru_cache``: the wrapped function is traced; the cache outside is neither read nor filled."""
+    return calls.call(calls.world.load_attr(fn, "__wrapped__"), args, kwargs)
+
+
+def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    if calls.is_leaf(fn):
+        return calls.trace.torch.call(fn, args, kwargs)
+    name = getattr(fn, "__qualname__", None) or repr(fn)
+    module = getattr(fn, "__module__", None)
+    label = f"{module}.{name}" if module and module != "builtins" else name
+    raise graph_break("side-effect-call" if policy.has_side_effect(fn) else "unsupported-call", label)
+
+
+def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    """An object whose class defines ``__call__``."""
+    if calls.is_leaf(fn):
+        return calls.trace.torch.call(fn, args, kwargs)
+    method = calls.world.classes.lookup(type(fn), "__call__")
+    if method is ABSENT:
+        raise TypeError(f"'{type(fn).__name__}' object is not callable")
+    if type(method) is types.FunctionType:
+        return calls.call(method, (fn, *args), kwargs)
+    if policy.is_pure_type(type(fn)):
+        return run(calls.trace, fn, args, kwargs)
+    if isinstance(method, types.WrapperDescriptorType):
+        return _other(calls, fn, args, kwargs)
+    bound = calls.world.bind(method, fn)
+    return calls.call(bound, args, kwargs)
+
+
+_CALLERS: dict[type, Caller] = {
+    types.FunctionType: _function,
+    types.MethodType: _method,
+    functools.partial: _partial,
+    types.BuiltinFunctionType: _builtin,
+    types.MethodDescriptorType: _descriptor_call,
+    types.WrapperDescriptorType: _descriptor_call,
+    types.ClassMethodDescriptorType: _descriptor_call,
+    types.MethodWrapperType: _bound_slot,
+    type(functools.lru_cache(lambda: None)): _cached_function,
+    type: classes.call_class,
+}
+
+
+def _caller_of_kind(fn: Any) -> Caller:
+    if isinstance(fn, type):
+        return classes.call_class
+    return _instance

@@ -1,0 +1,130 @@
+"""Run C code for real on trace-world objects.
+
+What it may look into is completed first. Python frames that it starts come back to the dispatcher (frame hook in
+intercept mode), torch calls that it makes on trace tensors are recorded (torch-function mode). Numbers that are
+symbolic are replaced by their values, with a guard, unless the function is known to treat them as numbers.
+"""
+
+from __future__ import annotations
+
+import _operator
+import collections
+import functools
+import itertools
+import operator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from fxstack_capture import native
+from fxstack_capture.calls import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.trace import Trace
+
+_TORCH = Path(torch.__file__).parent
+
+
+@functools.cache
+def passthrough() -> Any:
+    """Code below these paths implements trace-world numbers and tensors: it runs for real."""
+    torch_parts = ("__init__.py", "fx", "_subclasses", "_ops.py", "utils/_sympy", "utils/_python_dispatch.py", "_prims_common", "_logging")
+    prefixes = (
+        str(Path(__file__).parents[1]),
+        str(Path(sympy.__file__).parent),
+        *(str(_TORCH / part) for part in torch_parts),
+    )
+    return native.Passthrough(prefixes)
+
+
+_NUMBER_FUNCTIONS: frozenset[int] = frozenset(
+    id(fn)
+    for fn in (
+        *(v for v in vars(_operator).values() if callable(v)),
+        *(v for v in vars(itertools).values() if isinstance(v, type)),
+        *(
+            member
+            for cls in (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict, collections.defaultdict)
+            for name, member in vars(cls).items()
+            if name not in {"__repr__", "__str__", "__format__"}
+        ),
+        operator.add,
+        abs,
+        min,
+        max,
+        sum,
+        sorted,
+        pow,
+        divmod,
+        any,
+        all,
+        isinstance,
+        id,
+        map,
+        zip,
+        filter,
+        enumerate,
+        reversed,
+        iter,
+        next,
+        list,
+        tuple,
+        dict,
+        set,
+        frozenset,
+        collections.deque,
+        functools.partial,
+        functools.reduce,
+        slice,
+        torch.Size,
+    )
+)
+"""Functions that treat a SymInt as the number that it is, or only move it around."""
+
+
+def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    world: Any = trace.world
+    values = (*args, *kwargs.values()) if kwargs else args
+    flags = scan.scan(world.lazy, values)
+    if not flags:
+        return fn(*args, **kwargs)
+    if flags & scan.LAZY:
+        scan.complete(world, values)
+        flags |= scan.scan(world.lazy, values)
+    if flags & scan.SYMBOLIC and id(fn) not in _NUMBER_FUNCTIONS:
+        args = specialized(trace, args)
+        kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
+    if flags & (scan.TENSOR | scan.PYTHON):
+        return run_guarded(trace, fn, args, kwargs, bool(flags & scan.TENSOR))
+    return fn(*args, **kwargs)
+
+
+def run_guarded(
+    trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: bool
+) -> Any:
+    """Run with callbacks intercepted, and torch's calls recorded when tensors are in reach."""
+    del tensors  # callbacks reach tensors through closures and instances, so the mode is always on
+    with trace.torch.function_mode():
+        if native.AVAILABLE:
+            return native.intercept(trace.calls.call, fn, args, kwargs, passthrough())
+        return fn(*args, **kwargs)
+
+
+def specialized(trace: Trace, value: Any) -> Any:
+    """``value`` with plain numbers in place of symbolic ones; mutable containers are changed in place."""
+    if trace.torch.is_symbolic(value):
+        return trace.torch.specialize(value)
+    if type(value) is tuple:
+        return tuple(specialized(trace, item) for item in value)
+    if type(value) is list:
+        value[:] = [specialized(trace, item) for item in value]
+    elif type(value) is dict:
+        for key, item in value.items():
+            value[key] = specialized(trace, item)
+    elif type(value) is slice:
+        return slice(*(specialized(trace, part) for part in (value.start, value.stop, value.step)))
+    return value

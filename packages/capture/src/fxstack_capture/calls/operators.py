@@ -1,0 +1,223 @@
+"""Operators, truth and iteration on trace-world objects."""
+
+from __future__ import annotations
+
+import operator
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.world.lazy_dict import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.calls.dispatch import CallDispatcher
+
+_PLAIN: frozenset[type] = frozenset({int, float, complex, str, bytes, bool, type(None)})
+_SIZED: frozenset[type] = _PLAIN | {list, tuple, set, frozenset, range, torch.Size}
+_ITERABLE: frozenset[type] = frozenset({list, tuple, set, frozenset, range, str, bytes, torch.Size})
+_NATIVE_ITERATORS: frozenset[type] = frozenset(
+    type(iter(value)) for value in ([], (), {}, {}.values(), {}.items(), set(), range(0), "", b"")
+) | {type(reversed([]))}
+
+
+# --- two operands --------------------------------------------------------------------------------
+
+
+def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    kind, other = type(left), type(right)
+    if kind in _PLAIN and other in _PLAIN:
+        return op(left, right)
+    special = _SPECIAL.get(op)
+    if special is not None:
+        return special(calls, left, right)
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        return calls.trace.torch.call(op, (left, right), {})
+    return run(calls.trace, op, (left, right), {})
+
+
+def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
+    kind = type(left)
+    if (kind is list or kind is tuple) and type(right) is int:
+        return left[right]
+    if kind is dict:
+        state = calls.world.lazy.get(id(left))
+        if state is None:
+            if type(right) in _PLAIN:
+                return left[right]
+        elif state.simple(right):
+            value = state.get(right)
+            if value is ABSENT:
+                raise KeyError(right)
+            return value
+    if isinstance(left, torch.Tensor):
+        return calls.trace.torch.call(operator.getitem, (left, right), {})
+    if isinstance(left, type):
+        return _class_getitem(calls, left, right)
+    method = _user_method(calls, left, "__getitem__")
+    if method is not None:
+        return calls.call(method, (left, right), {})
+    return run(calls.trace, operator.getitem, (left, right), {}) if kind is not dict else _dict_run(calls, left, right)
+
+
+def _dict_run(calls: CallDispatcher, left: Any, right: Any) -> Any:
+    """A lookup by hash: values are not looked into."""
+    calls.world.expand(left)
+    return run(calls.trace, _lookup(left), (right,), {})
+
+
+def _lookup(mapping: dict[Any, Any]) -> Callable[[Any], Any]:
+    return mapping.__getitem__
+
+
+def _class_getitem(calls: CallDispatcher, cls: type, key: Any) -> Any:
+    meta = calls.world.classes.lookup(type(cls), "__getitem__")
+    if meta is not ABSENT:
+        return calls.call(meta, (cls, key), {})
+    if calls.world.classes.lookup(cls, "__class_getitem__") is ABSENT:
+        return operator.getitem(cls, key)
+    return calls.call(calls.world.load_attr(cls, "__class_getitem__"), (key,), {})
+
+
+def _contains(calls: CallDispatcher, container: Any, item: Any) -> Any:
+    if type(container) is dict:
+        state = calls.world.lazy.get(id(container))
+        if state is None:
+            return item in container if type(item) in _PLAIN else run(calls.trace, container.__contains__, (item,), {})
+        if state.simple(item):
+            return state.get(item) is not ABSENT
+        state.expand()
+        return run(calls.trace, container.__contains__, (item,), {})
+    if isinstance(container, torch.Tensor):
+        return calls.trace.torch.call(operator.contains, (container, item), {})
+    method = _user_method(calls, container, "__contains__")
+    if method is not None:
+        return calls.truth(calls.call(method, (container, item), {}))
+    if _any_tensor_inside(container, item):
+        return _contains_tensor(calls, container, item)
+    return run(calls.trace, operator.contains, (container, item), {})
+
+
+def _any_tensor_inside(container: Any, item: Any) -> bool:
+    if type(container) not in (list, tuple):
+        return False
+    return isinstance(item, torch.Tensor) or any(isinstance(x, torch.Tensor) for x in container)
+
+
+def _contains_tensor(calls: CallDispatcher, container: Any, item: Any) -> bool:
+    """``PySequence_Contains``: identity first, then ``==`` and its truth."""
+    for member in container:
+        if member is item or calls.truth(binary(calls, operator.eq, member, item)):
+            return True
+    return False
+
+
+def _user_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
+    """The Python function that implements a special method on the type, if it is one."""
+    cls = type(obj)
+    if cls.__flags__ & (1 << 8):
+        return None
+    method = calls.world.classes.lookup(cls, name)
+    return method if type(method) is types.FunctionType else None
+
+
+_SPECIAL: dict[Callable[..., Any], Callable[[CallDispatcher, Any, Any], Any]] = {
+    operator.getitem: _getitem,
+    operator.contains: _contains,
+}
+
+
+# --- one operand ---------------------------------------------------------------------------------
+
+
+def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return op(value)
+    if op is operator.not_:
+        return not truth(calls, value)
+    if op is operator.truth:
+        return truth(calls, value)
+    if isinstance(value, torch.Tensor):
+        return calls.trace.torch.call(op, (value,), {})
+    return run(calls.trace, op, (value,), {})
+
+
+def truth(calls: CallDispatcher, value: Any) -> bool:
+    kind = type(value)
+    if kind in _SIZED:
+        return bool(value)
+    if kind is dict:
+        state = calls.world.lazy.get(id(value))
+        return bool(value) if state is None else state.length() != 0
+    if isinstance(value, torch.Tensor):
+        return _tensor_truth(calls, value)
+    if kind in (torch.SymBool, torch.SymInt, torch.SymFloat):
+        return bool(value)
+    for name in ("__bool__", "__len__"):
+        method = _user_method(calls, value, name)
+        if method is not None:
+            return _checked_truth(calls.call(method, (value,), {}), name)
+        if not kind.__flags__ & (1 << 8) and calls.world.classes.lookup(kind, name) is not ABSENT:
+            break
+    return bool(run(calls.trace, bool, (value,), {}))
+
+
+def _checked_truth(result: Any, name: str) -> bool:
+    if name == "__bool__" and type(result) is not bool:
+        if isinstance(result, torch.SymBool):
+            return bool(result)
+        raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+    return bool(result) if name == "__bool__" else operator.index(result) != 0
+
+
+def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
+    result = calls.trace.torch.call(torch.Tensor.__bool__, (value,), {})
+    if type(result) is bool:
+        return result
+    if isinstance(result, torch.SymBool):
+        return bool(result)
+    raise graph_break("data-dependent-branch", f"a tensor of shape {tuple(value.shape)}")
+
+
+# --- iteration -----------------------------------------------------------------------------------
+
+
+def iterate(calls: CallDispatcher, value: Any) -> Any:
+    kind = type(value)
+    if kind in _ITERABLE or kind in _NATIVE_ITERATORS:
+        return iter(value)
+    if kind is dict:
+        calls.world.expand(value)
+        return iter(value)
+    if isinstance(value, torch.Tensor):
+        return _iterate_tensor(calls, value)
+    method = _user_method(calls, value, "__iter__")
+    if method is not None:
+        iterator = calls.call(method, (value,), {})
+        if not hasattr(type(iterator), "__next__"):
+            raise TypeError(f"iter() returned non-iterator of type '{type(iterator).__name__}'")
+        return iterator
+    return run(calls.trace, iter, (value,), {})
+
+
+def _iterate_tensor(calls: CallDispatcher, value: torch.Tensor) -> Any:
+    if value.dim() == 0:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(calls.trace.torch.call(torch.Tensor.unbind, (value, 0), {}))
+
+
+def advance(calls: CallDispatcher, iterator: Any) -> Any:
+    if type(iterator) in _NATIVE_ITERATORS:
+        return next(iterator)
+    method = _user_method(calls, iterator, "__next__")
+    if method is not None and not _is_ours(iterator):
+        return calls.call(method, (iterator,), {})
+    return run(calls.trace, next, (iterator,), {})
+
+
+def _is_ours(obj: Any) -> bool:
+    return type(obj).__module__.startswith("fxstack_capture.")

@@ -1,0 +1,283 @@
+"""Which compiled code may run for real while tracing: it must touch nothing but its arguments.
+
+Callables are listed by identity, by the C type whose methods they are, or by the module that holds them. Whatever
+is not listed here ends the graph when it is called.
+"""
+
+from __future__ import annotations
+
+import _bisect
+import _collections_abc
+import _functools
+import _heapq
+import _operator
+import _struct
+import _weakref
+import array
+import binascii
+import builtins
+import cmath
+import collections
+import copyreg
+import datetime
+import decimal
+import functools
+import itertools
+import math
+import re
+import string
+import struct
+import types
+import unicodedata
+import weakref
+from types import BuiltinFunctionType
+from typing import Any
+
+import _abc
+import _json
+import torch
+
+_EXCEPTIONS = tuple(
+    value
+    for value in vars(builtins).values()
+    if isinstance(value, type) and issubclass(value, BaseException)
+)
+_ITERTOOLS = tuple(value for value in vars(itertools).values() if isinstance(value, type))
+_ITERATORS = tuple(
+    type(iterator)
+    for iterator in (
+        iter(()),
+        iter([]),
+        iter({}),
+        iter({}.values()),
+        iter({}.items()),
+        iter(set()),
+        iter(""),
+        iter(b""),
+        iter(bytearray()),
+        iter(range(0)),
+        iter(range(1 << 70)),
+        iter(int, 0),
+        reversed([]),
+        reversed({}),
+        reversed({}.values()),
+        reversed({}.items()),
+        iter(collections.deque()),
+        reversed(collections.deque()),
+        iter(collections.OrderedDict()),
+        iter("é"),
+        iter(memoryview(b"")),
+        zip(),
+        re.finditer("", ""),
+    )
+)
+_VIEWS = (
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    type(collections.OrderedDict().keys()),
+    type(collections.OrderedDict().values()),
+    type(collections.OrderedDict().items()),
+)
+
+PURE_TYPES: frozenset[type] = frozenset(
+    {
+        object,
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        bytearray,
+        memoryview,
+        list,
+        tuple,
+        dict,
+        set,
+        frozenset,
+        range,
+        slice,
+        type(None),
+        type(NotImplemented),
+        type(Ellipsis),
+        collections.deque,
+        collections.OrderedDict,
+        collections.defaultdict,
+        map,
+        filter,
+        zip,
+        enumerate,
+        reversed,
+        property,
+        staticmethod,
+        classmethod,
+        super,
+        type,
+        types.MethodType,
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.ClassMethodDescriptorType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        types.MethodWrapperType,
+        types.GenericAlias,
+        types.UnionType,
+        types.MappingProxyType,
+        types.SimpleNamespace,
+        types.CodeType,
+        types.CellType,
+        types.GeneratorType,
+        types.TracebackType,
+        functools.partial,
+        weakref.ref,
+        re.Pattern,
+        re.Match,
+        struct.Struct,
+        array.array,
+        decimal.Decimal,
+        datetime.timedelta,
+        datetime.date,
+        datetime.time,
+        datetime.datetime,
+        datetime.timezone,
+        torch.Size,
+        torch.device,
+        torch.dtype,
+        torch.layout,
+        torch.memory_format,
+        torch.finfo,
+        torch.iinfo,
+        type(_operator.itemgetter(0)),
+        type(_operator.attrgetter("a")),
+        type(_operator.methodcaller("a")),
+        *_EXCEPTIONS,
+        *_ITERTOOLS,
+        *_ITERATORS,
+        *_VIEWS,
+    }
+)
+"""C types whose constructors and methods depend on, and change, only the objects involved."""
+
+_IMPURE_METHODS: frozenset[object] = frozenset(
+    {
+        datetime.date.__dict__["today"],
+        datetime.datetime.__dict__["now"],
+        datetime.datetime.__dict__["utcnow"],
+        type.__dict__["__subclasses__"],
+    }
+)
+
+_PURE_MODULES: tuple[types.ModuleType, ...] = (
+    math,
+    cmath,
+    _operator,
+    _bisect,
+    _heapq,
+    _struct,
+    _functools,
+    _json,
+    itertools,
+    binascii,
+    unicodedata,
+    _abc,
+    _weakref,
+)
+_PURE_BUILTINS = (
+    abs,
+    all,
+    any,
+    ascii,
+    bin,
+    callable,
+    chr,
+    divmod,
+    format,
+    getattr,
+    hasattr,
+    hash,
+    hex,
+    id,
+    isinstance,
+    issubclass,
+    iter,
+    len,
+    max,
+    min,
+    next,
+    oct,
+    ord,
+    pow,
+    repr,
+    round,
+    setattr,
+    delattr,
+    sorted,
+    sum,
+    builtins.__build_class__,
+)
+
+
+def _from_modules() -> set[int]:
+    found = {
+        id(value)
+        for module in _PURE_MODULES
+        for value in vars(module).values()
+        if type(value) is BuiltinFunctionType
+    }
+    for module in (collections, _collections_abc, string, copyreg):
+        found |= {id(v) for v in vars(module).values() if type(v) is BuiltinFunctionType}
+    return found
+
+
+_PURE_FUNCTIONS: frozenset[int] = frozenset(_from_modules() | {id(fn) for fn in _PURE_BUILTINS})
+
+_SIDE_EFFECT_MODULES = frozenset(
+    {
+        "time",
+        "posix",
+        "nt",
+        "io",
+        "_io",
+        "_thread",
+        "_socket",
+        "select",
+        "_signal",
+        "signal",
+        "gc",
+        "sys",
+        "_random",
+        "marshal",
+        "_pickle",
+        "faulthandler",
+        "atexit",
+        "_warnings",
+        "_contextvars",
+        "_asyncio",
+    }
+)
+_SIDE_EFFECT_BUILTINS = frozenset({"print", "open", "input", "breakpoint", "exec", "eval", "compile", "__import__"})
+
+
+def is_pure_function(fn: object) -> bool:
+    """A free C function that may run for real."""
+    return id(fn) in _PURE_FUNCTIONS
+
+
+def is_pure_method(descriptor: Any) -> bool:
+    """A method or slot of a C type that may run for real."""
+    return descriptor.__objclass__ in PURE_TYPES and descriptor not in _IMPURE_METHODS
+
+
+def is_pure_type(cls: type) -> bool:
+    return cls in PURE_TYPES
+
+
+def has_side_effect(fn: Any) -> bool:
+    """Compiled code known to act on the world outside (for the message of the graph break)."""
+    module = getattr(fn, "__module__", None) or getattr(type(getattr(fn, "__self__", None)), "__module__", None)
+    return module in _SIDE_EFFECT_MODULES or (
+        module == "builtins" and getattr(fn, "__name__", "") in _SIDE_EFFECT_BUILTINS
+    )

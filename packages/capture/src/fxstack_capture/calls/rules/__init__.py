@@ -1,0 +1,14 @@
+"""All rules of Python's own library, joined into one table."""
+
+from fxstack_capture.calls.rules import builtin_functions, dict_methods, modules, object_protocol, torch_names
+from fxstack_capture.calls.table import RuleTable
+
+RULES = RuleTable(
+    (
+        builtin_functions.RULES,
+        object_protocol.RULES,
+        dict_methods.RULES,
+        modules.RULES,
+        torch_names.RULES,
+    )
+)

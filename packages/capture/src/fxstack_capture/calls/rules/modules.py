@@ -1,0 +1,63 @@
+"""``torch.nn.Module``: calls without hooks go straight to ``forward``; parameters, buffers and submodules are found directly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import module as _module
+
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.world.lazy_dict import ABSENT
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES = RuleTable()
+
+_GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+)
+_OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+_NAMESPACE = vars(_module)
+
+
+@RULES.rule(torch.nn.Module.__getattr__)
+def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    self, name = args
+    world: Any = trace.world
+    own = world.own_dict(self)
+    for holder in ("_parameters", "_buffers", "_modules"):
+        members = own(holder)
+        if members is not ABSENT:
+            found = world.dict_get(members, name)
+            if found is not ABSENT:
+                return found
+    raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+
+
+@RULES.rule(torch.nn.Module.__call__)
+def module_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``_wrapped_call_impl`` and ``_call_impl``."""
+    self = args[0]
+    if trace.world.load_attr(self, "_compiled_call_impl") is None and not _hooked(trace, self):
+        return trace.calls.call(trace.world.load_attr(self, "forward"), args[1:], kwargs)
+    impl = trace.world.load_attr(self, "_call_impl")
+    return trace.calls.call(impl, args[1:], kwargs)
+
+
+def _hooked(trace: Trace, self: Any) -> bool:
+    truth = trace.calls.truth
+    namespace = trace.world.namespace(_NAMESPACE)  # type: ignore[attr-defined]
+    if any(truth(namespace.get(name)) for name in _GLOBAL_HOOKS):
+        return True
+    load = trace.world.load_attr
+    return any(truth(load(self, name)) for name in _OWN_HOOKS)
+
+
+@RULES.rule(torch._C._get_tracing_state)
+def _no_tracing_state(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    return None

@@ -1,0 +1,63 @@
+"""``object``'s own attribute slots: the generic protocol on stand-ins."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.world import attributes
+from fxstack_capture.world.lazy_dict import ABSENT
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES = RuleTable()
+
+
+@RULES.rule(object.__getattribute__)
+def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or kwargs or isinstance(args[0], (type, types.ModuleType)):
+        return run(trace, object.__getattribute__, args, kwargs)
+    return attributes.generic_load(trace.world, *args)  # type: ignore[arg-type]
+
+
+@RULES.rule(object.__setattr__)
+def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 3 or kwargs or isinstance(args[0], type):
+        return object.__setattr__(*args, **kwargs)
+    return attributes.generic_store(trace.world, *args)  # type: ignore[arg-type]
+
+
+@RULES.rule(object.__delattr__)
+def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or kwargs or isinstance(args[0], type):
+        return object.__delattr__(*args, **kwargs)
+    return attributes.generic_store(trace.world, *args, ABSENT)  # type: ignore[arg-type]
+
+
+@RULES.rule(type.__getattribute__)
+def _type_getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or kwargs:
+        return type.__getattribute__(*args, **kwargs)
+    return attributes.generic_load_class(trace.world, *args)  # type: ignore[arg-type]
+
+
+@RULES.rule(type.__setattr__)
+def _type_setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 3 or kwargs:
+        return type.__setattr__(*args, **kwargs)
+    return attributes.generic_store(trace.world, *args)  # type: ignore[arg-type]
+
+
+@RULES.rule(type.__call__)
+def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from fxstack_capture.calls.classes import construct
+
+    return construct(trace.calls, args[0], args[1:], kwargs)  # type: ignore[arg-type]
+
+
+@RULES.rule(object.__init__)
+def _init(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return object.__init__(*args, **kwargs)

@@ -1,0 +1,40 @@
+"""Questions that a program asks about the compiler: answered as for a program being compiled."""
+
+from __future__ import annotations
+
+import typing
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES = RuleTable()
+
+
+@RULES.rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def _yes(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return True
+
+
+@RULES.rule(
+    torch.compiler.is_exporting,
+    torch.jit.is_scripting,
+    torch.jit.is_tracing,
+    torch._jit_internal.is_scripting,
+    torch.onnx.is_in_onnx_export,
+    torch._C._is_tracing,
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
+def _no(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return False
+
+
+@RULES.rule(typing.cast)
+def _cast(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[1]

@@ -1,0 +1,35 @@
+"""Side effects on pre-existing objects: what a trace changed, as frozen records to be replayed."""
+
+from fxstack_capture.effects.diff import diff
+from fxstack_capture.effects.records import (
+    CellClear,
+    CellSet,
+    ClassDelete,
+    ClassSet,
+    DequeReplace,
+    DictDelete,
+    DictSet,
+    Effect,
+    Effects,
+    ListReplace,
+    SetChange,
+    SlotDelete,
+    SlotSet,
+)
+
+__all__ = [
+    "CellClear",
+    "CellSet",
+    "ClassDelete",
+    "ClassSet",
+    "DequeReplace",
+    "DictDelete",
+    "DictSet",
+    "Effect",
+    "Effects",
+    "ListReplace",
+    "SetChange",
+    "SlotDelete",
+    "SlotSet",
+    "diff",
+]

@@ -1,0 +1,151 @@
+"""Compare the mirrors with what they held at entry: the difference is the side effect of the trace."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.effects.records import (
+    CellClear,
+    CellSet,
+    ClassDelete,
+    ClassSet,
+    DequeReplace,
+    DictDelete,
+    DictSet,
+    Effect,
+    Effects,
+    ListReplace,
+    SetChange,
+    SlotDelete,
+    SlotSet,
+)
+from fxstack_capture.sources import pinned
+from fxstack_capture.world.lazy_dict import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.world.world import MirrorWorld
+
+
+def diff(world: MirrorWorld) -> Effects:
+    """All effects so far. The world is not changed: tracing may go on and ``diff`` be called again."""
+    records: list[Effect] = []
+    for entry in list(world.registry.by_standin.values()):
+        held = world.contents.get(id(entry.standin))
+        if held is not None:
+            records += _container(entry.standin, held, entry.source)
+        state = world.dicts.get(id(entry.standin))
+        if state is not None:
+            for key, value in state.changes():
+                records.append(
+                    DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value)
+                )
+        known = world.slots.get(id(entry.standin))
+        if known:
+            records += _slots(entry.standin, known, entry.source)
+        cell = world.cells.get(id(entry.standin))
+        if cell is not None:
+            records += _cell(cell)
+    records += _classes(world)
+    return Effects(tuple(records))
+
+
+def _container(standin: Any, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    if isinstance(standin, list):
+        yield from list_changes(held, list(list.__iter__(standin)), source)
+    elif isinstance(standin, collections.deque):
+        now = tuple(collections.deque.__iter__(standin))
+        if not _same(now, held):
+            yield DequeReplace(source, now)
+    elif isinstance(standin, set):
+        yield from _set_changes(standin, held, source)
+    elif isinstance(standin, dict):
+        yield from _dict_changes(standin, held, source)
+
+
+def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def list_changes(held: tuple[Any, ...], now: list[Any], source: Source) -> Iterator[Effect]:
+    """One slice assignment between the common prefix and the common suffix."""
+    shorter = min(len(held), len(now))
+    start = 0
+    while start < shorter and held[start] is now[start]:
+        start += 1
+    tail = 0
+    while tail < shorter - start and held[len(held) - 1 - tail] is now[len(now) - 1 - tail]:
+        tail += 1
+    if start < len(held) - tail or start < len(now) - tail:
+        yield ListReplace(source, start, len(held) - tail, tuple(now[start : len(now) - tail]))
+
+
+def _set_changes(standin: set[Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    now = tuple(set.__iter__(standin))
+    old = {id(m) for m in held}
+    new = {id(m) for m in now}
+    if old != new:
+        removed = tuple(m for m in held if id(m) not in new)
+        added = tuple(m for m in now if id(m) not in old)
+        yield SetChange(source, removed, added)
+
+
+def _dict_changes(standin: dict[Any, Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    """A dict subclass that entered whole: keep the longest prefix whose order is right, store the rest again."""
+    now = list(collections.OrderedDict.items(standin)) if isinstance(standin, collections.OrderedDict) else list(dict.items(standin))
+    place = {id(key): index for index, (key, _) in enumerate(held)}
+    old = {id(key): value for key, value in held}
+    stay: set[int] = set()
+    last = -1
+    for key, _ in now:
+        index = place.get(id(key), -1)
+        if index <= last:
+            break
+        last = index
+        stay.add(id(key))
+    for key, _ in held:
+        if id(key) not in stay:
+            yield DictDelete(source, key)
+    for key, value in now:
+        if id(key) not in stay or old[id(key)] is not value:
+            yield DictSet(source, key, value)
+
+
+def _slots(standin: Any, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
+    for member, was in known.items():
+        try:
+            now = member.__get__(standin)
+        except AttributeError:
+            now = ABSENT
+        if now is was:
+            continue
+        if now is ABSENT:
+            yield SlotDelete(source, member.__objclass__, member.__name__)
+        else:
+            yield SlotSet(source, member.__objclass__, member.__name__, now)
+
+
+def _cell(cell: Any) -> Iterator[Effect]:
+    try:
+        now = cell.standin.cell_contents
+    except ValueError:
+        if cell.lazy is not None:
+            yield CellClear(cell.source)
+        return
+    if now is cell.lazy or (cell.loaded and now is cell.entered):
+        return
+    yield CellSet(cell.source, now)
+
+
+def _classes(world: MirrorWorld) -> Iterator[Effect]:
+    for cls, overlay in world.classes.overlays.items():
+        target = pinned(cls, cls.__qualname__)
+        for name, value in overlay.items():
+            if value is ABSENT:
+                if name in cls.__dict__:
+                    yield ClassDelete(target, name)
+            elif cls.__dict__.get(name, ABSENT) is not value:
+                yield ClassSet(target, name, value)

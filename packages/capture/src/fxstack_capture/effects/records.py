@@ -1,0 +1,136 @@
+"""Frozen records of side effects.
+
+Each says which pre-existing object (by its source) changes how. Every record is one *primitive* write: replaying
+it runs no user code (``dict.__setitem__``, ``list.__setitem__`` of a slice, ``cell.cell_contents``...). Values and keys
+are trace-world objects: tensors and numbers of the graph, stand-ins, or objects made during the trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A write to the object found at ``target``; ``target`` is evaluated as it was before any effect."""
+
+    target: Source
+
+
+@dataclass(frozen=True, slots=True)
+class DictSet(Effect):
+    """``target[key] = value`` by the C-level store of its builtin base class.
+
+    ``target`` is a dict (or subclass), an instance's ``__dict__`` (an ``InstanceDict`` source), or a module's globals.
+    """
+
+    key: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class DictDelete(Effect):
+    """``del target[key]``, as ``DictSet``."""
+
+    key: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ListReplace(Effect):
+    """``target[start:stop] = items`` of a list or a subclass."""
+
+    start: int
+    stop: int
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DequeReplace(Effect):
+    """The whole content of a deque."""
+
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetChange(Effect):
+    """Members that leave and members that join a set."""
+
+    removed: tuple[Any, ...]
+    added: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSet(Effect):
+    """``owner.__dict__[name].__set__(target, value)``: a ``__slots__`` member."""
+
+    owner: type
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SlotDelete(Effect):
+    """``owner.__dict__[name].__delete__(target)``."""
+
+    owner: type
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellSet(Effect):
+    """``target.cell_contents = value``."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class CellClear(Effect):
+    """``del target.cell_contents``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSet(Effect):
+    """``type.__setattr__(target, name, value)``."""
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ClassDelete(Effect):
+    """``type.__delattr__(target, name)``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """All effects of one trace, in the order in which they are to be replayed."""
+
+    records: tuple[Effect, ...]
+
+    def __iter__(self) -> Iterator[Effect]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def values(self) -> tuple[Any, ...]:
+        """Every trace-world object that the records hold (what a replay needs to be able to rebuild)."""
+        found: list[Any] = []
+        for record in self.records:
+            for field in _VALUE_FIELDS:
+                if hasattr(record, field):
+                    held = getattr(record, field)
+                    found += held if field in _TUPLE_FIELDS else (held,)
+        return tuple(found)
+
+
+_TUPLE_FIELDS = ("items", "removed", "added")
+_VALUE_FIELDS = ("key", "value", *_TUPLE_FIELDS)

@@ -1,0 +1,93 @@
+"""Raw lookups along the MRO of a class, and the guards that they need.
+
+A lookup takes what stands in the class dictionaries, without calling descriptors. What was read of a class is
+collected and guarded once per class (``ClassUnchanged``) when the trace is closed. Writes to classes of the
+outside are overlays: seen by later lookups, replayed as effects.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.guards.records import ClassUnchanged
+from fxstack_capture.sources import ClassAttr, pinned
+from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
+from fxstack_capture.world.lazy_dict import ABSENT
+from fxstack_capture.world.trusted import is_fixed_class
+
+if TYPE_CHECKING:
+    from fxstack_capture.world.world import MirrorWorld
+
+_mro = type.__dict__["__mro__"].__get__
+
+_SELF_ENTERING: frozenset[type] = (
+    IMMUTABLE_TYPES
+    | IDENTITY_TYPES
+    | {types.BuiltinFunctionType, staticmethod, classmethod, property}
+)
+
+
+class ClassReads:
+    """Lookups made in one trace."""
+
+    def __init__(self, world: MirrorWorld) -> None:
+        self.world = world
+        self.cache: dict[tuple[type, str], Any] = {}
+        self.reads: dict[type, dict[str, object]] = {}
+        self.fixed: dict[type, bool] = {}
+        self.overlays: dict[type, dict[str, object]] = {}
+
+    def lookup(self, cls: type, name: str) -> Any:
+        """The raw attribute (a trace-world object) or ABSENT."""
+        key = (cls, name)
+        found = self.cache.get(key, self)
+        if found is self:
+            found = self.cache[key] = self._lookup(cls, name)
+        return found
+
+    def _lookup(self, cls: type, name: str) -> Any:
+        mro = _mro(cls)
+        if self.overlays:
+            for base in mro:
+                overlay = self.overlays.get(base)
+                if overlay is not None and name in overlay:
+                    if overlay[name] is ABSENT:
+                        continue
+                    return overlay[name]
+                if name in base.__dict__:
+                    return self._found(cls, base, name)
+        for base in mro:
+            if name in base.__dict__:
+                return self._found(cls, base, name)
+        self._note(cls, name, None)
+        return ABSENT
+
+    def _found(self, cls: type, base: type, name: str) -> Any:
+        raw = base.__dict__[name]
+        self._note(cls, name, raw)
+        kind = type(raw)
+        if kind in IMMUTABLE_TYPES or id(base) in self.world.registry.new:
+            return raw
+        source = ClassAttr(pinned(base, base.__qualname__), name)
+        if kind in _SELF_ENTERING or isinstance(raw, type):
+            return self.world.enter_as_itself(raw, source)
+        return self.world.enter(raw, source)
+
+    def _note(self, cls: type, name: str, raw: object) -> None:
+        fixed = self.fixed.get(cls)
+        if fixed is None:
+            fixed = self.fixed[cls] = is_fixed_class(cls) or id(cls) in self.world.registry.new
+        if not fixed:
+            self.reads.setdefault(cls, {})[name] = raw
+
+    def store(self, cls: type, name: str, value: object) -> None:
+        """Overlay a class of the outside (``value`` may be ABSENT)."""
+        self.overlays.setdefault(cls, {})[name] = value
+        self.cache.clear()
+
+    def close(self) -> None:
+        """Record one guard per class that was read."""
+        for cls, reads in self.reads.items():
+            check = ClassUnchanged(tuple(reads), tuple(reads.values()))
+            self.world.trace.guard(pinned(cls, cls.__qualname__), check)

@@ -1,0 +1,51 @@
+"""Which values are constants: immutable all the way down, equal means interchangeable."""
+
+from __future__ import annotations
+
+import enum
+import types
+
+import torch
+
+IMMUTABLE_TYPES: frozenset[type] = frozenset(
+    {
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        type(None),
+        type(Ellipsis),
+        type(NotImplemented),
+        range,
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+    }
+)
+
+IDENTITY_TYPES: frozenset[type] = frozenset(
+    {
+        types.FunctionType,
+        types.CodeType,
+        types.ModuleType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.ClassMethodDescriptorType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        type,
+    }
+)
+
+
+def is_constant_key(key: object) -> bool:
+    """A dictionary key that a ``Key`` source can hold: found again by value or by identity."""
+    cls = type(key)
+    if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
+        return True
+    if cls is tuple or cls is frozenset:
+        return all(map(is_constant_key, key))  # type: ignore[call-overload]
+    return cls is types.BuiltinFunctionType

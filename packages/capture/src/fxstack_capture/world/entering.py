@@ -1,0 +1,202 @@
+"""How each kind of pre-existing object comes in: a table by exact type, then rules by kind of class.
+
+Constants are guarded by value or identity and enter as themselves; definitions (functions, classes, modules) by
+identity; containers are copied; everything else becomes a bare instance of its class that is filled as it is read.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import re
+import types
+import weakref
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
+from fxstack_capture.sources import BuiltinAttr, pinned
+from fxstack_capture.world import containers, objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.world.world import MirrorWorld
+
+    Handler = Callable[[MirrorWorld, Any, Source], Any]
+
+
+def enter(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """Enter an object that is not in the registry yet."""
+    handler = HANDLERS.get(type(obj))
+    if handler is None:
+        handler = _handler_of_kind(obj)
+    return handler(world, obj, source)
+
+
+def is_definition(obj: object) -> bool:
+    """Functions, classes, modules: what a trusted namespace binds once and for all."""
+    handler = HANDLERS.get(type(obj))
+    return handler is identity or (handler is None and isinstance(obj, (type, types.ModuleType)))
+
+
+# --- constants -----------------------------------------------------------------------------------
+
+
+def identity(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    return world.enter_as_itself(obj, source)
+
+
+def singleton(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    return obj
+
+
+def equal(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    world.trace.guard(source, Equals(obj))
+    return obj
+
+
+def number(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    return world.trace.torch.enter_number(obj, source)
+
+
+def range_(world: MirrorWorld, obj: range, source: Source) -> range:
+    world.trace.guard(source, RangeIs(obj.start, obj.stop, obj.step))
+    return obj
+
+
+# --- callables that hold objects -----------------------------------------------------------------
+
+
+def bound_method(world: MirrorWorld, obj: types.MethodType, source: Source) -> Any:
+    world.trace.guard(source, TypeIs(type(obj)))
+    fn = world.enter(obj.__func__, BuiltinAttr(source, "__func__"))
+    owner = world.enter(obj.__self__, BuiltinAttr(source, "__self__"))
+    return world.registry.add(obj, types.MethodType(fn, owner), source).standin
+
+
+def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    owner = obj.__self__
+    if owner is None or isinstance(owner, (types.ModuleType, type)):
+        return identity(world, obj, source)
+    world.trace.guard(source, TypeIs(type(obj)))
+    standin = world.enter(owner, BuiltinAttr(source, "__self__"))
+    world.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
+    made = getattr(standin, obj.__name__)
+    return made if standin is owner else world.registry.add(obj, made, source).standin
+
+
+def partial(world: MirrorWorld, obj: functools.partial[Any], source: Source) -> Any:
+    world.trace.guard(source, TypeIs(type(obj)))
+    fn = world.enter(obj.func, BuiltinAttr(source, "func"))
+    args = world.enter(obj.args, BuiltinAttr(source, "args"))
+    keywords = world.enter(obj.keywords, BuiltinAttr(source, "keywords"))
+    world.expand(keywords)
+    return world.registry.add(obj, functools.partial(fn, *args, **keywords), source).standin
+
+
+def weak_reference(world: MirrorWorld, obj: weakref.ref[Any], source: Source) -> Any:
+    target = obj()
+    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    if target is None:
+        return world.enter_as_itself(obj, source)
+    entry = world.registry.by_original.get(id(target))
+    standin = entry.standin if entry is not None else world.enter(target, pinned(target, f"{source.name}()"))
+    if standin is target:
+        return world.enter_as_itself(obj, source)
+    return world.registry.add(obj, weakref.ref(standin), source).standin
+
+
+# --- kinds ---------------------------------------------------------------------------------------
+
+
+def tensor(world: MirrorWorld, obj: torch.Tensor, source: Source) -> Any:
+    standin = world.trace.torch.enter_tensor(obj, source)
+    if id(obj) not in world.registry.by_original:
+        world.registry.add(obj, standin, source)
+    return standin
+
+
+def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """State in compiled code: it may be passed around, but any use of it ends the graph."""
+    world.opaque.add(id(obj))
+    return identity(world, obj, source)
+
+
+def unsupported(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    raise graph_break("unsupported-object", f"{source.name} is a {type(obj).__qualname__}")
+
+
+HANDLERS: dict[type, Handler] = {
+    type(None): singleton,
+    bool: singleton,
+    type(Ellipsis): singleton,
+    type(NotImplemented): singleton,
+    str: equal,
+    bytes: equal,
+    complex: equal,
+    int: number,
+    float: number,
+    range: range_,
+    torch.dtype: singleton,
+    torch.layout: singleton,
+    torch.memory_format: singleton,
+    torch.device: equal,
+    types.FunctionType: identity,
+    types.CodeType: identity,
+    types.ModuleType: identity,
+    type: identity,
+    types.MethodDescriptorType: identity,
+    types.WrapperDescriptorType: identity,
+    types.ClassMethodDescriptorType: identity,
+    types.GetSetDescriptorType: identity,
+    types.MemberDescriptorType: identity,
+    types.GenericAlias: identity,
+    types.UnionType: identity,
+    staticmethod: identity,
+    classmethod: identity,
+    property: identity,
+    functools.cached_property: identity,
+    functools.singledispatchmethod: identity,
+    functools.partialmethod: identity,
+    type(functools.lru_cache(lambda: None)): identity,
+    re.Pattern: identity,
+    re.Match: identity,
+    ContextVar: identity,
+    types.MethodType: bound_method,
+    types.BuiltinFunctionType: builtin_function,
+    types.MethodWrapperType: builtin_function,
+    functools.partial: partial,
+    weakref.ref: weak_reference,
+    tuple: containers.tuple_,
+    list: containers.list_,
+    dict: containers.dict_,
+    set: containers.set_,
+    frozenset: containers.frozenset_,
+    collections.deque: containers.deque,
+    slice: containers.slice_,
+    bytearray: containers.bytearray_,
+    types.MappingProxyType: unsupported,
+    torch.Size: containers.size,
+}
+
+
+def _handler_of_kind(obj: Any) -> Handler:
+    """For types outside of the table."""
+    if isinstance(obj, torch.Tensor):
+        return tensor
+    cls = type(obj)
+    if issubclass(cls, (type, types.ModuleType)) or isinstance(obj, enum.Enum):
+        return identity
+    if issubclass(cls, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)):
+        return identity
+    if issubclass(cls, functools.partial):
+        return partial
+    return objects.handler(cls) or opaque

@@ -1,0 +1,35 @@
+"""Bare instances of arbitrary classes, made without running any code of the user."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+_mro = type.__dict__["__mro__"].__get__
+
+
+def native_new(cls: type) -> tuple[type, Any]:
+    """The C type whose ``__new__`` makes instances of ``cls``, and that ``__new__``."""
+    for base in _mro(cls):
+        new = base.__dict__.get("__new__")
+        if type(new) is types.BuiltinFunctionType:
+            return base, new
+    raise AssertionError(f"{cls} has no native __new__")
+
+
+def dict_descriptor(cls: type) -> Any:
+    """The C descriptor that gives instances' ``__dict__`` (user properties of that name bypassed), or None."""
+    for base in _mro(cls):
+        found = base.__dict__.get("__dict__")
+        if type(found) is types.GetSetDescriptorType:
+            return found
+    return None
+
+
+def slots(cls: type) -> list[types.MemberDescriptorType]:
+    """Descriptors of the ``__slots__`` members of ``cls``."""
+    found = []
+    for base in _mro(cls):
+        if base.__flags__ & (1 << 9):  # Py_TPFLAGS_HEAPTYPE: only classes made in Python have slots of their own
+            found += [m for m in base.__dict__.values() if type(m) is types.MemberDescriptorType]
+    return found

@@ -1,0 +1,174 @@
+"""A dictionary of the outside that is read key by key.
+
+It stands behind mirrors of plain dicts, of instances' ``__dict__`` and of module namespaces. The mirror is a
+real dict which holds what has been looked at or written so far; ``known`` remembers what the original held
+(or that it did not), so that the difference of the two is the side effect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fxstack_capture.guards.records import HasKey, KeysAre, LengthIs
+from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, ValueAt
+from fxstack_capture.world.constants import is_constant_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.world.world import MirrorWorld
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final[Any] = _Absent()
+_UNREAD: Final[Any] = object()  # the original's value of a key that was overwritten before anybody read it
+
+
+class LazyDict:
+    """State of one mirrored dictionary."""
+
+    __slots__ = ("deleted", "expanded", "known", "mirror", "original", "source", "trusted", "uniform", "world")
+
+    def __init__(
+        self,
+        world: MirrorWorld,
+        original: dict[Any, Any],
+        mirror: dict[Any, Any],
+        source: Source,
+        *,
+        trusted: bool = False,
+        uniform: bool | None = None,
+    ) -> None:
+        self.world = world
+        self.original = original
+        self.mirror = mirror
+        self.source = source
+        self.trusted = trusted
+        self.uniform = uniform
+        self.known: dict[Any, Any] = {}
+        self.deleted: set[Any] = set()
+        self.expanded = False
+
+    def item_source(self, key: object) -> Source:
+        if type(self.source) is InstanceDict and type(key) is str:
+            return InstanceAttr(self.source.of, key)
+        return Key(self.source, key)
+
+    def simple(self, key: object) -> bool:
+        """Whether ``key`` can be looked up alone: no other key type of the dictionary could be equal to it."""
+        if self.uniform is None:
+            self.uniform = all(type(k) in _LOOKUP_TYPES for k in self.original)
+        return self.uniform and type(key) in _LOOKUP_TYPES
+
+    def get(self, key: Any) -> Any:
+        """The current value of a simple key, or ABSENT."""
+        mirror = self.mirror
+        if key in mirror:
+            return mirror[key]
+        if self.expanded or key in self.known:
+            return ABSENT
+        return self._fetch(key)
+
+    def _fetch(self, key: Any) -> Any:
+        original = self.original
+        if key not in original:
+            self.world.trace.guard(self.source, HasKey(key, present=False))
+            self.known[key] = ABSENT
+            return ABSENT
+        value = self.world.enter_from(original[key], self.item_source(key), self.trusted)
+        self.known[key] = value
+        self.mirror[key] = value
+        return value
+
+    def set(self, key: Any, value: object) -> None:
+        self.mirror[key] = value
+
+    def delete(self, key: Any) -> bool:
+        """Remove a simple key; False when it is not there."""
+        if self.get(key) is ABSENT:
+            return False
+        del self.mirror[key]
+        self.deleted.add(key)
+        return True
+
+    def length(self) -> int:
+        if not self.expanded:
+            if self.mirror.keys() - self.known.keys() or any(
+                self.mirror.get(k, ABSENT) is ABSENT for k, v in self.known.items() if v is not ABSENT
+            ):
+                self.expand()
+            else:
+                self.world.trace.guard(self.source, LengthIs(len(self.original)))
+                return len(self.original)
+        return len(self.mirror)
+
+    def expand(self) -> None:
+        """Fill the mirror completely, in the original's order."""
+        if self.expanded:
+            return
+        self.expanded = True
+        mirror, known = self.mirror, self.known
+        keys = tuple(self.original)
+        self.world.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
+        full: dict[Any, Any] = {}
+        for index, key in enumerate(keys):
+            if key in mirror and key not in self.deleted:
+                full[key] = mirror[key]
+                known.setdefault(key, _UNREAD)
+            elif key not in known and key not in mirror:
+                self._expand_one(index, key, full)
+        late = {k: v for k, v in mirror.items() if k not in full}
+        mirror.clear()
+        mirror.update(full)
+        mirror.update(late)
+        self.world.expanded(self)
+
+    def _expand_one(self, index: int, key: Any, full: dict[Any, Any]) -> None:
+        world = self.world
+        if is_constant_key(key):
+            standin, source = key, self.item_source(key)
+        else:
+            standin, source = world.enter(key, KeyAt(self.source, index)), ValueAt(self.source, index)
+        value = world.enter_from(self.original[key], source, self.trusted)
+        self.known[standin] = value
+        full[standin] = value
+
+    def changes(self) -> Iterator[tuple[Any, Any]]:
+        """(key, new value) or (key, ABSENT) to apply in this order to the original."""
+        mirror, known = self.mirror, self.known
+        stay = self._staying()
+        for key, was in known.items():
+            if was is not ABSENT and key not in stay:
+                yield key, ABSENT
+        for key, now in mirror.items():
+            if key not in stay or known.get(key, ABSENT) is not now:
+                yield key, now
+
+    def _staying(self) -> set[Any]:
+        """Keys of the original that need not be removed (not even to change their place)."""
+        mirror, known = self.mirror, self.known
+        if not self.expanded:
+            gone = {k for k, was in known.items() if was is not ABSENT and k not in mirror}
+            return {k for k in mirror if k not in self.deleted} - gone
+        order = {k: i for i, k in enumerate(k for k, was in known.items() if was is not ABSENT)}
+        stay: set[Any] = set()
+        last = -1
+        for key in mirror:
+            place = order.get(key, -1)
+            if place <= last:
+                break
+            last = place
+            stay.add(key)
+        return stay
+
+    @property
+    def changed(self) -> bool:
+        return next(self.changes(), None) is not None
+
+
+_LOOKUP_TYPES = frozenset({str, int})

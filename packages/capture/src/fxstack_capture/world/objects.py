@@ -1,0 +1,167 @@
+"""Mirrors of instances of classes: a bare instance of the same class, filled attribute by attribute.
+
+Instances of subclasses of builtin containers get their items at once, like exact containers.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
+from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, ValueAt
+from fxstack_capture.world.attributes import raw_dict
+from fxstack_capture.world.constants import is_constant_key
+from fxstack_capture.world.instances import dict_descriptor, native_new, slots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.world.world import MirrorWorld
+
+    Handler = Callable[[MirrorWorld, Any, Source], Any]
+
+
+def handler(cls: type) -> Handler | None:
+    """How instances of ``cls`` enter; None when their state is out of reach."""
+    base, _ = native_new(cls)
+    return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
+
+
+def _register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any:
+    """Enter the pair and prepare lazy reads of the instance's dictionary and slots."""
+    world.registry.add(obj, standin, source)
+    cls = type(obj)
+    if dict_descriptor(cls) is not None:
+        world.add_instance(obj, standin, raw_dict(obj), source)
+    if slots(cls):
+        world.slots[id(standin)] = {}
+    return standin
+
+
+def plain(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    world.trace.guard(source, TypeIs(type(obj)))
+    return _register(world, obj, object.__new__(type(obj)), source)
+
+
+def exception(world: MirrorWorld, obj: BaseException, source: Source) -> Any:
+    """An exception made outside: its arguments enter, its traceback and chain are its own."""
+    cls = type(obj)
+    world.trace.guard(source, TypeIs(cls))
+    args = world.enter(obj.args, BuiltinAttr(source, "args"))
+    _, new = native_new(cls)
+    standin = new(cls, *args)
+    standin.args = args
+    return _register(world, obj, standin, source)
+
+
+def value_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """Subclass of an immutable builtin (str, int, ...): fixed by identity."""
+    base, new = native_new(type(obj))
+    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    plain_value = base.__str__(obj) if base is str else _plain_value(base, obj)
+    return _register(world, obj, new(type(obj), plain_value), source)
+
+
+def _plain_value(base: type, obj: Any) -> Any:
+    if base is bytes:
+        return bytes.__getitem__(obj, slice(None))
+    if base is complex:
+        return complex.__pos__(obj)
+    return base.__pos__(obj) if base is not int else int.__index__(obj)  # type: ignore[attr-defined]
+
+
+def tuple_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    standin = tuple.__new__(type(obj), _items(world, obj, tuple.__iter__(obj), source))
+    return _register(world, obj, standin, source)
+
+
+def list_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    standin = list.__new__(type(obj))
+    _register(world, obj, standin, source)
+    list.extend(standin, _items(world, obj, list.__iter__(obj), source))
+    world.contents[id(standin)] = tuple(list.__iter__(standin))
+    return standin
+
+
+def deque_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    native = collections.deque
+    standin = native.__new__(type(obj))
+    native.__init__(standin, (), obj.maxlen)
+    _register(world, obj, standin, source)
+    native.extend(standin, _items(world, obj, native.__iter__(obj), source))
+    world.contents[id(standin)] = tuple(native.__iter__(standin))
+    return standin
+
+
+def _items(world: MirrorWorld, obj: Any, iterator: Any, source: Source) -> list[Any]:
+    world.trace.guard(source, TypeIs(type(obj)))
+    values = list(iterator)
+    world.trace.guard(source, LengthIs(len(values)))
+    return [world.enter(value, Item(source, index)) for index, value in enumerate(values)]
+
+
+def set_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    base, new = native_new(type(obj))
+    world.trace.guard(source, TypeIs(type(obj)))
+    members = tuple(base.__iter__(obj))  # type: ignore[attr-defined]
+    if members and all(map(is_constant_key, members)):
+        world.trace.guard(source, KeysAre(members))
+    else:
+        world.trace.guard(source, LengthIs(len(members)))
+    entered = [m if is_constant_key(m) else world.enter(m, KeyAt(source, i)) for i, m in enumerate(members)]
+    if base is frozenset:
+        return _register(world, obj, new(type(obj), entered), source)
+    standin = new(type(obj))
+    _register(world, obj, standin, source)
+    set.update(standin, entered)
+    world.contents[id(standin)] = tuple(set.__iter__(standin))
+    return standin
+
+
+def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level accessors."""
+    base, new = native_new(type(obj))
+    world.trace.guard(source, TypeIs(type(obj)))
+    standin = new(type(obj))
+    _register(world, obj, standin, source)
+    if base is collections.defaultdict:
+        factory = world.enter(obj.default_factory, BuiltinAttr(source, "default_factory"))
+        collections.defaultdict.default_factory.__set__(standin, factory)  # type: ignore[attr-defined]
+    keys = tuple(base.__iter__(obj))  # type: ignore[attr-defined]
+    world.trace.guard(source, KeysAre(keys) if keys else LengthIs(0))
+    for index, key in enumerate(keys):
+        value = dict.__getitem__(obj, key)
+        if is_constant_key(key):
+            base.__setitem__(standin, key, world.enter(value, Key(source, key)))  # type: ignore[attr-defined]
+        else:
+            entered = world.enter(key, KeyAt(source, index))
+            base.__setitem__(standin, entered, world.enter(value, ValueAt(source, index)))  # type: ignore[attr-defined]
+    world.contents[id(standin)] = tuple(dict.items(standin))
+    return standin
+
+
+def simple_namespace(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    world.trace.guard(source, TypeIs(type(obj)))
+    return _register(world, obj, types.SimpleNamespace.__new__(type(obj)), source)
+
+
+_BY_BASE: dict[type, Handler] = {
+    object: plain,
+    tuple: tuple_subclass,
+    list: list_subclass,
+    dict: dict_subclass,
+    collections.OrderedDict: dict_subclass,
+    collections.defaultdict: dict_subclass,
+    set: set_subclass,
+    frozenset: set_subclass,
+    collections.deque: deque_subclass,
+    str: value_subclass,
+    int: value_subclass,
+    float: value_subclass,
+    complex: value_subclass,
+    bytes: value_subclass,
+    types.SimpleNamespace: simple_namespace,
+}

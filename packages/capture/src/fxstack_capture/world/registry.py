@@ -1,0 +1,41 @@
+"""Who stands for whom: the table between pre-existing objects and their stand-ins.
+
+An entry keeps both alive for the length of the trace, so ids stay valid. Objects that enter as themselves
+(functions, classes, modules) are entries whose stand-in is the original.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fxstack_capture.sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One pre-existing object, what represents it, and where it was first found."""
+
+    original: object
+    standin: object
+    source: Source
+
+
+class Registry:
+    """Entries by the identity of either side."""
+
+    def __init__(self) -> None:
+        self.by_original: dict[int, Entry] = {}
+        self.by_standin: dict[int, Entry] = {}
+        self.new: dict[int, object] = {}
+
+    def add(self, original: object, standin: object, source: Source) -> Entry:
+        entry = Entry(original, standin, source)
+        self.by_original[id(original)] = entry
+        self.by_standin[id(standin)] = entry
+        return entry
+
+    def mirrors(self) -> list[Entry]:
+        """Entries that are not their own stand-in, in order of entry."""
+        return [e for e in self.by_standin.values() if e.standin is not e.original]

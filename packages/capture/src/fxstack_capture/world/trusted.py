@@ -1,0 +1,35 @@
+"""Which modules are taken as constant: nobody rebinds their functions, classes and submodules while a program runs.
+
+Reads of functions, classes and modules out of trusted namespaces and classes are not guarded. Everything else in
+them (flags, numbers, dictionaries of hooks) is guarded like the user's own.
+"""
+
+from __future__ import annotations
+
+import sys
+
+_TRUSTED_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
+    "torch",
+    "numpy",
+    "functorch",
+    "torchgen",
+    "sympy",
+    "mpmath",
+    "typing_extensions",
+    "fxstack_capture",
+    "fxstack_interchange",
+    "fxstack",
+}
+
+_IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+
+
+def is_trusted_module(name: object) -> bool:
+    return isinstance(name, str) and name.partition(".")[0] in _TRUSTED_ROOTS
+
+
+def is_fixed_class(cls: type) -> bool:
+    """True for classes whose attributes are not guarded: C types that cannot be changed, and trusted modules' classes."""
+    if cls.__flags__ & _IMMUTABLE_TYPE:
+        return True
+    return is_trusted_module(cls.__dict__.get("__module__"))

@@ -1,0 +1,220 @@
+"""The trace world's memory: implements ``trace.World`` on top of the registry, lazy dictionaries and class lookups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
+from fxstack_capture.sources import InstanceDict, Source, pinned
+from fxstack_capture.world import attributes, entering, functions
+from fxstack_capture.world.classes import ClassReads
+from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.world.registry import Registry
+from fxstack_capture.world.trusted import is_trusted_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CellType, FunctionType
+
+    from fxstack_capture.trace import Trace
+
+
+class MirrorWorld:
+    """See ``trace.World``."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.registry = Registry()
+        self.classes = ClassReads(self)
+        self.plans: dict[tuple[type, str], Any] = {}
+        self.lazy: dict[int, LazyDict] = {}
+        """Dictionaries that are not complete yet, by id of the mirror dict."""
+        self.dicts: dict[int, LazyDict] = {}
+        """All lazily read dictionaries, by id of the mirror dict."""
+        self.instances: dict[int, LazyDict] = {}
+        """State of instances' dictionaries, by id of the stand-in instance."""
+        self.slots: dict[int, dict[Any, Any]] = {}
+        """What slots of stand-in instances held when first read: by id of the instance, then by descriptor."""
+        self.namespaces: dict[int, LazyDict] = {}
+        """Module namespaces by id of the real dict."""
+        self.cells: dict[int, functions.MirroredCell] = {}
+        """Mirrored cells by id of the stand-in cell."""
+        self.parts: dict[int, functions.Parts] = {}
+        self.opaque: set[int] = set()
+        self.contents: dict[int, tuple[Any, ...]] = {}
+        """What eagerly entered containers held at entry, by id of the stand-in."""
+
+    # --- entering ----------------------------------------------------------------------------
+
+    def enter(self, obj: object, source: Source) -> Any:
+        entry = self.registry.by_original.get(id(obj))
+        if entry is None:
+            return entering.enter(self, obj, source)
+        if entry.source is not source and entry.source != source:
+            if entry.standin is entry.original:
+                self.trace.guard(source, IdentityIs(obj, id(obj)))
+            else:
+                self.trace.guard(source, SameObject(entry.source))
+        return entry.standin
+
+    def enter_from(self, obj: object, source: Source, trusted: bool) -> Any:
+        """Enter a member of a namespace: functions, classes and modules of trusted ones need no guard."""
+        if trusted and entering.is_definition(obj):
+            return self.enter_as_itself(obj, source)
+        return self.enter(obj, source)
+
+    def enter_as_itself(self, obj: object, source: Source) -> Any:
+        """Enter an identity-like object whose identity is implied by what has been guarded already."""
+        if id(obj) not in self.registry.by_original:
+            self.registry.add(obj, obj, source)
+        return obj
+
+    def enter_constant(self, obj: object, source: Source) -> Any:
+        """Enter a number that is never dynamic."""
+        self.trace.guard(source, Equals(obj))
+        return obj
+
+    def source_of(self, obj: object) -> Source | None:
+        entry = self.registry.by_standin.get(id(obj))
+        return None if entry is None else entry.source
+
+    def original_of(self, obj: object) -> Any:
+        entry = self.registry.by_standin.get(id(obj))
+        return obj if entry is None else entry.original
+
+    def is_preexisting(self, obj: object) -> bool:
+        return id(obj) in self.registry.by_standin
+
+    def note_new(self, obj: object) -> None:
+        self.registry.new[id(obj)] = obj
+
+    def is_new(self, obj: object) -> bool:
+        """Whether ``obj`` was announced by ``note_new``."""
+        return id(obj) in self.registry.new
+
+    # --- lazy dictionaries -------------------------------------------------------------------
+
+    def add_dict(self, state: LazyDict) -> LazyDict:
+        self.dicts[id(state.mirror)] = self.lazy[id(state.mirror)] = state
+        return state
+
+    def expanded(self, state: LazyDict) -> None:
+        self.lazy.pop(id(state.mirror), None)
+
+    def expand(self, obj: object) -> None:
+        if not self.lazy:
+            return
+        state = self.lazy.get(id(obj))
+        if state is not None:
+            state.expand()
+            return
+        instance = self.instances.get(id(obj))
+        if instance is not None:
+            instance.expand()
+        if id(obj) in self.slots:
+            attributes.expand_slots(self, obj)
+
+    def namespace(self, namespace: dict[str, object]) -> LazyDict:
+        """State of a module's (or function's) globals, given the real dict or its mirror."""
+        state = self.namespaces.get(id(namespace))
+        if state is not None:
+            return state
+        if id(namespace) in self.dicts:
+            return self.dicts[id(namespace)]
+        entry = self.registry.by_original.get(id(namespace))
+        if entry is not None:
+            return self.dicts[id(entry.standin)]
+        name = namespace.get("__name__", "?")
+        source = pinned(namespace, f"globals of {name}")
+        state = LazyDict(self, namespace, {}, source, trusted=is_trusted_module(name), uniform=True)
+        self.registry.add(namespace, state.mirror, source)
+        self.namespaces[id(namespace)] = state
+        return self.add_dict(state)
+
+    def own_dict(self, obj: object) -> Callable[[str], Any]:
+        """Reader of an object's instance dictionary: name to value or ABSENT."""
+        state = self.instances.get(id(obj))
+        if state is not None:
+            return state.get
+        own = attributes.raw_dict(obj)
+        return lambda name: own.get(name, ABSENT)
+
+    def dict_get(self, mapping: dict[Any, Any], key: Any) -> Any:
+        """Value of a string key of a trace-world dict, or ABSENT."""
+        state = self.lazy.get(id(mapping))
+        return mapping.get(key, ABSENT) if state is None else state.get(key)
+
+    def bind(self, raw: object, obj: object) -> Any:
+        """The attribute that a raw class attribute becomes on an instance."""
+        return attributes._bind(self, raw, obj, type(obj))
+
+    def instance_dict(self, obj: object) -> LazyDict | None:
+        return self.instances.get(id(obj))
+
+    def add_instance(self, original: object, standin: object, original_dict: dict[str, Any], source: Source) -> None:
+        mirror = attributes.raw_dict(standin)
+        state = LazyDict(self, original_dict, mirror, InstanceDict(source), uniform=True)
+        self.instances[id(standin)] = state
+        self.registry.add(original_dict, mirror, state.source)
+        self.add_dict(state)
+
+    # --- attributes --------------------------------------------------------------------------
+
+    def load_attr(self, obj: object, name: str) -> Any:
+        loader = attributes.LOADERS.get(type(obj))
+        if loader is not None:
+            return loader(self, obj, name)
+        if isinstance(obj, torch.Tensor):
+            return self.trace.torch.load_attr(obj, name)
+        return attributes.load(self, obj, name)
+
+    def store_attr(self, obj: object, name: str, value: object) -> None:
+        attributes.store(self, obj, name, value)
+
+    def delete_attr(self, obj: object, name: str) -> None:
+        attributes.delete(self, obj, name)
+
+    # --- globals -----------------------------------------------------------------------------
+
+    def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
+        state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
+        value = state.mirror.get(name, ABSENT)
+        if value is not ABSENT:
+            return value
+        value = state.get(name)
+        if value is not ABSENT:
+            return value
+        state = self.namespaces.get(id(builtins)) or self.namespace(builtins)
+        value = state.get(name)
+        if value is ABSENT:
+            raise NameError(f"name '{name}' is not defined", name=name)
+        return value
+
+    def store_global(self, namespace: dict[str, object], name: str, value: object) -> None:
+        self.namespace(namespace).set(name, value)
+
+    def delete_global(self, namespace: dict[str, object], name: str) -> None:
+        if not self.namespace(namespace).delete(name):
+            raise NameError(f"name '{name}' is not defined", name=name)
+
+    # --- functions and cells -----------------------------------------------------------------
+
+    def function_parts(self, fn: FunctionType) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
+        found = self.parts.get(id(fn))
+        if found is None:
+            found = functions.parts(self, fn)
+        return found.defaults, found.kwdefaults, found.closure
+
+    def load_cell(self, cell: CellType) -> Any:
+        return functions.load_cell(self, cell)
+
+    def store_cell(self, cell: CellType, value: object) -> None:
+        cell.cell_contents = value
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Record the guards that are collected over the whole trace."""
+        self.classes.close()
