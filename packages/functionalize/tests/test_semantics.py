@@ -190,3 +190,13 @@ def test_case_without_grad(name):
     fn, make = CASES[name]
     with torch.no_grad():
         check(fn, make)
+
+
+def bernoulli_in_place(x):
+    y = (x * 2).t()
+    y.bernoulli_(0.4)
+    return y, torch.bernoulli((x * 3).t().detach(), 0.3)
+
+
+def test_random_fill_follows_memory_order():
+    check(bernoulli_in_place, lambda: (leaf(30, 40),))

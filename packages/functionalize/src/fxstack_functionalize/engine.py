@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 
+from fxstack_functionalize.rng import ExactRandomMode
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -59,7 +61,7 @@ class ModeEngine:
     """``FunctionalTensorMode``: the same kernels, through a Python mode."""
 
     def __init__(self) -> None:
-        self.mode = FunctionalTensorMode(_allow_token_discovery=True)
+        self.mode = ExactRandomMode(_allow_token_discovery=True)
 
     def active(self) -> FunctionalTensorMode:
         return self.mode

@@ -36,5 +36,10 @@ def copy_back_in_graph(
         for seen in info.outputs
     )
     return kept, replace(
-        info, outputs=moved, mutated=(), in_graph=info.mutated, output_count=len(kept)
+        info,
+        outputs=moved,
+        mutated=(),
+        in_graph=info.mutated,
+        output_count=len(kept),
+        strides=info.strides[dropped:],
     )

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
-from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
 from fxstack_functionalize.finalize import GradientSlot
+from fxstack_functionalize.rng import NeedsModesError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fxstack_functionalize.finalize import FlatSlot
     from fxstack_functionalize.metadata import GraphInfo
     from fxstack_functionalize.session import Session
@@ -29,10 +32,7 @@ def add_backward(
         slots[position].tangent = node
     leaves = [session.inputs[index].leaf for index in info.grad_inputs]
     session.tracer.enter_backward()
-    with _backward_autocast_off():
-        gradients = torch.autograd.grad(
-            outputs, leaves, [t.wrapped for t in tangents], allow_unused=True
-        )
+    gradients = _gradients(outputs, leaves, [t.wrapped for t in tangents])
     after = [torch._functionalize_mutation_counter(session.engine.core(t.argument)) for t in session.inputs if t.inner is not None]
     if before != after:
         raise UnsupportedGraphError(
@@ -44,6 +44,20 @@ def add_backward(
         GradientSlot(index, None if grad is None else session.node_of(session.value(grad)))
         for index, grad in zip(info.grad_inputs, gradients, strict=True)
     )
+
+
+def _gradients(outputs: list[Any], leaves: list[Any], tangents: list[Any]) -> Sequence[Any]:
+    try:
+        with _backward_autocast_off():
+            return torch.autograd.grad(outputs, leaves, tangents, allow_unused=True)
+    except (FunctionalizeError, NeedsModesError):
+        raise
+    except Exception as error:
+        raise UnsupportedGraphError(
+            f"the backward cannot be traced: {error}",
+            why="eager may raise the same, but only once backward() is called",
+            fix="run the graph in eager, or detach what needs no gradient",
+        ) from error
 
 
 class _Tangent:

@@ -19,7 +19,8 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 
-from fxstack_functionalize.engine import current_value
+from fxstack_functionalize.engine import ModeEngine, current_value
+from fxstack_functionalize.rng import random_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -84,7 +85,9 @@ class Session:
                 stack.enter_context(enable_python_dispatcher())
             stack.enter_context(_no_autocast_cache())
             stack.enter_context(proxy_mode)
-            stack.enter_context(decompose(self.decompositions))
+            exact = isinstance(self.engine, ModeEngine)
+            rules = random_rules(self.tracer, exact=exact)
+            stack.enter_context(decompose({**rules, **self.decompositions}))
             self._wrap_inputs()
             stack.enter_context(self.engine.active())
             self._make_leaves()

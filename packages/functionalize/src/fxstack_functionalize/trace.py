@@ -20,6 +20,7 @@ from fxstack_functionalize.functional import copy_back_in_graph
 from fxstack_functionalize.interpret import CapturedRun
 from fxstack_functionalize.joint import add_backward
 from fxstack_functionalize.metadata import GraphInfo
+from fxstack_functionalize.rng import NeedsModesError
 from fxstack_functionalize.session import Session
 from fxstack_functionalize.tracer import AtenTracer
 
@@ -61,7 +62,10 @@ def trace(
     table = dict(decompositions or {})
     if _needs_modes(captured):
         return _trace_with(ModeEngine(), captured, request, table)
-    return _trace_with(DispatcherEngine(), captured, request, table)
+    try:
+        return _trace_with(DispatcherEngine(), captured, request, table)
+    except NeedsModesError:
+        return _trace_with(ModeEngine(), captured, request, table)
 
 
 def _needs_modes(captured: Captured) -> bool:
@@ -106,6 +110,7 @@ def _trace_with(
             grad_inputs=tuple(i for i, seen in enumerate(analysis.inputs) if seen.requires_grad),
             grad_mode=grad_mode,
             autocast=autocast,
+            strides=tuple(_strides(slot) for slot in slots),
         )
         slots = [replace(slot, node=node) for slot, node in zip(slots, nodes, strict=True)]
         info = _shift(info)
@@ -139,6 +144,14 @@ def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:
 
 def _plain(session: Session, value: Any) -> Any:
     return session.value(value) if isinstance(value, torch.Tensor) else value
+
+
+def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
+    """Eager's strides. The functional value may have others after an in-place operator."""
+    value = slot.value
+    if slot.mutated_input is not None or not isinstance(value, torch.Tensor):
+        return None
+    return tuple(value.stride()) if value.layout is torch.strided else None
 
 
 def _differentiable(slots: list[FlatSlot]) -> tuple[int, ...]:

@@ -72,6 +72,8 @@ class GraphInfo:
     output_count: int
     differentiable: tuple[int, ...]
     grad_inputs: tuple[int, ...]
+    strides: tuple[tuple[Any, ...] | None, ...]
+    """Eager's strides of each flat output; None where it is no user output."""
     grad_mode: bool
     """Whether grad mode was on when the graph was traced."""
     autocast: bool

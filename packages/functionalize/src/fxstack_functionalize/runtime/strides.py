@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fxstack_interchange import OutputKind
 
 from fxstack_functionalize.symbols import evaluator
 
@@ -19,14 +18,10 @@ if TYPE_CHECKING:
 
 def restrider(traced: Traced) -> Restride:
     """Return a function of (args, flat outputs) that restrides what the first call shows to differ."""
-    graph_outputs = traced.stage_graph.graph_module.graph.output_node().args[0]
-    specs = traced.stage_graph.signature.outputs
     expected = {
-        position: tuple(node.meta["val"].stride())
-        for position, (node, spec) in enumerate(zip(graph_outputs, specs, strict=True))
-        if spec.kind is OutputKind.USER_OUTPUT
-        and isinstance(node, torch.fx.Node)
-        and isinstance(node.meta.get("val"), torch.Tensor)
+        position: strides
+        for position, strides in enumerate(traced.info.strides)
+        if strides is not None
     }
     return _Restrider(expected, evaluator(traced.captured))
 

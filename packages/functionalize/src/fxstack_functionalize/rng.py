@@ -1,0 +1,79 @@
+"""Random operators keep eager's order and eager's bits.
+
+They stay in the graph as they are, in the order in which eager ran them, and nothing removes or repeats them. One
+of them needs care: ``x.bernoulli_(p)`` fills ``x`` in the order of its memory, but the functional form,
+``aten.bernoulli.p``, always makes a contiguous tensor. For a permuted ``x`` that would be the same random bits in
+other places, so the rule here draws them for the contiguous permutation and permutes back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_functionalize.tracer import AtenTracer
+
+FRESH = frozenset(
+    {
+        torch.ops.aten.empty_like.default,
+        torch.ops.aten.empty.memory_format,
+        torch.ops.aten.empty_strided.default,
+        torch.ops.aten.new_empty.default,
+        torch.ops.aten.new_empty_strided.default,
+    }
+)
+"""Operators whose values are undefined: a random operator on their result can only be an in-place fill."""
+
+
+class NeedsModesError(Exception):
+    """The fast functionalisation cannot tell two operators apart; the trace starts again with the general one."""
+
+
+def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., Any]]:
+    """Return decompositions that keep in-place random fills bit-identical.
+
+    ``exact`` says that in-place fills never reach them, because ``ExactRandomMode`` takes them first.
+    """
+    if exact:
+        return {}
+
+    def bernoulli(self: torch.Tensor, p: float = 0.5, *, generator: Any = None) -> Any:
+        if self.is_contiguous():
+            return NotImplemented
+        node = tracer.unwrap_proxy(self).node
+        if node.target not in FRESH:
+            raise NeedsModesError
+        return fill_in_memory_order(self, p, generator)
+
+    return {torch.ops.aten.bernoulli.p: bernoulli}
+
+
+def fill_in_memory_order(self: torch.Tensor, p: float, generator: Any) -> torch.Tensor:
+    """Return what ``self.bernoulli_(p)`` would hold."""
+    order = sorted(range(self.dim()), key=lambda dim: -self.stride(dim))
+    inverse = [order.index(dim) for dim in range(self.dim())]
+    drawn = torch.ops.aten.bernoulli.p(self.permute(order).contiguous(), p, generator=generator)
+    result: torch.Tensor = drawn.permute(inverse)
+    return result
+
+
+class ExactRandomMode(FunctionalTensorMode):
+    """``FunctionalTensorMode`` that sees ``bernoulli_`` before it is turned into ``bernoulli``."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is torch.ops.aten.bernoulli_.float and not args[0].is_contiguous():
+            with self:
+                drawn = fill_in_memory_order(*args, generator=(kwargs or {}).get("generator"))
+                return args[0].copy_(drawn)
+        return super().__torch_dispatch__(func, types, args, kwargs)
