@@ -7,6 +7,7 @@ from fxstack_functionalize.errors import (
     UnsupportedGraphError,
 )
 from fxstack_functionalize.options import AotOptions
+from fxstack_functionalize.plain import aot_function, aot_module
 
 __all__ = [
     "AotOptions",
@@ -14,6 +15,8 @@ __all__ = [
     "FunctionalizeError",
     "UnsupportedGraphError",
     "aot",
+    "aot_function",
+    "aot_module",
     "trace_inference",
     "trace_joint",
 ]
