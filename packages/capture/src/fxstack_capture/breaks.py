@@ -40,6 +40,9 @@ class GraphBreak(BaseException):  # noqa: N818 - control flow that user code mus
     def __init__(self, reason: Reason, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()) -> None:
         super().__init__(reason.id, detail)
         self.record = BreakRecord(reason, detail, stack)
+        self.root_instruction: int | None = None
+        """Number of root-frame steps executed before the one in which it happened."""
+        self.root_line: int | None = None
 
 
 _REASONS = (
@@ -96,6 +99,12 @@ _REASONS = (
         "a tensor of an unsupported kind: {detail}",
         "Its layout or class has no fake-tensor counterpart that is known to be exact.",
         "Convert it before the call.",
+    ),
+    Reason(
+        "inline-limit",
+        "calls are nested too deeply to be inlined: {detail}",
+        "Every inlined call makes the graph and the time to trace it grow.",
+        "Raise the option inline_limit, or write the recursion as a loop.",
     ),
     Reason(
         "tracing-error",

@@ -1,0 +1,76 @@
+"""Bind call arguments to parameters exactly as CPython does, its error messages included.
+
+The common case (positional arguments only, as many as parameters) is done here. Everything else is done by CPython:
+a stub function with the same signature and qualified name returns its own locals as a list.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.values import NULL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Signature:
+    """How a code object takes arguments. ``slots`` counts its locals, cells and free variables."""
+
+    __slots__ = ("_padding", "_stub", "argcount", "flags", "parameters", "plain", "template")
+
+    def __init__(self, code: CodeType) -> None:
+        self.flags = code.co_flags
+        extras = bool(self.flags & inspect.CO_VARARGS) + bool(self.flags & inspect.CO_VARKEYWORDS)
+        self.argcount = code.co_argcount
+        self.parameters = code.co_argcount + code.co_kwonlyargcount + extras
+        self.plain = self.parameters == code.co_argcount
+        cells = [name for name in code.co_cellvars if name not in set(code.co_varnames)]
+        slots = code.co_nlocals + len(cells) + len(code.co_freevars)
+        self._padding = (NULL,) * (slots - self.parameters)
+        self._stub: CodeType | None = None
+        # What the stub needs; the code object itself must not be kept alive.
+        self.template = (
+            code.co_varnames[: self.parameters],
+            code.co_posonlyargcount,
+            code.co_kwonlyargcount,
+            code.co_name,
+            code.co_qualname,
+        )
+
+    def bind(
+        self,
+        parts: tuple[tuple[Any, ...] | None, Mapping[str, Any] | None],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> list[Any]:
+        """The initial local slots; raises the TypeError that CPython raises. ``parts`` are the defaults."""
+        if self.plain and not kwargs and len(args) == self.argcount:
+            return [*args, *self._padding]
+        if self._stub is None:
+            self._stub = self._make_stub()
+        defaults, kwdefaults = parts
+        stub = FunctionType(self._stub, {}, None, defaults or None)
+        if kwdefaults:
+            stub.__kwdefaults__ = dict(kwdefaults)
+        return [*stub(*args, **kwargs), *self._padding]
+
+    def _make_stub(self) -> CodeType:
+        names, posonly, kwonly, name, qualname = self.template
+        places = [f"p{index}" for index in range(len(names))]
+        declared = [*places[: self.argcount]]
+        if posonly:
+            declared.insert(posonly, "/")
+        rest = places[self.argcount + kwonly :]
+        if self.flags & inspect.CO_VARARGS:
+            declared.append("*" + rest.pop(0))
+        elif kwonly:
+            declared.append("*")
+        declared += places[self.argcount : self.argcount + kwonly]
+        declared += ["**" + place for place in rest]
+        source = f"def stub({', '.join(declared)}): return [{', '.join(places)}]"
+        module = compile(source, "<signature>", "exec")
+        (stub,) = (const for const in module.co_consts if isinstance(const, CodeType))
+        return stub.replace(co_varnames=names, co_name=name, co_qualname=qualname)

@@ -1,0 +1,116 @@
+"""The ``class`` statement: what ``builtins.__build_class__`` does, with a body that is interpreted."""
+
+from __future__ import annotations
+
+from types import CellType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.machine import BytecodeInterpreter
+
+
+def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``__build_class__(body, name, *bases, metaclass=..., **keywords)``."""
+    body, name, *given = _checked(args)
+    bases = _resolve_bases(interp, tuple(given))
+    keywords = dict(kwargs)
+    metaclass = _metaclass(keywords.pop("metaclass", None), bases)
+    namespace = _prepare(interp, metaclass, (name, bases), keywords)
+    cell = interp.run_body(body, namespace)
+    if bases != tuple(given):
+        interp.trace.calls.call(
+            type(namespace).__setitem__, (namespace, "__orig_bases__", tuple(given)), {}
+        )
+    cls = interp.trace.calls.call(metaclass, (name, bases, namespace), keywords)
+    interp.trace.world.note_new(cls)
+    if isinstance(cls, type) and isinstance(cell, CellType):
+        _check_class_cell(cell, name, cls)
+    return cls
+
+
+def _checked(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(args) < 2:
+        raise TypeError("__build_class__: not enough arguments")
+    if not isinstance(args[0], FunctionType):
+        raise TypeError("__build_class__: func must be a function")
+    if not isinstance(args[1], str):
+        raise TypeError("__build_class__: name is not a string")
+    return args
+
+
+def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Replace bases that are not classes by what their ``__mro_entries__`` says."""
+    resolved: list[Any] = []
+    for base in bases:
+        if isinstance(base, type):
+            resolved.append(base)
+            continue
+        try:
+            method = interp.trace.world.load_attr(base, "__mro_entries__")
+        except AttributeError:
+            interp.forget_exception()
+            resolved.append(base)
+            continue
+        entries = interp.trace.calls.call(method, (bases,), {})
+        if not isinstance(entries, tuple):
+            raise TypeError("__mro_entries__ must return a tuple")
+        resolved.extend(entries)
+    return tuple(resolved)
+
+
+def _metaclass(given: Any, bases: tuple[Any, ...]) -> Any:
+    """The most derived metaclass; one that is not a class is used as it is."""
+    if given is None:
+        given = type(bases[0]) if bases else type
+    if not isinstance(given, type):
+        return given
+    winner = given
+    for base in bases:
+        candidate = type(base)
+        if issubclass(winner, candidate):
+            continue
+        if not issubclass(candidate, winner):
+            raise TypeError(
+                "metaclass conflict: the metaclass of a derived class must be a (non-strict)"
+                " subclass of the metaclasses of all its bases"
+            )
+        winner = candidate
+    return winner
+
+
+def _prepare(
+    interp: BytecodeInterpreter,
+    metaclass: Any,
+    header: tuple[str, tuple[Any, ...]],
+    keywords: dict[str, Any],
+) -> Any:
+    """The namespace that the metaclass wants the body to run in."""
+    if metaclass is type:
+        return {}
+    try:
+        prepare = interp.trace.world.load_attr(metaclass, "__prepare__")
+    except AttributeError:
+        interp.forget_exception()
+        return {}
+    namespace = interp.trace.calls.call(prepare, header, dict(keywords))
+    if not hasattr(type(namespace), "__getitem__"):
+        name = metaclass.__name__ if isinstance(metaclass, type) else "<metaclass>"
+        got = type(namespace).__name__
+        raise TypeError(f"{name}.__prepare__() must return a mapping, not {got}")
+    return namespace
+
+
+def _check_class_cell(cell: CellType, name: str, cls: type) -> None:
+    """``type.__new__`` must have filled the ``__class__`` cell of the methods."""
+    try:
+        found = cell.cell_contents
+    except ValueError:
+        found = None
+    if found is None:
+        raise RuntimeError(
+            f"__class__ not set defining {name!r} as {cls!r}."
+            " Was __classcell__ propagated to type.__new__?"
+        )
+    if found is not cls:
+        raise TypeError(f"__class__ set to {found!r} defining {name!r} as {cls!r}")

@@ -1,0 +1,79 @@
+"""The exceptions that bytecode itself raises, and how exceptions are chained, as in CPython's ``errors.c``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame import Frame
+
+
+class HandledException:
+    """The exception being handled, per thread or generator: CPython's ``_PyErr_StackItem``."""
+
+    __slots__ = ("previous", "value")
+
+    def __init__(self, previous: HandledException | None = None) -> None:
+        self.value: BaseException | None = None
+        self.previous = previous
+
+    def topmost(self) -> BaseException | None:
+        """The innermost exception being handled: what ``sys.exc_info()`` shows."""
+        item: HandledException | None = self
+        while item is not None:
+            if item.value is not None:
+                return item.value
+            item = item.previous
+        return None
+
+
+def chain_context(exception: BaseException, handled: BaseException | None) -> None:
+    """Set ``__context__`` when ``exception`` is raised while ``handled`` is handled, avoiding cycles."""
+    if handled is None or handled is exception:
+        return
+    seen: set[int] = set()
+    link = handled
+    while id(link) not in seen:
+        seen.add(id(link))
+        context = link.__context__
+        if context is None:
+            break
+        if context is exception:
+            link.__context__ = None
+            break
+        link = context
+    exception.__context__ = handled
+
+
+def undefined_name(name: str) -> NameError:
+    return NameError(f"name '{name}' is not defined", name=name)
+
+
+def unbound_local(frame: Frame, index: int) -> UnboundLocalError:
+    name = frame.program.names[index]
+    return UnboundLocalError(
+        f"cannot access local variable '{name}' where it is not associated with a value"
+    )
+
+
+def unbound_cell(frame: Frame, index: int) -> NameError:
+    """An empty cell: of this function, or of an enclosing one."""
+    name = frame.program.names[index]
+    if name in frame.code.co_cellvars:
+        return unbound_local(frame, index)
+    return NameError(
+        f"cannot access free variable '{name}' where it is not associated with a value"
+        " in enclosing scope",
+        name=name,
+    )
+
+
+def callable_description(fn: Any) -> str:
+    """How CPython names a callable in messages about its arguments."""
+    qualname = getattr(fn, "__qualname__", None)
+    if qualname is None:
+        return str(fn)
+    module = getattr(fn, "__module__", None)
+    if module is None or module == "builtins":
+        return f"{qualname}()"
+    return f"{module}.{qualname}()"

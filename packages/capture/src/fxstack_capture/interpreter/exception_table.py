@@ -1,0 +1,48 @@
+"""Decode ``co_exceptiontable``: which instruction ranges are protected, and by which handler.
+
+The format is described in CPython's ``Objects/exception_handling_notes.txt``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Bytecode offsets ``start <= offset < end`` are handled at ``target`` with ``depth`` stack items kept."""
+
+    start: int
+    end: int
+    target: int
+    depth: int
+    lasti: bool
+
+
+def exception_regions(code: CodeType) -> tuple[Region, ...]:
+    """The protected ranges of a code object, ordered by start; they do not overlap."""
+    return tuple(_regions(iter(code.co_exceptiontable)))
+
+
+def _regions(table: Iterator[int]) -> Iterator[Region]:
+    for first in table:
+        start = _varint(first, table) * 2
+        length = _varint(next(table), table) * 2
+        target = _varint(next(table), table) * 2
+        depth_and_lasti = _varint(next(table), table)
+        yield Region(start, start + length, target, depth_and_lasti >> 1, bool(depth_and_lasti & 1))
+
+
+def _varint(first: int, table: Iterator[int]) -> int:
+    """A number in groups of six bits, most significant first; bit 6 says that more follow."""
+    value = first & 63
+    byte = first
+    while byte & 64:
+        byte = next(table)
+        value = value << 6 | byte & 63
+    return value

@@ -1,0 +1,103 @@
+"""One interpreted frame: local slots, value stack and position. Handlers work on nothing else."""
+
+from __future__ import annotations
+
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.trace import Lazy
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.interpreter.machine import BytecodeInterpreter
+    from fxstack_capture.interpreter.program import Program
+    from fxstack_capture.trace import Calls, World
+
+
+class Frame:
+    """State of a running or suspended frame.
+
+    ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound), ``names``
+    the namespace of a class body (None in functions), ``pc`` the index of the current step of ``program``.
+    """
+
+    __slots__ = (
+        "back",
+        "builtins",
+        "calls",
+        "closure",
+        "code",
+        "depth",
+        "fast",
+        "globals",
+        "handling",
+        "interp",
+        "names",
+        "outer_stack",
+        "pc",
+        "program",
+        "stack",
+        "suspended",
+        "world",
+    )
+
+    def __init__(
+        self,
+        interp: BytecodeInterpreter,
+        code: CodeType,
+        program: Program,
+        fast: list[Any],
+        namespaces: tuple[dict[str, object], dict[str, object]],
+        closure: tuple[CellType, ...],
+    ) -> None:
+        self.interp = interp
+        self.world: World = interp.trace.world
+        self.calls: Calls = interp.trace.calls
+        self.code = code
+        self.program = program
+        self.fast = fast
+        self.globals, self.builtins = namespaces
+        self.closure = closure
+        self.names: Any = None
+        self.stack: list[Any] = []
+        self.pc = 0
+        self.handling = 0
+        self.suspended = False
+        self.back: Frame | None = None
+        self.depth = 0
+        self.outer_stack: tuple[tuple[str, int, str], ...] | None = None
+
+    @property
+    def line(self) -> int:
+        """The current source line (the definition's when an instruction has none)."""
+        return self.program.lines[self.pc]
+
+    def user_stack(self) -> tuple[tuple[str, int, str], ...]:
+        """(file, line, function) of this frame and its callers, innermost last.
+
+        The callers stand still while this frame runs, so their part is computed once.
+        """
+        if self.outer_stack is None:
+            self.outer_stack = () if self.back is None else self.back.user_stack()
+        return (*self.outer_stack, (self.code.co_filename, self.line, self.code.co_qualname))
+
+    def value_of(self, index: int) -> Any:
+        """What a local variable or cell holds, or NULL; for introspection, not for the fast path."""
+        value = self.fast[index]
+        if type(value) is Lazy:
+            value = self.fast[index] = self.world.enter(value.value, value.source)
+        if index in self.program.cell_indices and type(value) is CellType:
+            try:
+                return self.world.load_cell(value)
+            except ValueError:
+                return NULL
+        return value
+
+    def local_values(self) -> dict[str, Any]:
+        """Bound variables by name, as ``locals()`` shows them (values of the trace world)."""
+        if self.names is not None:
+            return self.names  # type: ignore[no-any-return]
+        pairs = ((name, self.value_of(index)) for index, name in enumerate(self.program.names))
+        return {name: value for name, value in pairs if value is not NULL}

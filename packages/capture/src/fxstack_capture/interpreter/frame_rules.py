@@ -1,0 +1,84 @@
+"""Builtins that look at the frame which calls them: ``super()``, ``locals()``, ``sys.exc_info()`` and so on.
+
+``frame_rules()`` lists them for ``calls``: each rule takes the interpreter, positional and keyword arguments.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from types import GeneratorType, MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.classes import build_class
+from fxstack_capture.interpreter.generators import TraceGenerator
+from fxstack_capture.interpreter.values import NULL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fxstack_capture.interpreter.frame import Frame
+    from fxstack_capture.interpreter.machine import BytecodeInterpreter
+
+    FrameRule = Callable[[BytecodeInterpreter, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def python_type_of(obj: object) -> type:
+    """The type that the program sees of an object that the interpreter made."""
+    return GeneratorType if type(obj) is TraceGenerator else type(obj)
+
+
+def super_arguments(frame: Frame) -> tuple[type, Any]:
+    """What ``super()`` means in a frame: the class of the method, and its first argument."""
+    code = frame.code
+    if code.co_argcount == 0:
+        raise RuntimeError("super(): no arguments")
+    instance = frame.value_of(0)
+    if instance is NULL:
+        raise RuntimeError("super(): arg[0] deleted")
+    if "__class__" not in code.co_freevars:
+        raise RuntimeError("super(): __class__ cell not found")
+    cls = frame.value_of(frame.program.names.index("__class__"))
+    if cls is NULL:
+        raise RuntimeError("super(): empty __class__ cell")
+    if not isinstance(cls, type):
+        raise RuntimeError(f"super(): __class__ is not a type ({type(cls).__name__})")
+    return cls, instance
+
+
+def _exc_info(
+    interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> tuple[Any, Any, Any]:
+    exception = interp.handled.topmost()
+    if exception is None:
+        return None, None, None
+    return type(exception), exception, exception.__traceback__
+
+
+def _exception(
+    interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> BaseException | None:
+    return interp.handled.topmost()
+
+
+def _locals(
+    interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    return interp.current_frame().local_values()
+
+
+def _dir(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> list[str]:
+    return sorted(interp.current_frame().local_values())
+
+
+def frame_rules() -> Mapping[Any, FrameRule]:
+    """Rules for calls without arguments (``__build_class__``: with any) of functions that look at frames."""
+    rules: dict[Any, FrameRule] = {
+        builtins.__build_class__: build_class,
+        builtins.locals: _locals,
+        builtins.vars: _locals,
+        builtins.dir: _dir,
+        sys.exc_info: _exc_info,
+        sys.exception: _exception,
+    }
+    return MappingProxyType(rules)

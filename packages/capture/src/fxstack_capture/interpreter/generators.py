@@ -1,0 +1,292 @@
+"""Generators of the trace world: real Python iterators that resume an interpreted frame.
+
+C code (``list``, ``sum``, ``zip``) and Python code use them like native generators; rules show their type
+as ``types.GeneratorType`` (``python_type_of``), and so does ``isinstance``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType, GeneratorType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import GraphBreak
+from fxstack_capture.interpreter.errors import HandledException, chain_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.interpreter.frame import Frame
+
+
+class TraceGenerator:
+    """A suspended interpreted frame behind the generator protocol.
+
+    When it is dropped unfinished inside a ``try`` or ``with`` it is closed, as CPython does.
+    """
+
+    __slots__ = (
+        "__name__",
+        "__qualname__",
+        "__weakref__",
+        "_code",
+        "_handled",
+        "_running",
+        "_started",
+        "frame",
+    )
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame: Frame | None = frame
+        self._code = frame.code
+        self.__name__ = frame.code.co_name
+        self.__qualname__ = frame.code.co_qualname
+        self._handled = HandledException()
+        self._running = False
+        self._started = False
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        return GeneratorType
+
+    def __repr__(self) -> str:
+        return f"<generator object {self.__qualname__} at {id(self):#x}>"
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.resume(None)
+
+    def send(self, value: object) -> Any:
+        return self.resume(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
+        """Raise at the ``yield`` where the generator is suspended."""
+        return self._throw(_thrown(typ, val, tb))
+
+    def close(self) -> Any:
+        """Raise GeneratorExit inside; the generator must finish."""
+        frame = self.frame
+        if frame is None:
+            return None
+        if not self._started and not self._running:
+            self.frame = None
+            return None
+        try:
+            self._throw(GeneratorExit())
+        except GeneratorExit:
+            return None
+        except StopIteration as stop:
+            return stop.value if frame.program.close_returns_value else None
+        raise RuntimeError("generator ignored GeneratorExit")
+
+    def __del__(self) -> None:
+        frame = self.frame
+        if frame is None or not self._started or self._running or not frame.interp.tracing:
+            return
+        if frame.program.handlers[frame.pc - 1] is None:
+            return
+        frame.interp.close_dropped(self)
+
+    # --- the machinery ---------------------------------------------------------------------------
+
+    def resume(self, value: object) -> Any:
+        """``send(value)``: run to the next ``yield``; StopIteration when the body returns."""
+        if self.frame is not None and not self._started and value is not None and not self._running:
+            raise TypeError("can't send non-None value to a just-started generator")
+        return self._run(value, None)
+
+    def _run(self, value: object, error: BaseException | None) -> Any:
+        if self._running:
+            raise ValueError("generator already executing")
+        frame = self.frame
+        if frame is None:
+            raise StopIteration if error is None else error
+        interp = frame.interp
+        frame.stack.append(value)
+        frame.suspended = False
+        frame.outer_stack = None
+        handled = self._handled
+        handled.previous = interp.handled
+        interp.handled = handled
+        self._running = self._started = True
+        if error is not None:
+            if handled.value is not None:
+                chain_context(error, handled.value)
+            interp.reraising(error)
+        try:
+            result = interp.run(frame, error)
+        except GraphBreak:
+            raise
+        except StopIteration as stop:
+            # From 3.12 on bytecode has converted it already.
+            failure = stop_iteration_error(stop)
+        except BaseException:
+            self.frame = None
+            raise
+        else:
+            if frame.suspended:
+                return result
+            self.frame = None
+            raise StopIteration if result is None else StopIteration(result)
+        finally:
+            self._running = False
+            interp.handled = handled.previous
+            handled.previous = None
+        self.frame = None
+        raise interp.reraising(failure)
+
+    def _throw(self, error: BaseException) -> Any:
+        inner = self.gi_yieldfrom
+        if inner is None or self._running:
+            return self._run(None, error)
+        self._running = True
+        try:
+            outcome = _throw_into(inner, error, self._frame())
+        finally:
+            self._running = False
+        if isinstance(outcome, _Yielded):
+            return outcome.value
+        if isinstance(outcome, StopIteration):
+            return self._leave_delegation(outcome)
+        return self._run(None, outcome)
+
+    def _frame(self) -> Frame:
+        if self.frame is None:
+            raise RuntimeError("the generator has finished")
+        return self.frame
+
+    def _leave_delegation(self, stop: StopIteration) -> Any:
+        """The inner iterator has returned in reply to a ``throw``."""
+        frame = self._frame()
+        target = frame.program.delegations[frame.pc - 1]
+        if target is None:
+            return self._run(None, stop)
+        frame.stack.pop()
+        frame.pc = target
+        return self._run(stop.value, None)
+
+    # --- introspection ---------------------------------------------------------------------------
+
+    @property
+    def gi_running(self) -> bool:
+        return self._running
+
+    @property
+    def gi_suspended(self) -> bool:
+        return self.frame is not None and self._started and not self._running
+
+    @property
+    def gi_frame(self) -> GeneratorFrame | None:
+        return None if self.frame is None else GeneratorFrame(self.frame, started=self._started)
+
+    @property
+    def gi_code(self) -> CodeType:
+        return self._code
+
+    @property
+    def gi_yieldfrom(self) -> Any:
+        """The iterator that this generator delegates to."""
+        frame = self.frame
+        if frame is None or not self._started or self._running:
+            return None
+        if frame.pc - 1 not in frame.program.delegations:
+            return None
+        return frame.stack[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Yielded:
+    """The inner iterator answered a ``throw`` by yielding."""
+
+    value: Any
+
+
+def _throw_into(inner: Any, error: BaseException, frame: Frame) -> _Yielded | BaseException:
+    """Pass an exception on to the iterator that a generator delegates to; what comes of it."""
+    closing = isinstance(error, GeneratorExit)
+    try:
+        if type(inner) is TraceGenerator:
+            value = inner.close() if closing else inner.throw(error)
+        else:
+            method = _optional_attr(frame, inner, "close" if closing else "throw")
+            if method is None:
+                return error
+            value = frame.calls.call(method, () if closing else (error,), {})
+    except GraphBreak:
+        raise
+    except BaseException as raised:
+        return raised
+    return error if closing else _Yielded(value)
+
+
+def _optional_attr(frame: Frame, obj: Any, name: str) -> Any:
+    try:
+        return frame.world.load_attr(obj, name)
+    except AttributeError:
+        return None
+
+
+def _thrown(typ: Any, val: Any, tb: Any) -> BaseException:
+    """The exception that ``throw(typ, val, tb)`` means."""
+    if tb is not None and not isinstance(tb, TracebackType):
+        raise TypeError("throw() third argument must be a traceback object")
+    if isinstance(typ, type) and issubclass(typ, BaseException):
+        if isinstance(val, typ):
+            error = val
+        elif val is None:
+            error = typ()
+        else:
+            error = typ(*val) if isinstance(val, tuple) else typ(val)
+    elif isinstance(typ, BaseException):
+        if val is not None:
+            raise TypeError("instance exception may not have a separate value")
+        error = typ
+    else:
+        raise TypeError(
+            "exceptions must be classes or instances deriving from BaseException,"
+            f" not {type(typ).__name__}"
+        )
+    return error if tb is None else error.with_traceback(tb)
+
+
+def stop_iteration_error(stop: StopIteration) -> RuntimeError:
+    """What a StopIteration that leaves a generator's body becomes."""
+    error = RuntimeError("generator raised StopIteration")
+    error.__cause__ = error.__context__ = stop
+    return error
+
+
+class GeneratorFrame:
+    """What ``gi_frame`` shows of a suspended frame."""
+
+    __slots__ = ("_frame", "_started")
+
+    def __init__(self, frame: Frame, *, started: bool) -> None:
+        self._frame = frame
+        self._started = started
+
+    @property
+    def f_code(self) -> CodeType:
+        return self._frame.code
+
+    @property
+    def f_lineno(self) -> int:
+        return self._frame.line if self._started else self._frame.code.co_firstlineno
+
+    @property
+    def f_lasti(self) -> int:
+        return self._frame.program.offsets[self._frame.pc - 1]
+
+    @property
+    def f_locals(self) -> dict[str, Any]:
+        return self._frame.local_values()
+
+    @property
+    def f_globals(self) -> dict[str, object]:
+        return self._frame.globals
+
+    @property
+    def f_builtins(self) -> dict[str, object]:
+        return self._frame.builtins

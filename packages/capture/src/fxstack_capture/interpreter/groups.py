@@ -1,0 +1,99 @@
+"""``except*``: splitting exception groups, and putting together what is raised again (CPython's ``exceptions.c``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Calls
+
+
+def check_star_types(wanted: Any) -> None:
+    """What may stand after ``except*``."""
+    classes = wanted if isinstance(wanted, tuple) else (wanted,)
+    for cls in classes:
+        if not (isinstance(cls, type) and BaseException in cls.__mro__):
+            raise TypeError(
+                "catching classes that do not inherit from BaseException is not allowed"
+            )
+    for cls in classes:
+        if BaseExceptionGroup in cls.__mro__:
+            raise TypeError(
+                "catching ExceptionGroup with except* is not allowed. Use except instead."
+            )
+
+
+def match_group(calls: Calls, exception: BaseException | None, wanted: Any) -> tuple[Any, Any]:
+    """(matching part, rest), each perhaps None. A naked exception that matches is wrapped in a group."""
+    if exception is None:
+        return None, None
+    classes = wanted if isinstance(wanted, tuple) else (wanted,)
+    if any(cls in type(exception).__mro__ for cls in classes):
+        if isinstance(exception, BaseExceptionGroup):
+            return exception, None
+        return _new_group(calls, "", [exception]), None
+    if not isinstance(exception, BaseExceptionGroup):
+        return None, exception
+    pair = calls.call(type(exception).split, (exception, wanted), {})
+    if not isinstance(pair, tuple):
+        name, got = type(exception).__name__, type(pair).__name__
+        raise TypeError(f"{name}.split must return a tuple, not {got}")
+    if len(pair) < 2:
+        name = type(exception).__name__
+        raise TypeError(f"{name}.split must return a 2-tuple, got tuple of size {len(pair)}")
+    return pair[0], pair[1]
+
+
+def reraised_group(calls: Calls, original: BaseException, raised: list[Any]) -> Any:
+    """What an ``except*`` statement raises in the end, or None: new exceptions beside what was not handled."""
+    if not raised:
+        return None
+    if not isinstance(original, BaseExceptionGroup):
+        return raised[0]
+    present = [exception for exception in raised if exception is not None]
+    again = [exception for exception in present if _same_metadata(exception, original)]
+    fresh = [exception for exception in present if not _same_metadata(exception, original)]
+    projection = _projection(calls, original, again) if again else None
+    if not fresh:
+        return projection
+    if projection is not None:
+        fresh.append(projection)
+    return fresh[0] if len(fresh) == 1 else _new_group(calls, "", fresh)
+
+
+def _new_group(calls: Calls, message: str, exceptions: list[Any]) -> Any:
+    return calls.call(BaseExceptionGroup, (message, exceptions), {})
+
+
+def _same_metadata(exception: BaseException, original: BaseException) -> bool:
+    """Whether it is a part of the original group that was raised again unchanged."""
+    if not isinstance(exception, BaseExceptionGroup):
+        return False
+    return (
+        getattr(exception, "__notes__", None) is getattr(original, "__notes__", None)
+        and exception.__traceback__ is original.__traceback__
+        and exception.__cause__ is original.__cause__
+        and exception.__context__ is original.__context__
+    )
+
+
+def _projection(
+    calls: Calls, original: BaseExceptionGroup[Any], keep: list[BaseExceptionGroup[Any]]
+) -> Any:
+    """The part of ``original`` whose leaves are in ``keep``, with its nesting."""
+    leaves = {id(leaf) for group in keep for leaf in _leaves(group)}
+
+    def kept(exception: BaseException) -> bool:
+        return not isinstance(exception, BaseExceptionGroup) and id(exception) in leaves
+
+    return calls.native(BaseExceptionGroup.split, (original, kept), {})[0]
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for exception in group.exceptions:
+        if isinstance(exception, BaseExceptionGroup):
+            found += _leaves(exception)
+        else:
+            found.append(exception)
+    return found

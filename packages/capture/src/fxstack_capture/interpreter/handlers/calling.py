@@ -1,0 +1,125 @@
+"""Calls, and the functions that they call."""
+
+from __future__ import annotations
+
+from types import CellType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.errors import callable_description
+from fxstack_capture.interpreter.handlers.containers import is_iterable
+from fxstack_capture.interpreter.values import NULL
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame import Frame
+
+
+def call(frame: Frame, count: int) -> None:
+    """3.11, 3.12: NULL, callable or method, self; 3.13: callable, NULL or method, self. Then the arguments."""
+    stack = frame.stack
+    if count:
+        args = tuple(stack[-count:])
+        del stack[-count:]
+    else:
+        args = ()
+    second = stack.pop()
+    first = stack[-1]
+    if first is NULL:
+        first = second
+    elif second is not NULL:
+        args = (second, *args)
+    stack[-1] = frame.calls.call(first, args, {})
+
+
+def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
+    """The last arguments are keyword arguments with the given names."""
+    count, names = operand
+    stack = frame.stack
+    values = stack[-count:]
+    del stack[-count:]
+    split = count - len(names)
+    args = tuple(values[:split])
+    second = stack.pop()
+    first = stack[-1]
+    if first is NULL:
+        first = second
+    elif second is not NULL:
+        args = (second, *args)
+    stack[-1] = frame.calls.call(first, args, dict(zip(names, values[split:], strict=True)))
+
+
+def call_kw(frame: Frame, count: int) -> None:
+    """3.13: the names are on the stack."""
+    names = frame.stack.pop()
+    call_with_names(frame, (count, names))
+
+
+def call_function_ex(frame: Frame, flags: int) -> None:
+    stack = frame.stack
+    kwargs = stack.pop() if flags & 1 else {}
+    args = stack.pop()
+    second = stack.pop()
+    first = stack.pop()
+    fn = second if first is NULL else first
+    if type(args) is not tuple:
+        if not is_iterable(args):
+            described = callable_description(fn)
+            name = type(args).__name__
+            raise TypeError(f"{described} argument after * must be an iterable, not {name}")
+        args = frame.calls.call(tuple, (args,), {})
+    stack.append(frame.calls.call(fn, args, kwargs))
+
+
+# --- functions -------------------------------------------------------------------------------------
+
+
+def _new_function(
+    frame: Frame, code: CodeType, defaults: tuple[Any, ...] | None, closure: Any
+) -> FunctionType:
+    fn = FunctionType(code, frame.globals, code.co_name, defaults, closure)
+    frame.world.note_new(fn)
+    return fn
+
+
+def make_function(frame: Frame, flags: int) -> None:
+    """3.11, 3.12: flags say which of closure, annotations, keyword defaults and defaults are given."""
+    stack = frame.stack
+    code = stack.pop()
+    closure = stack.pop() if flags & 8 else None
+    annotations = stack.pop() if flags & 4 else None
+    kwdefaults = stack.pop() if flags & 2 else None
+    defaults = stack.pop() if flags & 1 else None
+    fn = _new_function(frame, code, defaults, closure)
+    if kwdefaults is not None:
+        fn.__kwdefaults__ = kwdefaults
+    if annotations is not None:
+        fn.__annotations__ = _annotations(annotations)
+    stack.append(fn)
+
+
+def _annotations(pairs: Any) -> dict[str, Any]:
+    """The compiler gives names and values in one flat tuple."""
+    if isinstance(pairs, dict):
+        return pairs
+    return dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def make_plain_function(frame: Frame, _operand: Any) -> None:
+    """3.13: the rest is set by SET_FUNCTION_ATTRIBUTE. Empty cells keep the place of the closure."""
+    code = frame.stack.pop()
+    closure = tuple(CellType() for _ in code.co_freevars)
+    frame.stack.append(_new_function(frame, code, None, closure))
+
+
+def set_function_attribute(frame: Frame, flag: int) -> None:
+    fn = frame.stack.pop()
+    value = frame.stack[-1]
+    if flag == 8:
+        # A closure cannot be replaced; the compiler sets it first, so nothing is lost.
+        fn = _new_function(frame, fn.__code__, None, value)
+    elif flag == 4:
+        fn.__annotations__ = _annotations(value)
+    elif flag == 2:
+        fn.__kwdefaults__ = value
+    else:
+        fn.__defaults__ = value
+    frame.stack[-1] = fn

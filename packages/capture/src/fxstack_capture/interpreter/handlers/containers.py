@@ -1,0 +1,212 @@
+"""Building and taking apart containers, strings and slices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.errors import callable_description
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.interpreter.frame import Frame
+
+
+def _pop_many(stack: list[Any], count: int) -> list[Any]:
+    if not count:
+        return []
+    items = stack[-count:]
+    del stack[-count:]
+    return items
+
+
+def build_tuple(frame: Frame, count: int) -> None:
+    frame.stack.append(tuple(_pop_many(frame.stack, count)))
+
+
+def build_list(frame: Frame, count: int) -> None:
+    frame.stack.append(_pop_many(frame.stack, count))
+
+
+def build_set(frame: Frame, count: int) -> None:
+    frame.stack.append(frame.calls.call(set, (_pop_many(frame.stack, count),), {}))
+
+
+def build_map(frame: Frame, count: int) -> None:
+    items = _pop_many(frame.stack, 2 * count)
+    frame.stack.append(_make_dict(frame, items[::2], items[1::2]))
+
+
+def build_const_key_map(frame: Frame, count: int) -> None:
+    keys = frame.stack.pop()
+    frame.stack.append(_make_dict(frame, keys, _pop_many(frame.stack, count)))
+
+
+def _make_dict(frame: Frame, keys: Any, values: list[Any]) -> dict[Any, Any]:
+    """Hashing and comparing keys may run user code."""
+    if all(type(key) in _PLAIN_KEYS for key in keys):
+        return dict(zip(keys, values, strict=True))
+    result: dict[Any, Any] = {}
+    for key, value in zip(keys, values, strict=True):
+        frame.calls.call(dict.__setitem__, (result, key, value), {})
+    return result
+
+
+_PLAIN_KEYS = frozenset({str, int, bool, type(None), bytes})
+
+
+def build_slice(frame: Frame, count: int) -> None:
+    frame.stack.append(slice(*_pop_many(frame.stack, count)))
+
+
+def build_string(frame: Frame, count: int) -> None:
+    frame.stack.append("".join(_pop_many(frame.stack, count)))
+
+
+def list_append(frame: Frame, depth: int) -> None:
+    value = frame.stack.pop()
+    frame.stack[-depth].append(value)
+
+
+def set_add(frame: Frame, depth: int) -> None:
+    value = frame.stack.pop()
+    if type(value) in _PLAIN_KEYS:
+        frame.stack[-depth].add(value)
+        return
+    frame.calls.call(set.add, (frame.stack[-depth], value), {})
+
+
+def map_add(frame: Frame, depth: int) -> None:
+    stack = frame.stack
+    key, value = stack[-2:]
+    del stack[-2:]
+    if type(key) in _PLAIN_KEYS:
+        stack[-depth][key] = value
+    else:
+        frame.calls.call(dict.__setitem__, (stack[-depth], key, value), {})
+
+
+def list_extend(frame: Frame, depth: int) -> None:
+    iterable = frame.stack.pop()
+    target = frame.stack[-depth]
+    if type(iterable) is tuple:
+        target.extend(iterable)
+        return
+    if not is_iterable(iterable):
+        raise TypeError(f"Value after * must be an iterable, not {type(iterable).__name__}")
+    frame.calls.call(list.extend, (target, iterable), {})
+
+
+def is_iterable(value: object) -> bool:
+    """``tp_iter`` or the sequence protocol, as the messages about ``*value`` test it."""
+    namespaces = [base.__dict__ for base in type(value).__mro__]
+    found = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
+    return found is not None or any("__getitem__" in ns for ns in namespaces)
+
+
+def set_update(frame: Frame, depth: int) -> None:
+    iterable = frame.stack.pop()
+    frame.calls.call(set.update, (frame.stack[-depth], iterable), {})
+
+
+def _is_mapping(frame: Frame, value: Any) -> bool:
+    """Whether ``dict.update`` takes it for a mapping: it has ``keys``."""
+    if isinstance(value, dict):
+        return True
+    try:
+        frame.world.load_attr(value, "keys")
+    except AttributeError:
+        return False
+    return True
+
+
+def dict_update(frame: Frame, depth: int) -> None:
+    mapping = frame.stack.pop()
+    if not _is_mapping(frame, mapping):
+        raise TypeError(f"'{type(mapping).__name__}' object is not a mapping")
+    frame.calls.call(dict.update, (frame.stack[-depth], mapping), {})
+
+
+def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
+    """DICT_MERGE; the callable named in messages is ``position`` below the dict that is built."""
+
+    def dict_merge(frame: Frame, depth: int) -> None:
+        mapping = frame.stack.pop()
+        target = frame.stack[-depth]
+        fn = frame.stack[-depth - position]
+        if not _is_mapping(frame, mapping):
+            name = type(mapping).__name__
+            raise TypeError(
+                f"{callable_description(fn)} argument after ** must be a mapping, not {name}"
+            )
+        update: dict[Any, Any] = {}
+        frame.calls.call(dict.update, (update, mapping), {})
+        for key in update:
+            if target and key in target:
+                raise TypeError(
+                    f"{callable_description(fn)} got multiple values for keyword argument '{key}'"
+                )
+        target.update(update)
+
+    return dict_merge
+
+
+# --- unpacking -------------------------------------------------------------------------------------
+
+
+def _iterator(frame: Frame, value: Any) -> Any:
+    if not is_iterable(value):
+        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
+    return frame.calls.iterate(value)
+
+
+def _take(frame: Frame, iterator: Any, count: int, expected: str) -> list[Any]:
+    """The first ``count`` items; ValueError when there are fewer."""
+    items: list[Any] = []
+    while len(items) < count:
+        try:
+            items.append(frame.calls.next(iterator))
+        except StopIteration:
+            frame.interp.forget_exception()
+            break
+    if len(items) < count:
+        raise _too_few(expected, len(items))
+    return items
+
+
+def _too_few(expected: str, got: int) -> ValueError:
+    return ValueError(f"not enough values to unpack (expected {expected}, got {got})")
+
+
+def unpack_sequence(frame: Frame, count: int) -> None:
+    stack = frame.stack
+    value = stack.pop()
+    if type(value) is tuple and len(value) == count:
+        stack.extend(value[::-1])
+        return
+    iterator = _iterator(frame, value)
+    items = _take(frame, iterator, count, str(count))
+    try:
+        frame.calls.next(iterator)
+    except StopIteration:
+        frame.interp.forget_exception()
+        stack.extend(reversed(items))
+        return
+    raise ValueError(f"too many values to unpack (expected {count})")
+
+
+def unpack_ex(frame: Frame, operand: int) -> None:
+    """``*a, b = value``: low byte, targets before the star; high byte, targets after it."""
+    before, after = operand & 0xFF, operand >> 8
+    stack = frame.stack
+    value = stack.pop()
+    iterator = _iterator(frame, value)
+    expected = f"at least {before + after}"
+    first = _take(frame, iterator, before, expected)
+    rest: list[Any] = []
+    frame.calls.call(list.extend, (rest, iterator), {})
+    if len(rest) < after:
+        raise _too_few(expected, before + len(rest))
+    last = rest[len(rest) - after :]
+    del rest[len(rest) - after :]
+    stack.extend(reversed([*first, rest, *last]))

@@ -1,0 +1,85 @@
+"""Jumps, loops and returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.generators import TraceGenerator
+from fxstack_capture.interpreter.program import LEAVE
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame import Frame
+
+_PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(""))))
+"""Iterators whose ``next`` runs no user code and cannot fail."""
+
+
+def jump(_frame: Frame, target: int) -> int:
+    return target
+
+
+def pop_jump_if_true(frame: Frame, target: int) -> int | None:
+    value = frame.stack.pop()
+    if value is True or (value is not False and frame.calls.truth(value)):
+        return target
+    return None
+
+
+def pop_jump_if_false(frame: Frame, target: int) -> int | None:
+    value = frame.stack.pop()
+    if value is False or (value is not True and not frame.calls.truth(value)):
+        return target
+    return None
+
+
+def pop_jump_if_none(frame: Frame, target: int) -> int | None:
+    return target if frame.stack.pop() is None else None
+
+
+def pop_jump_if_not_none(frame: Frame, target: int) -> int | None:
+    return target if frame.stack.pop() is not None else None
+
+
+def jump_if_true_or_pop(frame: Frame, target: int) -> int | None:
+    if frame.calls.truth(frame.stack[-1]):
+        return target
+    frame.stack.pop()
+    return None
+
+
+def jump_if_false_or_pop(frame: Frame, target: int) -> int | None:
+    if not frame.calls.truth(frame.stack[-1]):
+        return target
+    frame.stack.pop()
+    return None
+
+
+def get_iter(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    stack[-1] = frame.calls.iterate(stack[-1])
+
+
+def for_iter(frame: Frame, target: int) -> int | None:
+    stack = frame.stack
+    iterator = stack[-1]
+    try:
+        if type(iterator) in _PLAIN_ITERATORS:
+            stack.append(next(iterator))
+        elif type(iterator) is TraceGenerator:
+            stack.append(iterator.resume(None))
+        else:
+            stack.append(frame.calls.next(iterator))
+    except StopIteration:
+        frame.interp.forget_exception()
+        stack.pop()
+        return target
+    return None
+
+
+def return_value(_frame: Frame, _operand: Any) -> int:
+    return LEAVE
+
+
+def return_const(frame: Frame, value: Any) -> int:
+    frame.stack.append(value)
+    return LEAVE

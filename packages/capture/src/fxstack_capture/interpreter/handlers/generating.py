@@ -1,0 +1,81 @@
+"""Generators, seen from inside: creating, yielding, delegating."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.generators import TraceGenerator, stop_iteration_error
+from fxstack_capture.interpreter.program import LEAVE
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame import Frame
+
+
+def return_generator(frame: Frame, _operand: Any) -> int:
+    """The frame is suspended before its first statement, and the generator returned to the caller."""
+    frame.stack.append(TraceGenerator(frame))
+    frame.pc += 1
+    frame.suspended = True
+    return LEAVE
+
+
+def yield_value(frame: Frame, _operand: Any) -> int:
+    frame.pc += 1
+    frame.suspended = True
+    return LEAVE
+
+
+def get_yield_from_iter(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    if type(stack[-1]) is not TraceGenerator:
+        stack[-1] = frame.calls.iterate(stack[-1])
+
+
+def _send(frame: Frame, receiver: Any, value: Any) -> Any:
+    """Next value of the inner iterator; StopIteration when it has returned."""
+    if type(receiver) is TraceGenerator:
+        return receiver.resume(value)
+    if value is None:
+        return frame.calls.next(receiver)
+    method = frame.world.load_attr(receiver, "send")
+    return frame.calls.call(method, (value,), {})
+
+
+def send_and_drop_receiver(frame: Frame, target: int) -> int | None:
+    """3.11: when the inner iterator has returned, its result takes its place."""
+    stack = frame.stack
+    try:
+        stack[-1] = _send(frame, stack[-2], stack[-1])
+    except StopIteration as stop:
+        frame.interp.forget_exception()
+        stack[-2:] = (stop.value,)
+        return target
+    return None
+
+
+def send(frame: Frame, target: int) -> int | None:
+    """3.12: END_SEND drops the inner iterator."""
+    stack = frame.stack
+    try:
+        stack[-1] = _send(frame, stack[-2], stack[-1])
+    except StopIteration as stop:
+        frame.interp.forget_exception()
+        stack[-1] = stop.value
+        return target
+    return None
+
+
+def cleanup_throw(frame: Frame, _operand: Any) -> None:
+    """3.12: the inner iterator raised while an exception was thrown into it."""
+    stack = frame.stack
+    exception = stack[-1]
+    if not isinstance(exception, StopIteration):
+        raise frame.interp.reraising(stack.pop())
+    stack[-3:] = (None, exception.value)
+
+
+def convert_stop_iteration(frame: Frame, _operand: Any) -> None:
+    """3.12: a StopIteration that leaves a generator's body becomes a RuntimeError."""
+    stack = frame.stack
+    if isinstance(stack[-1], StopIteration):
+        stack[-1] = stop_iteration_error(stack[-1])

@@ -1,0 +1,72 @@
+"""Imports of modules that are already loaded; any other import has effects and ends the graph."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.sources import pinned
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame import Frame
+
+
+def import_name(frame: Frame, name: str) -> None:
+    stack = frame.stack
+    level, wanted = stack[-2:]
+    importer = frame.builtins.get("__import__")
+    if importer is not builtins.__import__:
+        raise graph_break("unsupported-bytecode", f"import of {name} by a replaced __import__")
+    module = _loaded_module(frame, name, level, wanted)
+    stack[-2:] = (frame.world.enter(module, pinned(module, module.__name__)),)
+
+
+def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleType:
+    full = name
+    if level:
+        package = frame.globals.get("__package__")
+        if not isinstance(package, str) or not package:
+            raise graph_break("side-effect-call", f"the relative import of {name}")
+        full = importlib.util.resolve_name("." * level + name, package)
+    module = sys.modules.get(full)
+    if not isinstance(module, ModuleType) or _initializing(module):
+        raise graph_break("side-effect-call", f"the first import of {full}")
+    if wanted:
+        for item in wanted:
+            if item == "*" or (hasattr(module, "__path__") and not hasattr(module, item)):
+                raise graph_break("side-effect-call", f"the import of {item} from {full}")
+        return module
+    if level:
+        # ``import`` with a level has a from-list, so this is a direct use of the bytecode.
+        raise graph_break("unsupported-bytecode", f"the relative import of {name}")
+    return sys.modules[name.partition(".")[0]]
+
+
+def _initializing(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def import_from(frame: Frame, name: str) -> None:
+    module = frame.stack[-1]
+    try:
+        frame.stack.append(frame.world.load_attr(module, name))
+    except AttributeError:
+        pass
+    else:
+        return
+    frame.interp.forget_exception()
+    package = getattr(module, "__name__", "<unknown module name>")
+    submodule = sys.modules.get(f"{package}.{name}")
+    if submodule is not None:
+        frame.stack.append(frame.world.enter(submodule, pinned(submodule, submodule.__name__)))
+        return
+    file = getattr(module, "__file__", None)
+    raise ImportError(
+        f"cannot import name {name!r} from {package!r} ({file or 'unknown location'})",
+        name=package,
+        path=file,
+    )

@@ -1,0 +1,23 @@
+"""CALL_INTRINSIC_1 and CALL_INTRINSIC_2 (3.12 and later): functions of the interpreter without a name."""
+
+from __future__ import annotations
+
+import typing
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame import Frame
+
+
+def list_to_tuple(frame: Frame, _operand: Any) -> None:
+    frame.stack[-1] = tuple(frame.stack[-1])
+
+
+def subscript_generic(frame: Frame, _operand: Any) -> None:
+    """The base ``Generic[T]`` of a class with type parameters."""
+    frame.stack[-1] = typing.Generic[frame.stack[-1]]  # type: ignore[index]
+
+
+def set_function_type_params(frame: Frame, _operand: Any) -> None:
+    parameters = frame.stack.pop()
+    frame.world.store_attr(frame.stack[-1], "__type_params__", parameters)

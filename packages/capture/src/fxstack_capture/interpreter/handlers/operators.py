@@ -1,0 +1,97 @@
+"""Unary, binary, comparison and subscript operators. Plain numbers and strings need no help of ``calls``."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.interpreter.frame import Frame
+
+SCALARS = frozenset({int, float, str, bool})
+"""Types whose operators among themselves run no user code and look at nothing else."""
+
+
+def binary_op(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
+    stack = frame.stack
+    right = stack.pop()
+    left = stack[-1]
+    if type(left) in SCALARS and type(right) in SCALARS:
+        stack[-1] = op(left, right)
+    else:
+        stack[-1] = frame.calls.binary(op, left, right)
+
+
+def compare_to_bool(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
+    """3.13: a comparison whose result is only used by a jump."""
+    binary_op(frame, op)
+    to_bool(frame, None)
+
+
+def is_op(frame: Frame, invert: int) -> None:
+    stack = frame.stack
+    right = stack.pop()
+    stack[-1] = (stack[-1] is right) is not bool(invert)
+
+
+def contains_op(frame: Frame, invert: int) -> None:
+    stack = frame.stack
+    container = stack.pop()
+    found = frame.calls.binary(operator.contains, container, stack[-1])
+    stack[-1] = (not found) if invert else found
+
+
+def unary_op(frame: Frame, op: Callable[[Any], Any]) -> None:
+    stack = frame.stack
+    stack[-1] = frame.calls.unary(op, stack[-1])
+
+
+def unary_not(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    stack[-1] = not frame.calls.truth(stack[-1])
+
+
+def to_bool(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    if type(stack[-1]) is not bool:
+        stack[-1] = frame.calls.truth(stack[-1])
+
+
+def binary_subscr(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    key = stack.pop()
+    stack[-1] = frame.calls.binary(operator.getitem, stack[-1], key)
+
+
+def binary_slice(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    container, start, stop = stack[-3:]
+    stack[-3:] = (frame.calls.binary(operator.getitem, container, slice(start, stop)),)
+
+
+def store_subscr(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    value, container, key = stack[-3:]
+    del stack[-3:]
+    frame.calls.call(operator.setitem, (container, key, value), {})
+
+
+def store_slice(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    value, container, start, stop = stack[-4:]
+    del stack[-4:]
+    frame.calls.call(operator.setitem, (container, slice(start, stop), value), {})
+
+
+def delete_subscr(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    container, key = stack[-2:]
+    del stack[-2:]
+    frame.calls.call(operator.delitem, (container, key), {})
+
+
+def get_len(frame: Frame, _operand: Any) -> None:
+    stack = frame.stack
+    stack.append(frame.calls.call(len, (stack[-1],), {}))

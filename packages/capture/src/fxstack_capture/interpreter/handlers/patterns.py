@@ -1,0 +1,116 @@
+"""``match`` statements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame import Frame
+
+_SEQUENCE_FLAG = 1 << 5
+_MAPPING_FLAG = 1 << 6
+_MATCH_SELF_FLAG = 1 << 22
+
+
+def match_sequence(frame: Frame, _operand: Any) -> None:
+    frame.stack.append(bool(type(frame.stack[-1]).__flags__ & _SEQUENCE_FLAG))
+
+
+def match_mapping(frame: Frame, _operand: Any) -> None:
+    frame.stack.append(bool(type(frame.stack[-1]).__flags__ & _MAPPING_FLAG))
+
+
+def match_keys(frame: Frame, _operand: Any) -> None:
+    """Push the values of all keys, or None if one is missing."""
+    subject, keys = frame.stack[-2:]
+    frame.stack.append(_values_of(frame, subject, keys))
+
+
+def _values_of(frame: Frame, subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    if not keys:
+        return ()
+    get = frame.world.load_attr(subject, "get")
+    missing = object()
+    seen: set[Any] = set()
+    values: list[Any] = []
+    for key in keys:
+        if key in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+        seen.add(key)
+        value = frame.calls.call(get, (key, missing), {})
+        if value is missing:
+            return None
+        values.append(value)
+    return tuple(values)
+
+
+def match_class(frame: Frame, count: int) -> None:
+    """Subject, class and attribute names become the attributes, or None."""
+    stack = frame.stack
+    subject, cls, keywords = stack[-3:]
+    stack[-3:] = (_class_attributes(frame, (subject, cls), count, keywords),)
+
+
+def _class_attributes(
+    frame: Frame, matched: tuple[Any, Any], count: int, keywords: tuple[str, ...]
+) -> tuple[Any, ...] | None:
+    subject, cls = matched
+    if not isinstance(cls, type):
+        raise TypeError("called match pattern must be a class")
+    if not frame.calls.truth(frame.calls.call(isinstance, (subject, cls), {})):
+        return None
+    seen: set[str] = set()
+    attributes: list[Any] = []
+    if count:
+        names, matches_self = _positional_names(frame, cls)
+        _check_count(cls, count, 1 if matches_self else len(names))
+        if matches_self:
+            attributes.append(subject)
+        for name in names[:count]:
+            if not isinstance(name, str):
+                got = type(name).__name__
+                raise TypeError(f"__match_args__ elements must be strings (got {got})")
+            if not _add_attribute(frame, matched, name, (seen, attributes)):
+                return None
+    for name in keywords:
+        if not _add_attribute(frame, matched, name, (seen, attributes)):
+            return None
+    return tuple(attributes)
+
+
+def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
+    """``__match_args__``, and whether the only positional pattern is the subject itself (``int(x)``)."""
+    try:
+        names = frame.world.load_attr(cls, "__match_args__")
+    except AttributeError:
+        frame.interp.forget_exception()
+        return (), bool(cls.__flags__ & _MATCH_SELF_FLAG)
+    if type(names) is not tuple:
+        got = type(names).__name__
+        raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {got})")
+    return names, False
+
+
+def _check_count(cls: type, count: int, allowed: int) -> None:
+    if allowed < count:
+        plural = "" if allowed == 1 else "s"
+        name = cls.__name__
+        raise TypeError(
+            f"{name}() accepts {allowed} positional sub-pattern{plural} ({count} given)"
+        )
+
+
+def _add_attribute(
+    frame: Frame, matched: tuple[Any, Any], name: str, found: tuple[set[str], list[Any]]
+) -> bool:
+    subject, cls = matched
+    seen, attributes = found
+    if name in seen:
+        raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+    seen.add(name)
+    try:
+        attributes.append(frame.world.load_attr(subject, name))
+    except AttributeError:
+        frame.interp.forget_exception()
+        return False
+    return True

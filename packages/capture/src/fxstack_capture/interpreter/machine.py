@@ -1,0 +1,182 @@
+"""The bytecode interpreter: runs frames of the trace world on real Python objects.
+
+The loop executes decoded steps (``program``) with handlers (``handlers``). Everything that is not bytecode is
+asked of the siblings: attributes, globals and cells of ``trace.world``, calls and operators of ``trace.calls``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.interpreter.errors import HandledException, chain_context
+from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.program import ASYNC_FLAGS
+from fxstack_capture.interpreter.root import RootRun
+
+if TYPE_CHECKING:
+    from types import CodeType, FunctionType
+
+    from fxstack_capture.interpreter.generators import TraceGenerator
+    from fxstack_capture.interpreter.program import Program, ProgramTable
+    from fxstack_capture.trace import Lazy, RootOutcome, Trace
+
+
+class BytecodeInterpreter:
+    """Implements ``trace.Interpreter``. ``programs`` is the table of decoded code, shared by many traces."""
+
+    def __init__(self, trace: Trace, programs: ProgramTable) -> None:
+        self.trace = trace
+        self.programs = programs
+        self.frame: Frame | None = None
+        self.handled = HandledException()
+        self.tracing = True
+        self._in_flight: tuple[BaseException, BaseException | None] | None = None
+        self._pending_break: GraphBreak | None = None
+
+    # --- entry points ----------------------------------------------------------------------------
+
+    def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Bind arguments and run the body; a generator function gives a ``TraceGenerator``."""
+        return self.run(self.new_frame(fn, args, kwargs), None)
+
+    def new_frame(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
+        """The frame of a call, not started. Raises TypeError when the arguments do not fit."""
+        code = fn.__code__
+        program = self.programs.of(code)
+        signature = program.signature
+        defaults, kwdefaults, closure = self.trace.world.function_parts(fn)
+        fast = signature.bind((defaults, kwdefaults), args, kwargs)
+        if signature.flags & ASYNC_FLAGS:
+            raise graph_break("unsupported-bytecode", f"the coroutine {code.co_qualname}")
+        return Frame(self, code, program, fast, (fn.__globals__, fn.__builtins__), closure)
+
+    def run_body(self, fn: FunctionType, namespace: Any) -> Any:
+        """Run the body of a class statement in ``namespace``."""
+        frame = self.new_frame(fn, (), {})
+        frame.names = namespace
+        return self.run(frame, None)
+
+    def run_root(
+        self,
+        fn: FunctionType,
+        code: CodeType,
+        local_values: dict[str, Lazy],
+        stop_at: int | None,
+    ) -> RootOutcome:
+        """Run the root frame, ``stop_at`` steps of it at most; a GraphBreak carries ``root_instruction``."""
+        return RootRun(self, fn, code).execute(local_values, stop_at)
+
+    # --- the loop ----------------------------------------------------------------------------------
+
+    def run(self, frame: Frame, error: BaseException | None) -> Any:
+        """Run a frame until it returns or yields; with ``error``, raise that at its current step first."""
+        self.enter(frame)
+        steps = frame.program.steps
+        pc = frame.pc
+        try:
+            while True:
+                try:
+                    if error is not None:
+                        raise error
+                    while True:
+                        frame.pc = pc
+                        handler, operand = steps[pc]
+                        target = handler(frame, operand)
+                        if target is None:
+                            pc += 1
+                        elif target >= 0:
+                            pc = target
+                        else:
+                            return frame.stack.pop()
+                except GraphBreak as reason:
+                    self.locate(reason)
+                    raise
+                except BaseException as raised:
+                    error = raised
+                pc = self.unwind(frame, error)
+                error = None
+        finally:
+            error = None  # the traceback would keep this frame alive
+            self.frame = frame.back
+
+    def enter(self, frame: Frame) -> None:
+        """Make ``frame`` the current one."""
+        back = self.frame
+        frame.back = back
+        frame.depth = depth = 0 if back is None else back.depth + 1
+        if depth > self.trace.options.inline_limit:
+            raise graph_break("inline-limit", f"{depth} nested calls")
+        if self._pending_break is not None:
+            raise self._pending_break
+        self.frame = frame
+
+    def unwind(self, frame: Frame, error: BaseException) -> int:
+        """The step of ``frame`` that handles ``error``; raises it again when there is none."""
+        self.contextualise(error)
+        handler = frame.program.handlers[frame.pc]
+        if handler is None:
+            raise self.reraising(error)
+        self._in_flight = None
+        # The interpreter's own frames mean nothing to the program.
+        error.__traceback__ = None
+        stack = frame.stack
+        del stack[handler.depth :]
+        if handler.lasti:
+            stack.append(frame.program.offsets[frame.pc] // 2)
+        stack.append(error)
+        return handler.target
+
+    # --- exceptions --------------------------------------------------------------------------------
+
+    def contextualise(self, error: BaseException) -> None:
+        """Chain an exception that was just raised to the one being handled, as ``_PyErr_SetObject`` does."""
+        flight = self._in_flight
+        if flight is not None and flight[0] is error:
+            if error.__context__ is not flight[1]:
+                error.__context__ = flight[1]
+            return
+        if isinstance(error, RecursionError):
+            # Ours or the program's: plain Python will tell.
+            raise graph_break("inline-limit", "the recursion limit was reached")
+        chain_context(error, self.handled.topmost())
+
+    def reraising(self, error: BaseException) -> BaseException:
+        """Say that ``error`` is raised on its way, not anew: it keeps its context."""
+        self._in_flight = (error, error.__context__)
+        return error
+
+    def forget_exception(self) -> None:
+        """Say that the last exception was dealt with by C code or a handler."""
+        self._in_flight = None
+
+    def locate(self, reason: GraphBreak) -> None:
+        """Note the user's frames in a graph break that is leaving them."""
+        self.tracing = False
+        if not reason.record.stack:
+            reason.record = dataclasses.replace(reason.record, stack=self.user_stack())
+
+    def close_dropped(self, generator: TraceGenerator) -> None:
+        """Close a generator that nothing refers to any more; what it raises is lost, as in CPython."""
+        in_flight = self._in_flight
+        try:
+            generator.close()
+        except GraphBreak as reason:
+            # It cannot leave a destructor; the next call raises it.
+            self._pending_break = reason
+        except BaseException:  # noqa: S110 - "Exception ignored in"
+            pass
+        self._in_flight = in_flight
+
+    # --- what others ask -----------------------------------------------------------------------------
+
+    def current_frame(self) -> Frame:
+        """The innermost interpreted frame."""
+        if self.frame is None:
+            raise graph_break("tracing-error", "a frame was asked for outside of interpreted code")
+        return self.frame
+
+    def user_stack(self) -> tuple[tuple[str, int, str], ...]:
+        """(file, line, function) of the interpreted frames, innermost last."""
+        return () if self.frame is None else self.frame.user_stack()

@@ -1,0 +1,49 @@
+"""Everything that depends on the Python version. No other module looks at ``sys.version_info``.
+
+One file per version states which opcode is executed by which handler, with which operand.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fxstack_capture.interpreter.decode import InstructionSet, decode
+from fxstack_capture.interpreter.program import ProgramTable
+from fxstack_capture.versions import v311, v312, v313
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.interpreter.program import Program
+
+_SUPPORTED = MappingProxyType({(3, 11): v311.OPCODES, (3, 12): v312.OPCODES, (3, 13): v313.OPCODES})
+
+
+def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> InstructionSet:
+    """How this Python's bytecode is executed; RuntimeError for a version that is not supported."""
+    lowerings = _SUPPORTED.get(version)
+    if lowerings is None:
+        known = ", ".join(f"{major}.{minor}" for major, minor in _SUPPORTED)
+        raise RuntimeError(
+            f"Python {version[0]}.{version[1]} is not supported: its bytecode is not known to"
+            f" fxstack_capture. Use one of {known}."
+        )
+    return InstructionSet(
+        opnames=tuple(dis.opname),
+        lowerings=lowerings,
+        throw_leaves_send=version < (3, 12),
+        close_returns_value=version >= (3, 13),
+    )
+
+
+def program_table() -> ProgramTable:
+    """An empty table of decoded code objects for the running Python; share it among interpreters."""
+    instructions = instruction_set()
+
+    def decode_code(code: CodeType) -> Program:
+        return decode(code, instructions)
+
+    return ProgramTable(decode_code)

@@ -1,0 +1,66 @@
+"""Python 3.11: what differs from the common table."""
+
+from __future__ import annotations
+
+import operator
+from types import MappingProxyType
+
+from fxstack_capture.interpreter.handlers import (
+    attributes,
+    calling,
+    containers,
+    flow,
+    generating,
+    intrinsics,
+    names,
+    operators,
+    raising,
+)
+from fxstack_capture.versions import common
+from fxstack_capture.versions.lowering import (
+    backward,
+    call,
+    chosen,
+    fixed,
+    forward,
+    name,
+    name_or_method,
+    plain,
+    refused,
+)
+from fxstack_capture.versions.operations import COMPARISONS
+
+_COMPARE = {number: fixed(operators.binary_op, op) for number, op in enumerate(COMPARISONS)}
+
+OPCODES = MappingProxyType(
+    {
+        **common.OPCODES,
+        "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_below),
+        "LOAD_CLASSDEREF": plain(names.load_classderef),
+        "LOAD_ATTR": name(attributes.load_attr),
+        "LOAD_METHOD": name(attributes.load_method_null_below),
+        "UNARY_POSITIVE": fixed(operators.unary_op, operator.pos),
+        "COMPARE_OP": chosen(_COMPARE, "comparison"),
+        "LIST_TO_TUPLE": plain(intrinsics.list_to_tuple),
+        "DICT_MERGE": plain(containers.dict_merge_below(2)),
+        "FORMAT_VALUE": common.FORMAT_VALUE,
+        "POP_JUMP_FORWARD_IF_TRUE": forward(flow.pop_jump_if_true),
+        "POP_JUMP_FORWARD_IF_FALSE": forward(flow.pop_jump_if_false),
+        "POP_JUMP_FORWARD_IF_NONE": forward(flow.pop_jump_if_none),
+        "POP_JUMP_FORWARD_IF_NOT_NONE": forward(flow.pop_jump_if_not_none),
+        "POP_JUMP_BACKWARD_IF_TRUE": backward(flow.pop_jump_if_true),
+        "POP_JUMP_BACKWARD_IF_FALSE": backward(flow.pop_jump_if_false),
+        "POP_JUMP_BACKWARD_IF_NONE": backward(flow.pop_jump_if_none),
+        "POP_JUMP_BACKWARD_IF_NOT_NONE": backward(flow.pop_jump_if_not_none),
+        "JUMP_IF_TRUE_OR_POP": forward(flow.jump_if_true_or_pop),
+        "JUMP_IF_FALSE_OR_POP": forward(flow.jump_if_false_or_pop),
+        "FOR_ITER": forward(flow.for_iter),
+        "CALL": call(calling.call, calling.call_with_names),
+        "MAKE_FUNCTION": plain(calling.make_function),
+        "PREP_RERAISE_STAR": plain(raising.prep_reraise_star),
+        "SEND": forward(generating.send_and_drop_receiver),
+        "ASYNC_GEN_WRAP": refused("async generators"),
+        "IMPORT_STAR": refused("import *"),
+        "PRINT_EXPR": refused("printing of expression statements"),
+    }
+)

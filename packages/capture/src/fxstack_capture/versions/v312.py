@@ -1,0 +1,115 @@
+"""Python 3.12: what differs from the common table."""
+
+from __future__ import annotations
+
+import operator
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fxstack_capture.interpreter.handlers import (
+    attributes,
+    calling,
+    containers,
+    flow,
+    generating,
+    intrinsics,
+    local_slots,
+    names,
+    operators,
+    raising,
+    stack,
+)
+from fxstack_capture.versions import common
+from fxstack_capture.versions.lowering import (
+    call,
+    chosen,
+    constant,
+    fixed,
+    forward,
+    name,
+    name_or_method,
+    plain,
+    refused,
+    super_name,
+)
+from fxstack_capture.versions.operations import COMPARISONS
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.program import Instruction, Step
+
+INTRINSICS_1 = MappingProxyType(
+    {
+        1: refused("printing of expression statements"),
+        2: refused("import *"),
+        3: fixed(generating.convert_stop_iteration),
+        4: refused("async generators"),
+        5: fixed(operators.unary_op, operator.pos),
+        6: fixed(intrinsics.list_to_tuple),
+        7: refused("type parameters"),
+        8: refused("type parameters"),
+        9: refused("type parameters"),
+        10: fixed(intrinsics.subscript_generic),
+        11: refused("type aliases"),
+    }
+)
+"""CALL_INTRINSIC_1 (``pycore_intrinsics.h``); the same in 3.13."""
+
+INTRINSICS_2 = MappingProxyType(
+    {
+        1: fixed(raising.prep_reraise_star),
+        2: refused("type parameters"),
+        3: refused("type parameters"),
+        4: fixed(intrinsics.set_function_type_params),
+        5: refused("type parameters"),
+    }
+)
+"""CALL_INTRINSIC_2; 5 came with 3.13."""
+
+SINCE_312 = MappingProxyType(
+    {
+        "LOAD_FAST_CHECK": plain(local_slots.load_fast),
+        "LOAD_FAST_AND_CLEAR": plain(local_slots.load_fast_and_clear),
+        "LOAD_LOCALS": plain(names.load_locals),
+        "LOAD_FROM_DICT_OR_DEREF": plain(names.load_from_dict_or_deref),
+        "LOAD_FROM_DICT_OR_GLOBALS": name(names.load_from_dict_or_globals),
+        "RETURN_CONST": constant(flow.return_const),
+        "POP_JUMP_IF_TRUE": forward(flow.pop_jump_if_true),
+        "POP_JUMP_IF_FALSE": forward(flow.pop_jump_if_false),
+        "POP_JUMP_IF_NONE": forward(flow.pop_jump_if_none),
+        "POP_JUMP_IF_NOT_NONE": forward(flow.pop_jump_if_not_none),
+        "BINARY_SLICE": plain(operators.binary_slice),
+        "STORE_SLICE": plain(operators.store_slice),
+        "SEND": forward(generating.send),
+        "END_SEND": plain(stack.pop_second),
+        "CLEANUP_THROW": plain(generating.cleanup_throw),
+        "CALL_INTRINSIC_1": chosen(INTRINSICS_1, "intrinsic function"),
+        "CALL_INTRINSIC_2": chosen(INTRINSICS_2, "intrinsic function of two arguments"),
+    }
+)
+"""New in 3.12 and the same in 3.13."""
+
+
+def _compare(instruction: Instruction) -> Step:
+    """The low four bits are a mask for specialisation."""
+    return operators.binary_op, COMPARISONS[instruction.oparg >> 4]
+
+
+OPCODES = MappingProxyType(
+    {
+        **common.OPCODES,
+        **SINCE_312,
+        "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_below),
+        "LOAD_ATTR": name_or_method(attributes.load_attr, attributes.load_method_null_below),
+        "LOAD_SUPER_ATTR": super_name(
+            attributes.load_super_attr, attributes.load_super_method_null_below
+        ),
+        "COMPARE_OP": _compare,
+        "DICT_MERGE": plain(containers.dict_merge_below(2)),
+        "FORMAT_VALUE": common.FORMAT_VALUE,
+        # On exhaustion CPython passes over the END_FOR at the target.
+        "FOR_ITER": forward(flow.for_iter, skip=1),
+        "END_FOR": plain(stack.pop_two),
+        "CALL": call(calling.call, calling.call_with_names),
+        "MAKE_FUNCTION": plain(calling.make_function),
+    }
+)

@@ -1,0 +1,67 @@
+"""Python 3.13: what differs from the common table and from 3.12."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fxstack_capture.interpreter.handlers import (
+    attributes,
+    calling,
+    containers,
+    flow,
+    formatting,
+    local_slots,
+    names,
+    operators,
+    stack,
+)
+from fxstack_capture.versions import common
+from fxstack_capture.versions.lowering import (
+    forward,
+    name_or_method,
+    plain,
+    super_name,
+    two_locals,
+)
+from fxstack_capture.versions.operations import COMPARISONS
+from fxstack_capture.versions.v312 import SINCE_312
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.program import Instruction, Step
+
+
+def _compare(instruction: Instruction) -> Step:
+    """Bit 4: the result is wanted as a bool."""
+    to_bool = instruction.oparg & 16
+    handler = operators.compare_to_bool if to_bool else operators.binary_op
+    return handler, COMPARISONS[instruction.oparg >> 5]
+
+
+OPCODES = MappingProxyType(
+    {
+        **common.OPCODES,
+        **SINCE_312,
+        "LOAD_FAST_LOAD_FAST": two_locals(local_slots.load_fast_load_fast),
+        "STORE_FAST_LOAD_FAST": two_locals(local_slots.store_fast_load_fast),
+        "STORE_FAST_STORE_FAST": two_locals(local_slots.store_fast_store_fast),
+        "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_above),
+        "LOAD_ATTR": name_or_method(attributes.load_attr, attributes.load_method_null_above),
+        "LOAD_SUPER_ATTR": super_name(
+            attributes.load_super_attr, attributes.load_super_method_null_above
+        ),
+        "TO_BOOL": plain(operators.to_bool),
+        "COMPARE_OP": _compare,
+        "DICT_MERGE": plain(containers.dict_merge_below(3)),
+        "CONVERT_VALUE": plain(formatting.convert_value),
+        "FORMAT_SIMPLE": plain(formatting.format_simple),
+        "FORMAT_WITH_SPEC": plain(formatting.format_with_spec),
+        # On exhaustion CPython passes over END_FOR and the POP_TOP after it.
+        "FOR_ITER": forward(flow.for_iter, skip=2),
+        "END_FOR": plain(stack.pop_top),
+        "CALL": plain(calling.call),
+        "CALL_KW": plain(calling.call_kw),
+        "MAKE_FUNCTION": plain(calling.make_plain_function),
+        "SET_FUNCTION_ATTRIBUTE": plain(calling.set_function_attribute),
+    }
+)
