@@ -109,7 +109,7 @@ def run_guarded(
     """Run with callbacks intercepted, and torch's calls recorded when tensors are in reach."""
     del tensors  # callbacks reach tensors through closures and instances, so the mode is always on
     with trace.torch.function_mode():
-        if native.AVAILABLE:
+        if getattr(native, 'AVAILABLE', False):
             return native.intercept(trace.calls.call, fn, args, kwargs, passthrough())
         return fn(*args, **kwargs)
 

@@ -131,12 +131,12 @@ def _get_user(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
 
 
 def _held(world: MirrorWorld, holder: Any, value: Any, name: str) -> Any:
-    """A function held by a descriptor object of the outside (or made in the trace)."""
+    """A callable held by a descriptor object; which one is settled by the identity of the holder."""
     entry = world.registry.by_standin.get(id(holder))
     if entry is None or value is None:
         return value
-    if id(value) in world.registry.by_original:
-        return world.registry.by_original[id(value)].standin
+    if type(value) is types.FunctionType:
+        return world.enter_as_itself(value, BuiltinAttr(entry.source, name))
     return world.enter(value, BuiltinAttr(entry.source, name))
 
 

@@ -42,6 +42,9 @@ def enter(world: MirrorWorld, obj: Any, source: Source) -> Any:
 def is_definition(obj: object) -> bool:
     """Functions, classes, modules: what a trusted namespace binds once and for all."""
     handler = HANDLERS.get(type(obj))
+    if handler is builtin_function:
+        owner = obj.__self__  # type: ignore[attr-defined]
+        return owner is None or isinstance(owner, (type, types.ModuleType))
     return handler is identity or (handler is None and isinstance(obj, (type, types.ModuleType)))
 
 
