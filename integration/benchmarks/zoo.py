@@ -82,13 +82,14 @@ def gpt2(size: str) -> Case:
         n_positions=128,
         bos_token_id=0,
         eos_token_id=0,
-        loss_type="ForCausalLM",
         use_cache=False,
     )
     tokens = _tokens(d)
+    model = transformers.GPT2LMHeadModel(config)
+    model.loss_type = "ForCausalLM"  # transformers warns (once a process) when it has to guess
     return Case(
         "gpt2",
-        transformers.GPT2LMHeadModel(config),
+        model,
         {"input_ids": tokens, "labels": tokens},
         _output_loss,
     )
