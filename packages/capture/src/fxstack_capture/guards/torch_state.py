@@ -56,10 +56,12 @@ GETTERS: tuple[Getter, ...] = (
 """What is compared, in order. All are C functions: reading them runs no Python code."""
 
 
+function_mode_at = torch._C._get_function_stack_at
+"""index -> the torch-function mode there; 0 is the outermost."""
+
+
 def _function_modes() -> tuple[object, ...]:
-    return tuple(
-        torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())
-    )
+    return tuple(function_mode_at(i) for i in range(torch._C._len_torch_function_stack()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,3 +56,72 @@ off until they return: frames whose file name starts with one of the prefixes of
 
 **Guards**: see ``guards.tree``; ``Tree`` is made there.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class NativeMissingError(RuntimeError):
+    """The C extension is needed and not there."""
+
+
+try:
+    from fxstack_capture import _native
+except ImportError as error:
+    WHY_MISSING: str | None = (
+        f"fxstack-capture's C extension is not installed ({error}). Install a C compiler (gcc or clang) and "
+        "reinstall the package: pip install --force-reinstall --no-deps fxstack-capture"
+    )
+else:
+    WHY_MISSING = None
+
+AVAILABLE = WHY_MISSING is None
+
+
+def _missing(*_args: Any, **_kwargs: Any) -> NoReturn:
+    raise NativeMissingError(WHY_MISSING)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    return getattr(_native, name) if AVAILABLE else _missing
+
+
+def _class(name: str) -> Any:
+    """The native class, or one that can be subclassed but not instantiated."""
+    return getattr(_native, name) if AVAILABLE else type(name, (), {"__new__": _missing})
+
+
+class _Answer(str):
+    """SKIP or RUN where there is no extension."""
+
+    __slots__ = ()
+
+
+SKIP: Any = _native.SKIP if AVAILABLE else _Answer("SKIP")
+RUN: Any = _native.RUN if AVAILABLE else _Answer("RUN")
+
+Owner = _class("Owner")
+Entry = _class("Entry")
+Tree = _class("Tree")
+Optimized = _class("Optimized")
+Disabled = _class("Disabled")
+Passthrough = _class("Passthrough")
+
+run_with = _function("run_with")
+intercept = _function("intercept")
+mode = _function("mode")
+stats = _function("stats")
+install = _function("install")
+remove = _function("remove")
+entries = _function("entries")
+skip = _function("skip")
+is_skipped = _function("is_skipped")
+reset = _function("reset")
+never_intercept = _function("never_intercept")
+use_tensors = _function("use_tensors")
+storage_key = _function("storage_key")
+time_check = _function("time_check")

@@ -1,0 +1,170 @@
+"""How each source and each check is described to the native tree: registered tables, one line a class.
+
+The kinds named here are the ones of native/steps.c, native/checks.c and native/relations.c.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture import sources
+from fxstack_capture.guards import records
+from fxstack_capture.guards.shape import shape_program
+from fxstack_capture.guards.torch_state import GETTERS, TorchState, function_mode_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+
+    from fxstack_capture.sources import Source
+
+Access = tuple[str, object]
+
+# --- roots ---------------------------------------------------------------------------------------
+
+
+def argument_names(code: CodeType) -> tuple[str, ...]:
+    """Names of the slots that are filled when a frame starts: positional, keyword-only, *args, **kwargs."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[:count]
+
+
+def _index(names: tuple[str, ...], name: str, what: str) -> int:
+    if name not in names:
+        raise ValueError(f"{name!r} is no {what} of this function")
+    return names.index(name)
+
+
+_ROOTS: dict[type, Callable[[Any, CodeType], Access]] = {
+    sources.Local: lambda s, c: ("Local", _index(argument_names(c), s.local, "argument")),
+    sources.Free: lambda s, c: ("Free", _index(c.co_freevars, s.local, "free variable")),
+    sources.FreeCell: lambda s, c: ("FreeCell", _index(c.co_freevars, s.local, "free variable")),
+    sources.Globals: lambda _s, _c: ("Globals", None),
+    sources.Pinned: lambda s, _c: ("Pinned", s.value),
+    type(None): lambda _s, _c: ("Nothing", None),
+}
+
+
+def lower_root(source: Source | None, code: CodeType) -> Access:
+    return _ROOTS[type(source)](source, code)
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+_STEPS: dict[type, Callable[[Any], Access]] = {
+    sources.InstanceDict: lambda _s: ("InstanceDict", None),
+    sources.InstanceAttr: lambda s: ("InstanceAttr", s.attr),
+    sources.SlotAttr: lambda s: ("SlotAttr", s.owner.__dict__[s.attr]),
+    sources.BuiltinAttr: lambda s: ("BuiltinAttr", s.attr),
+    sources.ClassAttr: lambda s: ("ClassAttr", s.attr),
+    sources.TypeOf: lambda _s: ("TypeOf", None),
+    sources.Item: lambda s: ("Item", s.index),
+    sources.Key: lambda s: ("Key", s.key),
+    sources.KeyAt: lambda s: ("KeyAt", s.index),
+    sources.ValueAt: lambda s: ("ValueAt", s.index),
+    sources.Cell: lambda _s: ("Cell", None),
+    sources.Size: lambda s: ("Size", s.dim),
+    sources.Stride: lambda s: ("Stride", s.dim),
+    sources.StorageOffset: lambda _s: ("StorageOffset", None),
+}
+
+
+def _is_instance_key(base: Source | None, key: object) -> bool:
+    return isinstance(base, sources.InstanceDict) and type(key) is str
+
+
+def lower_step(source: Source) -> tuple[Source, Access]:
+    """The source that a step starts from, and the access.
+
+    A string key of an instance dictionary is an instance attribute: asking the instance need not
+    make its dictionary.
+    """
+    base = source.base
+    assert base is not None
+    if isinstance(source, sources.Key) and _is_instance_key(base, source.key):
+        instance = base.base
+        assert instance is not None
+        return instance, ("InstanceAttr", source.key)
+    if type(source) not in _STEPS:
+        raise ValueError(f"no native access for {type(source).__name__}")
+    return base, _STEPS[type(source)](source)
+
+
+# --- checks of one value ---------------------------------------------------------------------------
+
+LoweredCheck = tuple["Source | None", str, tuple[object, ...]]
+
+
+def _identity(source: Source, check: records.IdentityIs) -> LoweredCheck:
+    return source, "WeakIdentityIs" if check.weak else "IdentityIs", (check.obj,)
+
+
+def _has_key(source: Source, check: records.HasKey) -> LoweredCheck:
+    if _is_instance_key(source, check.key):
+        return source.base, "HasAttr", (check.key, check.present)
+    return source, "HasKey", (check.key, check.present)
+
+
+def _tensor(source: Source, check: records.TensorIs) -> LoweredCheck:
+    arguments = (
+        *(check.cls, check.keyset, check.dtype, check.device, check.layout, check.requires_grad),
+        *(check.sizes, check.strides, check.storage_offset, check.is_leaf),
+    )
+    return source, "TensorIs", arguments
+
+
+def _torch_state(_source: Source, check: records.TorchStateIs) -> LoweredCheck:
+    state = check.state
+    assert isinstance(state, TorchState)
+    getters = tuple(
+        (getter.function, getter.args, value)
+        for getter, value in zip(GETTERS, state.values, strict=True)
+    )
+    return None, "TorchStateIs", (getters, state.function_modes, function_mode_at)
+
+
+CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
+    records.TypeIs: (1, lambda s, c: (s, "TypeIs", (c.cls,))),
+    records.IdentityIs: (1, _identity),
+    records.Equals: (2, lambda s, c: (s, "Equals", (c.value,))),
+    records.LengthIs: (2, lambda s, c: (s, "LengthIs", (c.length,))),
+    records.HasKey: (5, _has_key),
+    records.TorchStateIs: (5, _torch_state),
+    records.ClassUnchanged: (6, lambda s, c: (s, "ClassUnchanged", (c.names, c.values))),
+    records.TensorIs: (10, _tensor),
+    records.KeysAre: (20, lambda s, c: (s, "KeysAre", (c.keys, c.ordered))),
+    records.RangeIs: (60, lambda s, c: (s, "RangeIs", ((c.start, c.stop, c.step),))),
+}
+"""Check class -> (relative cost, (source, check) -> (source to attach to, native kind, arguments))."""
+
+
+# --- checks of several values ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RelationContext:
+    """What lowering a relation needs: the guarded source, and registers for others."""
+
+    source: Source
+    register: Callable[[Source], int]
+
+    def registers(self, others: tuple[Source, ...]) -> tuple[tuple[int, ...]]:
+        return (tuple(self.register(source) for source in (self.source, *others)),)
+
+
+def _shape(check: records.ShapeHolds, context: RelationContext) -> tuple[object, ...]:
+    registers = {symbol: context.register(source) for symbol, source in check.symbols}
+    return (shape_program(check.expr, registers),)
+
+
+RELATIONS: dict[
+    type, tuple[int, str, Callable[[Any, RelationContext], tuple[object, ...]]]
+] = {
+    records.SameObject: (1, "SameObject", lambda c, x: x.registers((c.other,))),
+    records.ShapeHolds: (5, "ShapeHolds", _shape),
+    records.AllDistinct: (10, "AllDistinct", lambda c, x: x.registers(c.others)),
+    records.NoOverlap: (20, "NoOverlap", lambda c, x: x.registers(c.others)),
+}

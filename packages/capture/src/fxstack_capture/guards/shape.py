@@ -1,0 +1,170 @@
+"""Compiles a boolean sympy expression over sizes into the postfix program of native/shape_program.c."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from sympy.logic import boolalg
+from torch.utils._sympy import functions as torch_functions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+Instruction = tuple[str, Any]
+Registers = "Mapping[sympy.Symbol, int]"
+
+_UNARY = {
+    "not": (boolalg.Not,),
+    "abs": (sympy.Abs,),
+    "floor": (sympy.floor, torch_functions.FloorToInt),
+    "ceil": (sympy.ceiling, torch_functions.CeilToInt),
+    "trunc": (torch_functions.TruncToInt,),
+    "round": (torch_functions.RoundToInt,),
+    "tofloat": (torch_functions.ToFloat,),
+    "sqrt": (torch_functions.OpaqueUnaryFn_sqrt,),
+    "log2": (torch_functions.OpaqueUnaryFn_log2,),
+}
+_BINARY = {
+    "floordiv": (torch_functions.FloorDiv,),
+    "mod": (sympy.Mod, torch_functions.Mod, torch_functions.PythonMod),
+    "ceildiv": (torch_functions.CeilDiv,),
+    "cleandiv": (torch_functions.CleanDiv,),
+    "truediv": (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv),
+    "pow": (torch_functions.PowByNatural, torch_functions.FloatPow),
+    "lshift": (torch_functions.LShift,),
+    "rshift": (torch_functions.RShift,),
+    "eq": (sympy.Eq,),
+    "ne": (sympy.Ne,),
+    "lt": (sympy.StrictLessThan,),
+    "le": (sympy.LessThan,),
+}
+_FOLDED = {
+    "add": (sympy.Add,),
+    "max": (sympy.Max, torch_functions.Max),
+    "min": (sympy.Min, torch_functions.Min),
+    "and": (boolalg.And,),
+    "or": (boolalg.Or,),
+    "bitand": (torch_functions.BitwiseFn_bitwise_and,),
+    "bitor": (torch_functions.BitwiseFn_bitwise_or,),
+}
+
+
+def _in_order(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
+    def emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+        for argument in expr.args:
+            yield from _emit(argument, registers)
+        yield operation, 0
+
+    return emit
+
+
+def _folded(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
+    def emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+        for position, argument in enumerate(expr.args):
+            yield from _emit(argument, registers)
+            if position:
+                yield operation, 0
+
+    return emit
+
+
+def _swapped(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
+    def emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+        yield from _emit(expr.args[1], registers)
+        yield from _emit(expr.args[0], registers)
+        yield operation, 0
+
+    return emit
+
+
+def _mul(expr: Any, registers: Any) -> Iterator[Instruction]:
+    """A product; a rational factor p/q multiplies by p and divides the whole by q at the end."""
+    coefficient, factors = expr.as_coeff_mul()
+    if isinstance(coefficient, sympy.Rational) and coefficient.q != 1:
+        yield from _product((sympy.Integer(coefficient.p), *factors), registers)
+        yield "int", int(coefficient.q)
+        yield "truediv", 0
+        return
+    yield from _product(expr.args, registers)
+
+
+def _product(factors: tuple[Any, ...], registers: Any) -> Iterator[Instruction]:
+    for position, factor in enumerate(factors):
+        yield from _emit(factor, registers)
+        if position:
+            yield "mul", 0
+
+
+def _pow(expr: Any, registers: Any) -> Iterator[Instruction]:
+    base, exponent = expr.args
+    yield from _emit(base, registers)
+    if exponent == sympy.Rational(1, 2):
+        yield "sqrt", 0
+        return
+    yield from _emit(exponent, registers)
+    yield "pow", 0
+
+
+def _modular_indexing(expr: Any, registers: Any) -> Iterator[Instruction]:
+    base, divisor, modulus = expr.args
+    yield from _emit(base, registers)
+    yield from _emit(divisor, registers)
+    yield "floordiv", 0
+    yield from _emit(modulus, registers)
+    yield "mod", 0
+
+
+def _trunc_to_float(expr: Any, registers: Any) -> Iterator[Instruction]:
+    yield from _emit(expr.args[0], registers)
+    yield "trunc", 0
+    yield "tofloat", 0
+
+
+def _rational(expr: Any, _registers: Any) -> Iterator[Instruction]:
+    yield "int", int(expr.p)
+    if expr.q != 1:
+        yield "int", int(expr.q)
+        yield "truediv", 0
+
+
+_RULES: dict[type, Callable[[Any, Any], Iterator[Instruction]]] = {
+    **{cls: _in_order(op) for op, classes in itertools.chain(_UNARY.items(), _BINARY.items()) for cls in classes},
+    **{cls: _folded(op) for op, classes in _FOLDED.items() for cls in classes},
+    sympy.StrictGreaterThan: _swapped("lt"),
+    sympy.GreaterThan: _swapped("le"),
+    sympy.Mul: _mul,
+    sympy.Pow: _pow,
+    torch_functions.ModularIndexing: _modular_indexing,
+    torch_functions.TruncToFloat: _trunc_to_float,
+    torch_functions.Identity: lambda expr, registers: _emit(expr.args[0], registers),
+    torch_functions.Where: _in_order("where"),
+    boolalg.ITE: _in_order("where"),
+    boolalg.BooleanTrue: lambda _expr, _registers: iter([("int", 1)]),
+    boolalg.BooleanFalse: lambda _expr, _registers: iter([("int", 0)]),
+}
+
+
+def _emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+    if isinstance(expr, sympy.Symbol):
+        yield "load", registers[expr]
+    elif isinstance(expr, sympy.Rational):
+        yield from _rational(expr, registers)
+    elif isinstance(expr, sympy.Float):
+        yield "float", float(expr)
+    else:
+        rule = _RULES.get(type(expr))
+        if rule is None:
+            raise ValueError(f"no native form of {type(expr).__name__} in the shape expression {expr}")
+        yield from rule(expr, registers)
+
+
+def shape_program(expr: sympy.Basic, registers: Mapping[sympy.Symbol, int]) -> tuple[Instruction, ...]:
+    """The postfix program of ``expr``; each symbol is loaded from its register.
+
+    Raises:
+        ValueError: the expression holds a function that has no native form; names it.
+        KeyError: a symbol has no register.
+    """
+    return tuple(_emit(expr, registers))

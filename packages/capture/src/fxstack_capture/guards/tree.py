@@ -1,0 +1,110 @@
+"""Compiles guard records into one native tree.
+
+``compile_guards(guards, code)`` returns a ``native.Tree`` whose ``meta`` is the tuple of guards in the order
+in which the tree numbers them. Each source step becomes one node, shared prefixes one path; within a node the
+cheap checks come first, and cheap subtrees before dear ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture import native, sources
+from fxstack_capture.guards import records
+from fxstack_capture.guards.lowering import CHECKS, RELATIONS, RelationContext, lower_root, lower_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import CodeType
+
+
+@dataclass(slots=True)
+class _Node:
+    """One source under construction; ``register`` is -1 until a relation reads the value."""
+
+    access: tuple[str, object]
+    guard: int
+    register: int = -1
+    checks: list[tuple[int, str, int, tuple[object, ...]]] = field(default_factory=list)
+    children: list[_Node] = field(default_factory=list)
+
+
+class _Builder:
+    """Grows the nodes from guards, one guard at a time."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.nodes: dict[sources.Source | None, _Node] = {}
+        self.roots: list[_Node] = []
+        self.relations: list[tuple[int, str, int, tuple[object, ...]]] = []
+        self.registers = 0
+        self.guard = 0
+
+    def node(self, source: sources.Source | None) -> _Node:
+        """The node of a source, made with its prefixes when new. None: no value at all (global state)."""
+        node = self.nodes.get(source)
+        if node is None:
+            node = self.nodes[source] = self._make(source)
+        return node
+
+    def _make(self, source: sources.Source | None) -> _Node:
+        base = source.base if source is not None else None
+        if base is None:
+            node = _Node(lower_root(source, self.code), self.guard)
+            self.roots.append(node)
+            return node
+        base, access = lower_step(source)
+        node = _Node(access, self.guard)
+        self.node(base).children.append(node)
+        return node
+
+    def register(self, source: sources.Source) -> int:
+        """The register that holds the value of a source when relations are checked."""
+        node = self.node(source)
+        if node.register < 0:
+            node.register = self.registers
+            self.registers += 1
+        return node.register
+
+    def add(self, index: int, guard: records.Guard) -> None:
+        self.guard = index
+        relation = RELATIONS.get(type(guard.check))
+        if relation is not None:
+            cost, kind, lower = relation
+            context = RelationContext(guard.source, self.register)
+            self.relations.append((cost, kind, index, lower(guard.check, context)))
+            return
+        cost, lower_check = CHECKS[type(guard.check)]
+        source, kind, arguments = lower_check(guard.source, guard.check)
+        self.node(source).checks.append((cost, kind, index, arguments))
+
+
+def _cost(node: _Node) -> int:
+    return 1 + sum(check[0] for check in node.checks) + sum(_cost(child) for child in node.children)
+
+
+def _spec(node: _Node) -> tuple[Any, ...]:
+    """The description of a node that the native side builds from; see tree.c, build_node."""
+    checks = tuple(check[1:] for check in sorted(node.checks, key=lambda check: check[0]))
+    children = tuple(_spec(child) for child in sorted(node.children, key=_cost))
+    return (*node.access, node.guard, node.register, checks, children)
+
+
+def compile_guards(guards: Iterable[records.Guard], code: CodeType) -> Any:
+    """The native tree of these guards for frames of ``code``.
+
+    Raises:
+        TypeError, ValueError: a record that cannot be checked natively; says which.
+    """
+    builder = _Builder(code)
+    numbered = tuple(guards)
+    for index, guard in enumerate(numbered):
+        try:
+            builder.add(index, guard)
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"cannot compile the guard {type(guard.check).__name__} on {guard.source.name}: {error}"
+            raise type(error)(what) from error
+    roots = tuple(_spec(root) for root in sorted(builder.roots, key=_cost))
+    relations = tuple(relation[1:] for relation in sorted(builder.relations, key=lambda r: r[0]))
+    return native.Tree(roots, relations, builder.registers, len(numbered), numbered)

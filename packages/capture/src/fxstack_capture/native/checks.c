@@ -1,0 +1,317 @@
+/* The checks of records.py that look at one value. */
+#include "tree.h"
+#include <string.h>
+
+static int check_type_is(Test *t, const Value *v) {
+    if (v->object == NULL) return t->object == (PyObject *)&PyLong_Type;
+    return holds_object(t->object, t->weak, (PyObject *)Py_TYPE(v->object));
+}
+
+static int check_identity_is(Test *t, const Value *v) { return v->object && holds_object(t->object, t->weak, v->object); }
+
+static int check_equals(Test *t, const Value *v) {
+    if (v->object != NULL) return same_constant(t->object, v->object);
+    int overflow;
+    return PyLong_CheckExact(t->object) && PyLong_AsLongLongAndOverflow(t->object, &overflow) == v->number && !overflow;
+}
+
+static int check_length_is(Test *t, const Value *v) {
+    Py_ssize_t length;
+    return v->object && plain_length(v->object, &length) && length == t->number;
+}
+
+/* --- keys ---------------------------------------------------------------------------------------- */
+
+/* Keys are held as (key or weak reference, how): constants by value, others by identity. */
+enum { KEY_CONSTANT, KEY_IDENTITY, KEY_WEAK };
+
+static inline int key_holds(PyObject *keys, Py_ssize_t i, PyObject *key) {
+    PyObject *held = PyTuple_GET_ITEM(keys, 2 * i);
+    if (held == key) return 1;
+    long how = PyLong_AS_LONG(PyTuple_GET_ITEM(keys, 2 * i + 1));
+    if (how == KEY_CONSTANT) return same_constant(held, key);
+    return how == KEY_WEAK && holds_object(held, 1, key);
+}
+
+typedef int (*KeyVisitor)(PyObject *keys, Py_ssize_t count, Py_ssize_t at, PyObject *key);
+
+static int visit_ordered(PyObject *keys, Py_ssize_t count, Py_ssize_t at, PyObject *key) {
+    return at < count && key_holds(keys, at, key);
+}
+
+static int visit_any(PyObject *keys, Py_ssize_t count, Py_ssize_t at, PyObject *key) {
+    if (at < count && key_holds(keys, at, key)) return 1;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (key_holds(keys, i, key)) return 1;
+    return 0;
+}
+
+static int visit_ordered_dict(PyObject *dict, PyObject *keys, Py_ssize_t count, KeyVisitor visit) {
+    PyObject *iterator = PyODict_Type.tp_iter(dict), *key = NULL;
+    int ok = iterator != NULL;
+    for (Py_ssize_t i = 0; ok && (key = Py_TYPE(iterator)->tp_iternext(iterator)) != NULL; i++) {
+        ok = visit(keys, count, i, key);
+        Py_DECREF(key);
+    }
+    Py_XDECREF(iterator);
+    if (PyErr_Occurred()) return PyErr_Clear(), 0;
+    return ok;
+}
+
+static int visit_keys(PyObject *o, PyObject *keys, Py_ssize_t count, KeyVisitor visit) {
+    Py_ssize_t position = 0, i = 0;
+    PyObject *key, *value;
+    Py_hash_t hash;
+    if (PyODict_Check(o)) return visit_ordered_dict(o, keys, count, visit);
+    if (PyDict_Check(o)) {
+        while (PyDict_Next(o, &position, &key, &value))
+            if (!visit(keys, count, i++, key)) return 0;
+        return 1;
+    }
+    if (!PyAnySet_Check(o)) return 0;
+    while (_PySet_NextEntry(o, &position, &key, &hash))
+        if (!visit(keys, count, i++, key)) return 0;
+    return 1;
+}
+
+static int check_keys_are(Test *t, const Value *v) {
+    Py_ssize_t length, count = PyTuple_GET_SIZE(t->object) / 2;
+    if (v->object == NULL || !plain_length(v->object, &length) || length != count) return 0;
+    return visit_keys(v->object, t->object, count, t->number ? visit_ordered : visit_any);
+}
+
+static int check_has_key(Test *t, const Value *v) {
+    PyObject *o = v->object;
+    Py_ssize_t hint = 0;
+    int has;
+    if (o != NULL && PyDict_Check(o)) has = dict_find(o, t->object, t->number2, &hint) != NULL;
+    else if (o != NULL && PyAnySet_Check(o)) has = set_has(o, t->object, t->number2);
+    else return 0;
+    return has == t->number;
+}
+
+/* HasKey of an instance dictionary, asked of the instance: the dictionary need not be made. */
+static int check_has_attr(Test *t, const Value *v) {
+    if (v->object == NULL) return 0;
+    Node step = {.object = t->object, .hash = t->number2, .hint = 0};
+    Value unused;
+    return instance_attr_find(&step, v, &unused) == t->number;
+}
+
+/* --- others -------------------------------------------------------------------------------------- */
+
+static int range_field(PyObject *range, const char *name, PyObject *expected) {
+    PyObject *value = PyObject_GetAttrString(range, name);
+    if (value == NULL) return PyErr_Clear(), 0;
+    int same = same_constant(value, expected);
+    Py_DECREF(value);
+    return same;
+}
+
+static int check_range_is(Test *t, const Value *v) {
+    if (v->object == NULL || !PyRange_Check(v->object)) return 0;
+    return range_field(v->object, "start", PyTuple_GET_ITEM(t->object, 0)) &&
+           range_field(v->object, "stop", PyTuple_GET_ITEM(t->object, 1)) &&
+           range_field(v->object, "step", PyTuple_GET_ITEM(t->object, 2));
+}
+
+/* The version tag changes with any change to the class or its bases. Same tag: nothing to look up. */
+static int check_class_unchanged(Test *t, const Value *v) {
+    if (v->object == NULL || !PyType_Check(v->object)) return 0;
+    PyTypeObject *type = (PyTypeObject *)v->object;
+    if (likely(t->number2 == (int64_t)(intptr_t)type && t->number != 0 && type->tp_version_tag == t->number)) return 1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(t->object); i++) {
+        PyObject *found = _PyType_Lookup(type, PyTuple_GET_ITEM(t->object, i));
+        PyObject *held = PyTuple_GET_ITEM(t->other, 2 * i);
+        long how = PyLong_AS_LONG(PyTuple_GET_ITEM(t->other, 2 * i + 1));
+        if (how == KEY_CONSTANT) { /* stands for: not found */
+            if (found != NULL) return 0;
+        } else if (found == NULL || !holds_object(held, how == KEY_WEAK, found)) {
+            return 0;
+        }
+    }
+    t->number = type->tp_version_tag; /* the lookups have assigned a tag, unless CPython ran out of them (then 0) */
+    t->number2 = (int64_t)(intptr_t)type;
+    return 1;
+}
+
+static int check_tensor_is(Test *t, const Value *v) {
+    if (!is_tensor(v->object) || !holds_object(t->object, t->weak, (PyObject *)Py_TYPE(v->object))) return 0;
+    if (unlikely(!t->tensor->resolved) && !tensors->resolve(t->tensor)) return 0;
+    return tensors->check(t->tensor, v->object);
+}
+
+/* --- torch state --------------------------------------------------------------------------------- */
+
+static int getters_agree(PyObject *getters, PyObject *modes, PyObject *mode_at) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(getters); i++) {
+        PyObject *item = PyTuple_GET_ITEM(getters, i); /* (function, args, expected) */
+        PyObject *value = PyObject_Call(PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1), NULL);
+        int same = value != NULL && same_constant(PyTuple_GET_ITEM(item, 2), value);
+        Py_XDECREF(value);
+        if (!same) return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(modes); i++) {
+        PyObject *index = PyLong_FromSsize_t(i);
+        PyObject *mode = index ? PyObject_CallOneArg(mode_at, index) : NULL;
+        int same = mode == PyTuple_GET_ITEM(modes, i);
+        Py_XDECREF(index);
+        Py_XDECREF(mode);
+        if (!same) return 0;
+    }
+    return 1;
+}
+
+/* Equal numbers mean equal states where the numbers say all; else the getters decide, and the numbers are remembered. */
+static int check_torch_state(Test *t, const Value *v) {
+    (void)v;
+    TorchNumbers now;
+    int numbers = tensors->state != NULL;
+    if (likely(numbers)) {
+        tensors->state(&now);
+        if (likely(t->numbers->exact && memcmp(&now, t->numbers, sizeof now) == 0)) return 1;
+    }
+    PyObject *getters = PyTuple_GET_ITEM(t->object, 0), *modes = PyTuple_GET_ITEM(t->object, 1);
+    int ok = getters_agree(getters, modes, PyTuple_GET_ITEM(t->object, 2));
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (ok && numbers) *t->numbers = now;
+    return ok;
+}
+
+/* --- building ------------------------------------------------------------------------------------ */
+
+static PyObject *hold_keys(Tree *tree, PyObject *keys, int by_value) {
+    Py_ssize_t n = PyTuple_GET_SIZE(keys);
+    PyObject *held = PyTuple_New(2 * n);
+    for (Py_ssize_t i = 0; held && i < n; i++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, i);
+        int weak = 0;
+        /* by_value: dict keys. Otherwise class attributes, where None stands for "not found". */
+        int constant = by_value ? is_constant(key) : key == Py_None;
+        PyObject *kept = constant ? key : tree_hold_weakly(tree, key, &weak);
+        if (kept == NULL) return Py_DECREF(held), NULL;
+        PyTuple_SET_ITEM(held, 2 * i, Py_NewRef(kept));
+        PyTuple_SET_ITEM(held, 2 * i + 1, PyLong_FromLong(constant ? KEY_CONSTANT : weak ? KEY_WEAK : KEY_IDENTITY));
+    }
+    PyObject *result = held ? tree_hold(tree, held) : NULL;
+    Py_XDECREF(held);
+    return result;
+}
+
+static int build_weak(Tree *tree, Test *t, PyObject *args) {
+    t->object = tree_hold_weakly(tree, PyTuple_GET_ITEM(args, 0), &t->weak);
+    return t->object ? 0 : -1;
+}
+
+static int build_held(Tree *tree, Test *t, PyObject *args) {
+    t->object = tree_hold(tree, PyTuple_GET_ITEM(args, 0));
+    return t->object ? 0 : -1;
+}
+
+static int build_length(Tree *tree, Test *t, PyObject *args) {
+    (void)tree;
+    t->number = PyLong_AsLongLong(PyTuple_GET_ITEM(args, 0));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int build_keys(Tree *tree, Test *t, PyObject *args) {
+    t->object = hold_keys(tree, PyTuple_GET_ITEM(args, 0), 1);
+    t->number = PyObject_IsTrue(PyTuple_GET_ITEM(args, 1));
+    return t->object ? 0 : -1;
+}
+
+static int build_has_key(Tree *tree, Test *t, PyObject *args) {
+    PyObject *key = PyTuple_GET_ITEM(args, 0);
+    if (!is_constant(key)) return PyErr_Format(PyExc_TypeError, "the key %R is not a constant", key), -1;
+    t->number = PyObject_IsTrue(PyTuple_GET_ITEM(args, 1));
+    t->number2 = PyObject_Hash(key);
+    if (t->number2 == -1) return -1;
+    return build_held(tree, t, args);
+}
+
+static int build_class(Tree *tree, Test *t, PyObject *args) {
+    t->object = tree_hold(tree, PyTuple_GET_ITEM(args, 0));
+    t->other = t->object ? hold_keys(tree, PyTuple_GET_ITEM(args, 1), 0) : NULL;
+    return t->other ? 0 : -1;
+}
+
+static int fill_numbers(PyObject *source, int64_t *out) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(source); i++) {
+        PyObject *item = PyTuple_GET_ITEM(source, i);
+        out[i] = item == Py_None ? ANY_NUMBER : PyLong_AsLongLong(item);
+        if (PyErr_Occurred()) return -1;
+    }
+    return 0;
+}
+
+/* (cls, keyset, dtype, device, layout, requires_grad, sizes, strides or None, offset or None, is_leaf or None) */
+static int build_tensor(Tree *tree, Test *t, PyObject *args) {
+    TensorDemand *d = t->tensor = PyMem_Calloc(1, sizeof *d);
+    if (d == NULL) return PyErr_NoMemory(), -1;
+    PyObject *cls, *dtype, *device, *layout, *sizes, *strides, *offset, *leaf;
+    unsigned long long keyset;
+    if (!PyArg_ParseTuple(args, "O!KOOOpO!OOO", &PyType_Type, &cls, &keyset, &dtype, &device, &layout, &d->requires_grad,
+                          &PyTuple_Type, &sizes, &strides, &offset, &leaf))
+        return -1;
+    if (tensor_base == NULL || !PyType_IsSubtype((PyTypeObject *)cls, tensor_base))
+        return PyErr_Format(PyExc_TypeError, "%R is not a tensor class", cls), -1;
+    d->keyset = keyset;
+    d->is_leaf = leaf == Py_None ? -1 : PyObject_IsTrue(leaf);
+    d->ndim = (int)PyTuple_GET_SIZE(sizes);
+    d->has_strides = PyTuple_Check(strides) && PyTuple_GET_SIZE(strides) == d->ndim;
+    d->storage_offset = offset == Py_None ? ANY_NUMBER : PyLong_AsLongLong(offset);
+    d->sizes = PyMem_Calloc(2 * d->ndim + 1, sizeof *d->sizes);
+    if (d->sizes == NULL) return PyErr_NoMemory(), -1;
+    d->strides = d->sizes + d->ndim;
+    if (fill_numbers(sizes, d->sizes) < 0 || (d->has_strides && fill_numbers(strides, d->strides) < 0)) return -1;
+    d->dtype = tree_hold(tree, dtype);
+    d->device = tree_hold(tree, device);
+    d->layout = tree_hold(tree, layout);
+    t->object = tree_hold_weakly(tree, cls, &t->weak);
+    return d->dtype && d->device && d->layout && t->object && !PyErr_Occurred() ? 0 : -1;
+}
+
+static int build_state(Tree *tree, Test *t, PyObject *args) {
+    PyObject *getters, *modes, *mode_at;
+    if (!PyArg_ParseTuple(args, "O!O!O", &PyTuple_Type, &getters, &PyTuple_Type, &modes, &mode_at)) return -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(getters); i++) {
+        PyObject *item = PyTuple_GET_ITEM(getters, i);
+        if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 3 || !PyTuple_Check(PyTuple_GET_ITEM(item, 1)))
+            return PyErr_SetString(PyExc_TypeError, "a getter is (function, args, expected)"), -1;
+    }
+    t->numbers = PyMem_Calloc(1, sizeof *t->numbers);
+    t->object = tree_hold(tree, args);
+    return t->numbers && t->object ? 0 : -1;
+}
+
+static const struct {
+    const char *kind;
+    TestFunction run;
+    int (*build)(Tree *, Test *, PyObject *);
+    int arity;
+} table[] = {
+    {"TypeIs", check_type_is, build_weak, 1},          {"IdentityIs", check_identity_is, build_held, 1},
+    {"WeakIdentityIs", check_identity_is, build_weak, 1}, {"Equals", check_equals, build_held, 1},
+    {"LengthIs", check_length_is, build_length, 1},    {"KeysAre", check_keys_are, build_keys, 2},
+    {"HasKey", check_has_key, build_has_key, 2},       {"HasAttr", check_has_attr, build_has_key, 2},
+    {"RangeIs", check_range_is, build_held, 1},        {"ClassUnchanged", check_class_unchanged, build_class, 2},
+    {"TensorIs", check_tensor_is, build_tensor, 10},   {"TorchStateIs", check_torch_state, build_state, 3},
+};
+
+int test_build(Tree *tree, Test *test, const char *kind, PyObject *args) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strcmp(kind, table[i].kind) != 0) continue;
+        if (PyTuple_GET_SIZE(args) != table[i].arity)
+            return PyErr_Format(PyExc_TypeError, "%s takes %d arguments", kind, table[i].arity), -1;
+        test->run = table[i].run;
+        return table[i].build(tree, test, args);
+    }
+    return PyErr_Format(PyExc_ValueError, "unknown check %s", kind), -1;
+}
+
+void test_release(Test *test) {
+    if (test->tensor) PyMem_Free(test->tensor->sizes);
+    PyMem_Free(test->tensor);
+    PyMem_Free(test->numbers);
+    PyMem_Free(test->program);
+}

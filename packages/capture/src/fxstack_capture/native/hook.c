@@ -1,0 +1,310 @@
+/* The frame evaluator (PEP 523): what happens when a Python function is called while a mode is on.
+ *
+ * Compile mode looks for an entry whose guards hold and swaps the code object inside the frame, which has
+ * not started; otherwise it asks the callback. Intercept mode lets the callback answer in the frame's place. */
+#include "native.h"
+#include <pthread.h>
+
+static __thread Scope thread_scope;
+static __thread char *thread_stack_floor; /* lowest C stack address at which frames still nest */
+
+static _PyFrameEvalFunction chained = _PyEval_EvalFrameDefault; /* who evaluated before us */
+static _PyFrameEvalFunction restored; /* what to put back */
+static int installed_count;
+static int left_behind; /* somebody sat on top when we left: they may still call us */
+static Py_ssize_t shadow_calls;
+
+Scope *current_scope(void) { return &thread_scope; }
+
+PyObject *hook_stats(void) {
+    return Py_BuildValue("{s:n,s:i}", "shadow_calls", shadow_calls, "active", installed_count);
+}
+
+/* --- running ------------------------------------------------------------------------------------- */
+
+static COLD PyObject *fail_frame(PyThreadState *ts, InterpreterFrame *f) {
+    frame_dispose(ts, f, code_argument_slots(frame_code(f)));
+    return NULL;
+}
+
+/* No room for the larger frame where this one lies: call a function made of the replacement instead. */
+static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *e) {
+    PyFunctionObject *func = frame_function(f);
+    Scope saved = thread_scope;
+    thread_scope.mode = MODE_OFF;
+    PyCodeObject *flat = entry_flat_code(e);
+    PyObject *shadow = flat ? PyFunction_New((PyObject *)flat, func->func_globals) : NULL;
+    if (shadow && func->func_closure && PyFunction_SetClosure(shadow, func->func_closure) < 0) Py_CLEAR(shadow);
+    thread_scope = saved;
+    if (shadow == NULL) return fail_frame(ts, f);
+    shadow_calls++;
+    int arguments = code_argument_slots(flat);
+    PyObject *result = PyObject_Vectorcall(shadow, f->localsplus, arguments, NULL);
+    Py_DECREF(shadow);
+    frame_dispose(ts, f, code_argument_slots(frame_code(f)));
+    return result;
+}
+
+static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry *e) {
+    e->hits++;
+    if (likely(frame_swap_code(ts, f, e->code))) return chained(ts, f, 0);
+    return run_shadow(ts, f, e);
+}
+
+/* --- compile mode: asking ------------------------------------------------------------------------ */
+
+static PyObject *frame_locals(InterpreterFrame *f) {
+    PyCodeObject *code = frame_code(f);
+    PyObject *locals = PyDict_New();
+    if (locals == NULL) return NULL;
+    int n = code_argument_slots(code);
+    for (int i = 0; i < n; i++) {
+        PyObject *value = f->localsplus[i];
+        PyObject *name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+        if (value && PyDict_SetItem(locals, name, value) < 0) {
+            Py_DECREF(locals);
+            return NULL;
+        }
+    }
+    return locals;
+}
+
+static PyObject *ask(PyThreadState *ts, InterpreterFrame *f, Scope scope) {
+    PyFunctionObject *func = frame_function(f);
+    PyObject *closure = func->func_closure ? Py_NewRef(func->func_closure) : PyTuple_New(0);
+    PyObject *locals = closure ? frame_locals(f) : NULL;
+    PyObject *answer = NULL;
+    if (locals != NULL) {
+        PyObject *args[] = {(PyObject *)func, (PyObject *)frame_code(f), locals, closure};
+        Py_INCREF(scope.callback);
+        PyThreadState_EnterTracing(ts); /* nobody steps through or profiles the compiler */
+        answer = PyObject_Vectorcall(scope.callback, args, 4, NULL);
+        PyThreadState_LeaveTracing(ts);
+        Py_DECREF(scope.callback);
+    }
+    Py_XDECREF(locals);
+    Py_XDECREF(closure);
+    return answer;
+}
+
+static int accepts(Entry *e, InterpreterFrame *f) {
+    if (e->tree == NULL) return 1;
+    Py_INCREF(e);
+    int ok = tree_check(e->tree, frame_function(f), f->localsplus);
+    Py_DECREF(e);
+    return ok;
+}
+
+static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f) {
+    Scope saved = thread_scope;
+    thread_scope = (Scope){MODE_OFF, NULL, NULL, NULL};
+    PyCodeObject *code = frame_code(f);
+    PyObject *answer = ask(ts, f, saved);
+    Entry *entry = NULL;
+    int bad = answer == NULL;
+    if (answer == answer_skip) {
+        bad = code_skip(code, saved.owner) < 0;
+    } else if (answer != NULL && Py_IS_TYPE(answer, &Entry_Type)) {
+        entry = (Entry *)answer;
+        if (entry->group == NULL) bad = entry_install(code, entry) < 0;
+        if (!bad && (entry->group->state->code != code || !accepts(entry, f))) entry = NULL;
+    } else if (answer != NULL && answer != answer_run) {
+        PyErr_Format(PyExc_TypeError, "the compile callback must return an Entry, SKIP or RUN, not %.200s",
+                     Py_TYPE(answer)->tp_name);
+        bad = 1;
+    }
+    thread_scope = saved;
+    PyObject *result;
+    if (bad) result = fail_frame(ts, f);
+    else if (entry != NULL) result = run_entry(ts, f, entry);
+    else result = chained(ts, f, 0);
+    Py_XDECREF(answer);
+    return result;
+}
+
+/* --- compile mode -------------------------------------------------------------------------------- */
+
+static inline Entry *lookup(CodeState *state, Group *group, InterpreterFrame *f) {
+again:;
+    uint32_t changes = state->changes;
+    for (int i = 0; i < group->count; i++) {
+        Entry *e = group->entries[i];
+        int ok = accepts(e, f);
+        if (unlikely(state->changes != changes)) { /* a check released an object that took entries along */
+            group = find_group(state, thread_scope.owner);
+            if (group == NULL) return NULL;
+            goto again;
+        }
+        if (!ok) continue;
+        if (i > 0) {
+            memmove(&group->entries[1], &group->entries[0], i * sizeof(Entry *));
+            group->entries[0] = e;
+        }
+        return e;
+    }
+    return NULL;
+}
+
+#define GENERATOR_FLAGS (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
+#define FUNCTION_FLAGS (CO_OPTIMIZED | CO_NEWLOCALS)
+
+static inline int is_function_call(PyCodeObject *code, InterpreterFrame *f) {
+    return (code->co_flags & FUNCTION_FLAGS) == FUNCTION_FLAGS && f->owner == FRAME_OWNED_BY_THREAD;
+}
+
+static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
+    PyCodeObject *code = frame_code(f);
+    CodeState *state = code_state(code);
+    if (state != NULL) {
+        if (state->skip_all) return chained(ts, f, 0);
+        Group *group = find_group(state, thread_scope.owner);
+        if (group != NULL) {
+            if (group->skip) return chained(ts, f, 0);
+            Entry *e = is_function_call(code, f) ? lookup(state, group, f) : NULL;
+            if (likely(e != NULL)) return run_entry(ts, f, e);
+        }
+    }
+    if (!is_function_call(code, f) || (code->co_flags & GENERATOR_FLAGS)) return chained(ts, f, 0);
+    return miss(ts, f);
+}
+
+/* --- intercept mode ------------------------------------------------------------------------------ */
+
+/* [*positional, *varargs] of a frame that has not started. */
+static PyObject *positional_arguments(PyCodeObject *code, PyObject **slots) {
+    PyObject *rest = NULL;
+    Py_ssize_t extra = 0;
+    if (code->co_flags & CO_VARARGS) {
+        rest = slots[code->co_argcount + code->co_kwonlyargcount];
+        extra = PyTuple_GET_SIZE(rest);
+    }
+    PyObject *args = PyTuple_New(code->co_argcount + extra);
+    if (args == NULL) return NULL;
+    for (int i = 0; i < code->co_argcount; i++) PyTuple_SET_ITEM(args, i, Py_NewRef(slots[i]));
+    for (Py_ssize_t i = 0; i < extra; i++)
+        PyTuple_SET_ITEM(args, code->co_argcount + i, Py_NewRef(PyTuple_GET_ITEM(rest, i)));
+    return args;
+}
+
+static PyObject *keyword_arguments(PyCodeObject *code, PyObject **slots) {
+    PyObject *kwargs = PyDict_New();
+    if (kwargs == NULL) return NULL;
+    for (int i = code->co_argcount; i < code->co_argcount + code->co_kwonlyargcount; i++)
+        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(code->co_localsplusnames, i), slots[i]) < 0) goto fail;
+    if (code->co_flags & CO_VARKEYWORDS) {
+        PyObject *rest = slots[code_argument_slots(code) - 1];
+        if (PyDict_Update(kwargs, rest) < 0) goto fail;
+    }
+    return kwargs;
+fail:
+    Py_DECREF(kwargs);
+    return NULL;
+}
+
+static PyObject *answer_instead(PyThreadState *ts, InterpreterFrame *f) {
+    PyCodeObject *code = frame_code(f);
+    Scope saved = thread_scope;
+    thread_scope = (Scope){MODE_OFF, NULL, NULL, NULL};
+    PyObject *result = NULL;
+    PyObject *args = positional_arguments(code, f->localsplus);
+    PyObject *kwargs = args ? keyword_arguments(code, f->localsplus) : NULL;
+    if (kwargs != NULL) {
+        PyObject *call[] = {(PyObject *)frame_function(f), args, kwargs};
+        Py_INCREF(saved.callback);
+        result = PyObject_Vectorcall(saved.callback, call, 3, NULL);
+        Py_DECREF(saved.callback);
+    }
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    thread_scope = saved;
+    frame_dispose(ts, f, code_argument_slots(code));
+    return result;
+}
+
+static PyObject *run_with_modes_off(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
+    Scope saved = thread_scope;
+    thread_scope = (Scope){MODE_OFF, NULL, NULL, NULL};
+    PyObject *result = chained(ts, f, throwflag);
+    thread_scope = saved;
+    return result;
+}
+
+static PyObject *intercept_frame(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
+    PyCodeObject *code = frame_code(f);
+    if (thread_scope.passthrough != NULL) {
+        int decision = passthrough_decides(thread_scope.passthrough, code);
+        if (decision > 0) return run_with_modes_off(ts, f, throwflag);
+        if (decision < 0) PyErr_Clear(); /* out of memory for the cache: not a passthrough */
+    }
+    if (throwflag || !is_function_call(code, f)) return chained(ts, f, throwflag);
+    CodeState *state = code_state(code);
+    if (state != NULL && state->never_intercept) return chained(ts, f, throwflag);
+    return answer_instead(ts, f);
+}
+
+/* --- the evaluator ------------------------------------------------------------------------------- */
+
+static COLD char *find_stack_floor(void) {
+    pthread_attr_t attributes;
+    void *base;
+    size_t size;
+    char *floor = (char *)(uintptr_t)1; /* unknown: leave it to Python's own limits */
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        if (pthread_attr_getstack(&attributes, &base, &size) == 0)
+            floor = (char *)base + (size > (1 << 20) ? 256 << 10 : size / 4);
+        pthread_attr_destroy(&attributes);
+    }
+    return thread_stack_floor = floor;
+}
+
+static inline int stack_is_low(void) {
+    char here, *floor = thread_stack_floor;
+    if (unlikely(floor == NULL)) floor = find_stack_floor();
+    return &here < floor;
+}
+
+static COLD PyObject *refuse_depth(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded (C stack)");
+    if (f->owner == FRAME_OWNED_BY_THREAD && !throwflag) return fail_frame(ts, f);
+    return chained(ts, f, 1);
+}
+
+static inline PyObject *evaluate(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
+    Mode mode = thread_scope.mode;
+    if (mode == MODE_OFF) return chained(ts, f, throwflag);
+    if (mode == MODE_INTERCEPT) return intercept_frame(ts, f, throwflag);
+    if (throwflag) return chained(ts, f, throwflag);
+    return compile_frame(ts, f);
+}
+
+static PyObject *evaluator(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
+    if (unlikely(stack_is_low())) return refuse_depth(ts, f, throwflag);
+    RECURSION_SAVE(ts);
+    PyObject *result = evaluate(ts, f, throwflag);
+    RECURSION_RESTORE(ts);
+    return result;
+}
+
+/* --- installing ---------------------------------------------------------------------------------- */
+
+int hook_retain(void) {
+    if (installed_count++ > 0) return 0;
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    _PyFrameEvalFunction top = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+    if (top == evaluator) return 0; /* the one who sat on top of us has put us back */
+    restored = top;
+    /* Whoever we left behind under may call us: chaining to them could be a circle. */
+    chained = left_behind ? _PyEval_EvalFrameDefault : top;
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluator);
+    return 0;
+}
+
+void hook_release(void) {
+    if (--installed_count > 0) return;
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    if (_PyInterpreterState_GetEvalFrameFunc(interpreter) != evaluator) {
+        left_behind = 1;
+        return;
+    }
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, restored);
+}

@@ -1,0 +1,101 @@
+/* What the files of the extension share. */
+#ifndef FXSTACK_NATIVE_H
+#define FXSTACK_NATIVE_H
+#include "frame_compat.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define COLD __attribute__((noinline, cold))
+#define HIDDEN __attribute__((visibility("hidden")))
+
+/* --- modes of a thread (hook.c) ----------------------------------------------------------------- */
+
+typedef enum { MODE_OFF, MODE_COMPILE, MODE_INTERCEPT } Mode;
+
+typedef struct {
+    Mode mode;
+    PyObject *callback;    /* borrowed: held by the call that set the mode */
+    PyObject *owner;       /* compile mode: an Owner, borrowed */
+    PyObject *passthrough; /* intercept mode: a Passthrough or NULL, borrowed */
+} Scope;
+
+HIDDEN Scope *current_scope(void);
+HIDDEN int hook_retain(void);  /* installs the evaluator for the first; -1 with an exception */
+HIDDEN void hook_release(void); /* uninstalls it for the last */
+HIDDEN PyObject *hook_stats(void);
+
+/* --- per code object (entries.c) ---------------------------------------------------------------- */
+
+typedef struct Entry Entry;
+typedef struct Owner Owner;
+typedef struct Group Group;
+typedef struct Tree Tree;
+
+struct Entry {
+    PyObject_HEAD
+    PyObject *owner;     /* a weak reference */
+    Group *group;        /* where it is installed, or NULL */
+    Tree *tree;          /* NULL: no guards */
+    PyCodeObject *code;  /* the replacement */
+    PyCodeObject *flat;  /* the replacement with all parameters positional, for calls (made when needed) */
+    Py_ssize_t hits;
+};
+
+/* The entries of one owner for one code object. Linked from both; whoever goes first takes it along. */
+struct Group {
+    Owner *owner;
+    struct CodeState *state;
+    Group *next, *previous; /* of the owner */
+    Group *sibling;         /* of the code object */
+    int skip, count, room;
+    Entry **entries; /* strong, reported to the garbage collector by the owner; most recently hit first */
+};
+
+typedef struct CodeState {
+    PyCodeObject *code; /* borrowed: the state dies with it */
+    Group *groups;
+    int skip_all, never_intercept;
+    uint64_t passthrough_key; /* which Passthrough decided ... */
+    int passthrough;          /* ... and what */
+    uint32_t changes;         /* counts installs and removals, to notice them during a check */
+} CodeState;
+
+struct Owner {
+    PyObject_HEAD
+    Group *groups;
+    PyObject *weakrefs;
+};
+
+extern HIDDEN PyTypeObject Entry_Type, Owner_Type, Tree_Type, Passthrough_Type, Optimized_Type, Disabled_Type;
+extern HIDDEN PyObject *answer_skip, *answer_run; /* sentinels SKIP and RUN */
+
+HIDDEN int entries_init(void);
+HIDDEN CodeState *code_state(PyCodeObject *code);      /* NULL when there is none; never sets an exception */
+HIDDEN CodeState *code_state_make(PyCodeObject *code); /* NULL with an exception */
+HIDDEN int entry_install(PyCodeObject *code, Entry *entry);
+HIDDEN void entry_uninstall(Entry *entry);
+HIDDEN int code_skip(PyCodeObject *code, PyObject *owner);
+HIDDEN PyCodeObject *entry_flat_code(Entry *entry); /* borrowed */
+extern HIDDEN PyMethodDef entries_methods[];
+
+static inline Group *find_group(CodeState *state, PyObject *owner) {
+    for (Group *g = state->groups; g != NULL; g = g->sibling)
+        if ((PyObject *)g->owner == owner) return g;
+    return NULL;
+}
+
+/* --- scopes (scopes.c): the calls that set modes -------------------------------------------------- */
+
+extern HIDDEN PyMethodDef scopes_methods[];
+HIDDEN int passthrough_decides(PyObject *passthrough, PyCodeObject *code); /* 1 yes, 0 no, -1 exception */
+
+/* --- guards (tree.c) ------------------------------------------------------------------------------ */
+
+HIDDEN int tree_check(Tree *tree, PyFunctionObject *func, PyObject *const *locals); /* 1 accept, 0 reject */
+extern HIDDEN PyMethodDef tree_methods[];
+HIDDEN int tree_attach(Tree *tree, Entry *entry); /* the entry goes when the tree dies; ValueError: has one already */
+HIDDEN void tree_detach(Tree *tree, Entry *entry);
+extern HIDDEN PyMethodDef tensor_methods[];
+HIDDEN int tree_init(PyObject *module);
+
+#endif

@@ -1,0 +1,52 @@
+/* Instance dictionaries and dict internals, which differ between CPython versions. */
+#ifndef FXSTACK_OBJECT_COMPAT_H
+#define FXSTACK_OBJECT_COMPAT_H
+#include "frame_compat.h"
+#include "internal/pycore_dict.h"
+#include "internal/pycore_object.h"
+#if FXSTACK_313
+PyAPI_FUNC(int) _PySet_NextEntry(PyObject *set, Py_ssize_t *pos, PyObject **key, Py_hash_t *hash);
+#endif
+
+/* The values of an instance that has no dictionary object yet, or NULL; `dict` is then its dictionary (borrowed,
+ * NULL when there is none at all). Nothing is materialised. */
+static inline PyDictValues *instance_values(PyObject *object, PyObject **dict) {
+    PyTypeObject *type = Py_TYPE(object);
+    *dict = NULL;
+    if (!(type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+        PyObject **at = _PyObject_GetDictPtr(object);
+        if (at != NULL) *dict = *at;
+        return NULL;
+    }
+#if FXSTACK_313
+    *dict = (PyObject *)_PyObject_GetManagedDict(object);
+    if (*dict != NULL || !(type->tp_flags & Py_TPFLAGS_INLINE_VALUES)) return NULL;
+    PyDictValues *values = _PyObject_InlineValues(object);
+    return values->valid ? values : NULL;
+#elif FXSTACK_312
+    PyDictOrValues at = *_PyObject_DictOrValuesPointer(object);
+    if (_PyDictOrValues_IsValues(at)) return _PyDictOrValues_GetValues(at);
+    *dict = _PyDictOrValues_GetDict(at);
+    return NULL;
+#else
+    PyDictValues *values = *_PyObject_ValuesPointer(object);
+    if (values == NULL) *dict = *_PyObject_ManagedDictPointer(object);
+    return values;
+#endif
+}
+
+static inline PyDictKeysObject *instance_keys(PyObject *object) {
+    return ((PyHeapTypeObject *)Py_TYPE(object))->ht_cached_keys;
+}
+
+/* The dictionary object of an instance, made if need be; borrowed; NULL when it cannot have one. */
+static inline PyObject *instance_dict(PyObject *object) {
+    PyObject **at = _PyObject_GetDictPtr(object);
+    if (at != NULL && *at == NULL) {
+        PyObject *made = PyObject_GenericGetDict(object, NULL);
+        Py_XDECREF(made);
+    }
+    if (PyErr_Occurred()) PyErr_Clear();
+    return at ? *at : NULL;
+}
+#endif

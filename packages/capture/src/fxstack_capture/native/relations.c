@@ -1,0 +1,98 @@
+/* The checks of records.py that look at several values: identity and aliasing between them. Shapes: shape_program.c. */
+#include "shape_program.h"
+#include "tree.h"
+#include <string.h>
+
+/* Which registers a relation reads: program[0] is the count. */
+static const int *register_list(const Test *t, int *count) {
+    const int *list = t->program;
+    *count = list[0];
+    return list + 1;
+}
+
+static int relate_same_object(Test *t, const Value *registers) {
+    int n;
+    const int *list = register_list(t, &n);
+    for (int i = 1; i < n; i++)
+        if (registers[list[i]].object != registers[list[0]].object) return 0;
+    return registers[list[0]].object != NULL;
+}
+
+/* Pairwise different pointers, by a small hash table on the stack; NULL pointers differ from everything. */
+static int all_different(void *const *pointers, int n) {
+    enum { LIMIT = 4096 };
+    void *table[2 * LIMIT];
+    if (n <= 8 || n > LIMIT) {
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < i; j++)
+                if (pointers[i] != NULL && pointers[i] == pointers[j]) return 0;
+        return 1;
+    }
+    size_t size = 16;
+    while (size < 2 * (size_t)n) size *= 2;
+    memset(table, 0, size * sizeof *table);
+    for (int i = 0; i < n; i++) {
+        if (pointers[i] == NULL) continue;
+        size_t at = (((uintptr_t)pointers[i] >> 4) * 0x9E3779B97F4A7C15ull >> 20) & (size - 1);
+        while (table[at] != NULL && table[at] != pointers[i]) at = (at + 1) & (size - 1);
+        if (table[at] != NULL) return 0;
+        table[at] = pointers[i];
+    }
+    return 1;
+}
+
+static int relate_distinct(const Test *t, const Value *registers, int storages) {
+    int n;
+    const int *list = register_list(t, &n);
+    void **pointers = PyMem_Malloc((n + 1) * sizeof *pointers);
+    if (pointers == NULL) return 0;
+    for (int i = 0; i < n; i++) {
+        PyObject *object = registers[list[i]].object;
+        pointers[i] = !storages ? object : is_tensor(object) ? tensors->storage(object) : NULL;
+    }
+    int ok = all_different(pointers, n);
+    PyMem_Free(pointers);
+    return ok;
+}
+
+static int relate_all_distinct(Test *t, const Value *registers) { return relate_distinct(t, registers, 0); }
+static int relate_no_overlap(Test *t, const Value *registers) { return relate_distinct(t, registers, 1); }
+
+static int *registers_of(PyObject *numbers, int limit) {
+    Py_ssize_t n = PyTuple_GET_SIZE(numbers);
+    int *list = PyMem_Malloc((n + 1) * sizeof *list);
+    if (list == NULL) return (int *)PyErr_NoMemory();
+    list[0] = (int)n;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        long r = PyLong_AsLong(PyTuple_GET_ITEM(numbers, i));
+        if (r < 0 || r >= limit) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such register");
+            PyMem_Free(list);
+            return NULL;
+        }
+        list[i + 1] = (int)r;
+    }
+    return list;
+}
+
+static const struct {
+    const char *kind;
+    RelationFunction run;
+} table[] = {
+    {"SameObject", relate_same_object},
+    {"AllDistinct", relate_all_distinct},
+    {"NoOverlap", relate_no_overlap},
+};
+
+int relation_build(Tree *tree, Test *test, const char *kind, PyObject *arguments) {
+    if (strcmp(kind, "ShapeHolds") == 0) return shape_build(tree, test, arguments);
+    PyObject *numbers;
+    if (!PyArg_ParseTuple(arguments, "O!", &PyTuple_Type, &numbers)) return -1;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strcmp(kind, table[i].kind) != 0) continue;
+        test->relation = table[i].run;
+        test->program = registers_of(numbers, tree->register_count);
+        return test->program ? 0 : -1;
+    }
+    return PyErr_Format(PyExc_ValueError, "unknown relation %s", kind), -1;
+}

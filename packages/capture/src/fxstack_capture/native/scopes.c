@@ -1,0 +1,276 @@
+/* The calls that turn a mode on or off for their dynamic extent: run_with, Optimized, Disabled, intercept. */
+#include "native.h"
+#include <structmember.h>
+
+/* --- calling in a scope -------------------------------------------------------------------------- */
+
+static inline PyObject *call_in_scope(Scope scope, PyObject *fn, PyObject *const *args, size_t nargsf, PyObject *names) {
+    if (hook_retain() < 0) return NULL;
+    Scope *current = current_scope(), saved = *current;
+    Py_INCREF(scope.callback);
+    Py_XINCREF(scope.owner);
+    *current = scope;
+    PyObject *result = PyObject_Vectorcall(fn, args, nargsf, names);
+    *current_scope() = saved;
+    Py_DECREF(scope.callback);
+    Py_XDECREF(scope.owner);
+    hook_release();
+    return result;
+}
+
+static PyObject *call_tuple_in_scope(Scope scope, PyObject *fn, PyObject *args, PyObject *kwargs) {
+    if (hook_retain() < 0) return NULL;
+    Scope *current = current_scope(), saved = *current;
+    Py_INCREF(scope.callback);
+    Py_XINCREF(scope.owner);
+    Py_XINCREF(scope.passthrough);
+    *current = scope;
+    PyObject *result = PyObject_Call(fn, args, kwargs);
+    *current_scope() = saved;
+    Py_DECREF(scope.callback);
+    Py_XDECREF(scope.owner);
+    Py_XDECREF(scope.passthrough);
+    hook_release();
+    return result;
+}
+
+/* (fn, args=(), kwargs=None) of an argument vector, checked. -1 with an exception. */
+static int call_arguments(PyObject *const *args, Py_ssize_t n, PyObject **tuple, PyObject **dict) {
+    *tuple = n > 0 ? args[0] : NULL;
+    *dict = n > 1 && args[1] != Py_None ? args[1] : NULL;
+    if (*tuple != NULL && !PyTuple_Check(*tuple)) return PyErr_SetString(PyExc_TypeError, "args must be a tuple"), -1;
+    if (*dict != NULL && !PyDict_Check(*dict)) return PyErr_SetString(PyExc_TypeError, "kwargs must be a dict"), -1;
+    if (*tuple == NULL) *tuple = PyTuple_New(0);
+    else Py_INCREF(*tuple);
+    return *tuple == NULL ? -1 : 0;
+}
+
+static PyObject *py_run_with(PyObject *module, PyObject *const *args, Py_ssize_t n) {
+    (void)module;
+    PyObject *tuple, *dict;
+    if (n < 3 || n > 5) return PyErr_SetString(PyExc_TypeError, "run_with(callback, owner, fn, args=(), kwargs=None)"), NULL;
+    if (!PyObject_TypeCheck(args[1], &Owner_Type)) return PyErr_SetString(PyExc_TypeError, "owner must be an Owner"), NULL;
+    if (call_arguments(args + 3, n - 3, &tuple, &dict) < 0) return NULL;
+    Scope scope = {MODE_COMPILE, args[0], args[1], NULL};
+    PyObject *result = call_tuple_in_scope(scope, args[2], tuple, dict);
+    Py_DECREF(tuple);
+    return result;
+}
+
+static PyObject *py_intercept(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names) {
+    (void)module;
+    PyObject *tuple, *dict, *passthrough = n > 4 ? args[4] : NULL;
+    Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+    if (named == 1 && n < 5 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "passthrough") == 0)
+        passthrough = args[n];
+    else if (named > 0 || n > 5) n = 0;
+    if (n < 2)
+        return PyErr_SetString(PyExc_TypeError, "intercept(callback, fn, args=(), kwargs=None, passthrough=None)"), NULL;
+    if (passthrough == Py_None) passthrough = NULL;
+    if (passthrough && !Py_IS_TYPE(passthrough, &Passthrough_Type))
+        return PyErr_SetString(PyExc_TypeError, "passthrough must be a Passthrough"), NULL;
+    if (call_arguments(args + 2, n < 4 ? n - 2 : 2, &tuple, &dict) < 0) return NULL;
+    Scope scope = {MODE_INTERCEPT, args[0], NULL, passthrough};
+    PyObject *result = call_tuple_in_scope(scope, args[1], tuple, dict);
+    Py_DECREF(tuple);
+    return result;
+}
+
+static PyObject *py_mode(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    static const char *const names[] = {"off", "compile", "intercept"};
+    return PyUnicode_FromString(names[current_scope()->mode]);
+}
+
+static PyObject *py_stats(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    return hook_stats();
+}
+
+PyMethodDef scopes_methods[] = {
+    {"run_with", (PyCFunction)(void *)py_run_with, METH_FASTCALL, "run_with(callback, owner, fn, args=(), kwargs=None)"},
+    {"intercept", (PyCFunction)(void *)py_intercept, METH_FASTCALL | METH_KEYWORDS,
+     "intercept(callback, fn, args=(), kwargs=None, passthrough=None)"},
+    {"mode", py_mode, METH_NOARGS, "mode() -> 'off', 'compile' or 'intercept'"},
+    {"stats", py_stats, METH_NOARGS, "stats() -> counters"},
+    {NULL, NULL, 0, NULL},
+};
+
+/* --- Optimized and Disabled ---------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *fn, *callback, *owner; /* callback and owner: NULL in Disabled */
+    PyObject *dict, *weakrefs;
+} Wrapper;
+
+static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+    Wrapper *w = (Wrapper *)self;
+    Scope scope = {MODE_COMPILE, w->callback, w->owner, NULL};
+    Py_INCREF(self);
+    PyObject *result = call_in_scope(scope, w->fn, args, nargsf, names);
+    Py_DECREF(self);
+    return result;
+}
+
+static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+    PyObject *fn = ((Wrapper *)self)->fn;
+    Scope *current = current_scope(), saved = *current;
+    if (saved.mode == MODE_OFF) return PyObject_Vectorcall(fn, args, nargsf, names);
+    Py_INCREF(self);
+    current->mode = MODE_OFF;
+    PyObject *result = PyObject_Vectorcall(fn, args, nargsf, names);
+    *current_scope() = saved;
+    Py_DECREF(self);
+    return result;
+}
+
+static PyObject *wrapper_make(PyTypeObject *type, PyObject *fn, PyObject *callback, PyObject *owner, vectorcallfunc call) {
+    if (!PyCallable_Check(fn)) return PyErr_Format(PyExc_TypeError, "%R is not callable", fn), NULL;
+    Wrapper *w = (Wrapper *)type->tp_alloc(type, 0);
+    if (w == NULL) return NULL;
+    w->vectorcall = call;
+    w->fn = Py_NewRef(fn);
+    w->callback = Py_XNewRef(callback);
+    w->owner = Py_XNewRef(owner);
+    return (PyObject *)w;
+}
+
+static PyObject *optimized_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"fn", "callback", "owner", NULL};
+    PyObject *fn, *callback, *owner;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO!:Optimized", names, &fn, &callback, &Owner_Type, &owner)) return NULL;
+    return wrapper_make(type, fn, callback, owner, optimized_call);
+}
+
+static PyObject *disabled_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"fn", NULL};
+    PyObject *fn;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Disabled", names, &fn)) return NULL;
+    return wrapper_make(type, fn, NULL, NULL, disabled_call);
+}
+
+static int wrapper_traverse(Wrapper *w, visitproc visit, void *arg) {
+    Py_VISIT(w->fn);
+    Py_VISIT(w->callback);
+    Py_VISIT(w->owner);
+    Py_VISIT(w->dict);
+    return 0;
+}
+
+static int wrapper_clear(Wrapper *w) {
+    Py_CLEAR(w->dict); /* the rest stays callable until the end; a cycle always passes through one of the others */
+    return 0;
+}
+
+static void wrapper_dealloc(Wrapper *w) {
+    PyObject_GC_UnTrack(w);
+    if (w->weakrefs) PyObject_ClearWeakRefs((PyObject *)w);
+    Py_XDECREF(w->fn);
+    Py_XDECREF(w->callback);
+    Py_XDECREF(w->owner);
+    Py_XDECREF(w->dict);
+    Py_TYPE(w)->tp_free(w);
+}
+
+static PyObject *wrapper_bind(PyObject *self, PyObject *instance, PyObject *type) {
+    (void)type;
+    if (instance == NULL || instance == Py_None) return Py_NewRef(self);
+    return PyMethod_New(self, instance);
+}
+
+static PyObject *wrapper_repr(Wrapper *w) { return PyUnicode_FromFormat("<%s %R>", Py_TYPE(w)->tp_name, w->fn); }
+
+static PyMemberDef optimized_members[] = {
+    {"fn", T_OBJECT, offsetof(Wrapper, fn), READONLY, "what is called"},
+    {"callback", T_OBJECT, offsetof(Wrapper, callback), READONLY, "who is asked about new frames"},
+    {"owner", T_OBJECT, offsetof(Wrapper, owner), READONLY, "who holds the entries"},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyMemberDef disabled_members[] = {
+    {"fn", T_OBJECT, offsetof(Wrapper, fn), READONLY, "what is called"},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyGetSetDef wrapper_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+#define WRAPPER_SLOTS                                                                                             \
+    .tp_basicsize = sizeof(Wrapper),                                                                              \
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_BASETYPE,       \
+    .tp_dealloc = (destructor)wrapper_dealloc, .tp_traverse = (traverseproc)wrapper_traverse,                     \
+    .tp_clear = (inquiry)wrapper_clear, .tp_call = PyVectorcall_Call,                                             \
+    .tp_vectorcall_offset = offsetof(Wrapper, vectorcall), .tp_descr_get = wrapper_bind,                          \
+    .tp_dictoffset = offsetof(Wrapper, dict), .tp_weaklistoffset = offsetof(Wrapper, weakrefs),                   \
+    .tp_repr = (reprfunc)wrapper_repr, .tp_getset = wrapper_getset
+
+PyTypeObject Optimized_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Optimized",
+    .tp_doc = "Optimized(fn, callback, owner): calls fn with compile mode on.",
+    .tp_new = optimized_new,
+    .tp_members = optimized_members,
+    WRAPPER_SLOTS,
+};
+PyTypeObject Disabled_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Disabled",
+    .tp_doc = "Disabled(fn): calls fn with every mode off.",
+    .tp_new = disabled_new,
+    .tp_members = disabled_members,
+    WRAPPER_SLOTS,
+};
+
+/* --- Passthrough --------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *prefixes;
+    uint64_t key; /* unique in the process, so that cached decisions never outlive it */
+} Passthrough;
+
+static PyObject *passthrough_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"prefixes", NULL};
+    static uint64_t last_key;
+    PyObject *prefixes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!:Passthrough", names, &PyTuple_Type, &prefixes)) return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(prefixes); i++)
+        if (!PyUnicode_Check(PyTuple_GET_ITEM(prefixes, i)))
+            return PyErr_SetString(PyExc_TypeError, "prefixes must be a tuple of str"), NULL;
+    Passthrough *p = (Passthrough *)type->tp_alloc(type, 0);
+    if (p == NULL) return NULL;
+    p->prefixes = Py_NewRef(prefixes);
+    p->key = ++last_key;
+    return (PyObject *)p;
+}
+
+static void passthrough_dealloc(Passthrough *p) {
+    Py_DECREF(p->prefixes);
+    Py_TYPE(p)->tp_free(p);
+}
+
+int passthrough_decides(PyObject *passthrough, PyCodeObject *code) {
+    Passthrough *p = (Passthrough *)passthrough;
+    CodeState *state = code_state_make(code);
+    if (state == NULL) return -1;
+    if (state->passthrough_key == p->key) return state->passthrough;
+    int decision = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p->prefixes) && !decision; i++)
+        decision = PyUnicode_Tailmatch(code->co_filename, PyTuple_GET_ITEM(p->prefixes, i), 0, PY_SSIZE_T_MAX, -1) == 1;
+    state->passthrough_key = p->key;
+    return state->passthrough = decision;
+}
+
+static PyMemberDef passthrough_members[] = {
+    {"prefixes", T_OBJECT, offsetof(Passthrough, prefixes), READONLY, "file name prefixes"},
+    {NULL, 0, 0, 0, NULL},
+};
+PyTypeObject Passthrough_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Passthrough",
+    .tp_doc = "Passthrough(prefixes): code of files with these prefixes is not intercepted, nor what it calls.",
+    .tp_basicsize = sizeof(Passthrough),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = passthrough_new,
+    .tp_dealloc = (destructor)passthrough_dealloc,
+    .tp_members = passthrough_members,
+};

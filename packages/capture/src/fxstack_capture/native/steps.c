@@ -1,0 +1,204 @@
+/* The accesses of sources.py, one function each. They find a value or say that it is not there; none runs Python code. */
+#include "object_compat.h"
+#include "tree.h"
+#include <string.h>
+#include <structmember.h>
+
+PyTypeObject *deque_type;
+
+static inline int borrowed(Value *to, PyObject *object) {
+    *to = (Value){object, 0, 0};
+    return object != NULL;
+}
+
+static inline int owned(Value *to, PyObject *object) {
+    if (unlikely(object == NULL)) PyErr_Clear();
+    *to = (Value){object, 0, 1};
+    return object != NULL;
+}
+
+/* --- objects ------------------------------------------------------------------------------------- */
+
+static int step_instance_dict(Node *node, const Value *from, Value *to) {
+    (void)node;
+    return borrowed(to, from->object ? instance_dict(from->object) : NULL);
+}
+
+static PyObject *find_inline(Node *node, PyObject *object, PyDictValues *values) {
+    PyDictKeysObject *keys = instance_keys(object);
+    PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(keys);
+    if (likely(node->hint < keys->dk_nentries) && entries[node->hint].me_key == node->object)
+        return values->values[node->hint];
+    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++)
+        if (entries[i].me_key == node->object || PyUnicode_Compare(entries[i].me_key, node->object) == 0)
+            return values->values[node->hint = i];
+    return NULL;
+}
+
+static int step_instance_attr(Node *node, const Value *from, Value *to) {
+    if (from->object == NULL) return 0;
+    PyObject *dict;
+    PyDictValues *values = instance_values(from->object, &dict);
+    if (values != NULL) return borrowed(to, find_inline(node, from->object, values));
+    return dict ? borrowed(to, dict_find(dict, node->object, node->hash, &node->hint)) : 0;
+}
+
+static int step_slot_attr(Node *node, const Value *from, Value *to) {
+    PyObject *object = from->object, *descriptor = node->object;
+    if (object == NULL || !PyObject_TypeCheck(object, ((PyDescrObject *)descriptor)->d_type)) return 0;
+    if (Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
+        PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;
+        if (member->type == T_OBJECT_EX) return borrowed(to, *(PyObject **)((char *)object + member->offset));
+        return owned(to, PyMember_GetOne((char *)object, member));
+    }
+    PyGetSetDef *getset = ((PyGetSetDescrObject *)descriptor)->d_getset;
+    return owned(to, getset->get(object, getset->closure));
+}
+
+static int step_builtin_attr(Node *node, const Value *from, Value *to) {
+    return from->object ? owned(to, PyObject_GetAttr(from->object, node->object)) : 0;
+}
+
+static int step_class_attr(Node *node, const Value *from, Value *to) {
+    if (from->object == NULL || !PyType_Check(from->object)) return 0;
+    return borrowed(to, _PyType_Lookup((PyTypeObject *)from->object, node->object));
+}
+
+static int step_type_of(Node *node, const Value *from, Value *to) {
+    (void)node;
+    return borrowed(to, from->object ? (PyObject *)Py_TYPE(from->object) : (PyObject *)&PyLong_Type);
+}
+
+static int step_cell(Node *node, const Value *from, Value *to) {
+    (void)node;
+    return from->object && PyCell_Check(from->object) ? borrowed(to, PyCell_GET(from->object)) : 0;
+}
+
+/* --- containers ---------------------------------------------------------------------------------- */
+
+static int step_item(Node *node, const Value *from, Value *to) {
+    PyObject *o = from->object;
+    Py_ssize_t length, index = node->index;
+    if (o == NULL || !plain_length(o, &length)) return 0;
+    if (index < 0) index += length;
+    if (index < 0 || index >= length) return 0;
+    if (PyTuple_Check(o)) return borrowed(to, PyTuple_GET_ITEM(o, index));
+    if (PyList_Check(o)) return borrowed(to, PyList_GET_ITEM(o, index));
+    if (PyObject_TypeCheck(o, deque_type)) return owned(to, deque_type->tp_as_sequence->sq_item(o, index));
+    return 0;
+}
+
+static int step_key(Node *node, const Value *from, Value *to) {
+    if (from->object == NULL || !PyDict_Check(from->object)) return 0;
+    return borrowed(to, dict_find(from->object, node->object, node->hash, &node->hint));
+}
+
+static int step_key_at(Node *node, const Value *from, Value *to) {
+    PyObject *key;
+    if (from->object == NULL || !entry_at(from->object, node->index, &key, NULL)) return 0;
+    return owned(to, key);
+}
+
+static int step_value_at(Node *node, const Value *from, Value *to) {
+    PyObject *key, *value;
+    if (from->object == NULL || !PyDict_Check(from->object) || !entry_at(from->object, node->index, &key, &value)) return 0;
+    Py_DECREF(key);
+    return owned(to, value);
+}
+
+/* --- tensors ------------------------------------------------------------------------------------- */
+
+static int step_size(Node *node, const Value *from, Value *to) {
+    *to = (Value){NULL, 0, 0};
+    return is_tensor(from->object) && tensors->size(from->object, node->index, &to->number);
+}
+
+static int step_stride(Node *node, const Value *from, Value *to) {
+    *to = (Value){NULL, 0, 0};
+    return is_tensor(from->object) && tensors->stride(from->object, node->index, &to->number);
+}
+
+static int step_storage_offset(Node *node, const Value *from, Value *to) {
+    (void)node;
+    *to = (Value){NULL, 0, 0};
+    return is_tensor(from->object) && tensors->storage_offset(from->object, &to->number);
+}
+
+/* --- building ------------------------------------------------------------------------------------ */
+
+typedef enum { TAKES_NOTHING, TAKES_NAME, TAKES_KEY, TAKES_INDEX, TAKES_DESCRIPTOR } Takes;
+
+static const struct {
+    const char *kind;
+    StepFunction step;
+    Takes takes;
+} table[] = {
+    {"InstanceDict", step_instance_dict, TAKES_NOTHING},
+    {"InstanceAttr", step_instance_attr, TAKES_NAME},
+    {"SlotAttr", step_slot_attr, TAKES_DESCRIPTOR},
+    {"BuiltinAttr", step_builtin_attr, TAKES_NAME},
+    {"ClassAttr", step_class_attr, TAKES_NAME},
+    {"TypeOf", step_type_of, TAKES_NOTHING},
+    {"Item", step_item, TAKES_INDEX},
+    {"Key", step_key, TAKES_KEY},
+    {"KeyAt", step_key_at, TAKES_INDEX},
+    {"ValueAt", step_value_at, TAKES_INDEX},
+    {"Cell", step_cell, TAKES_NOTHING},
+    {"Size", step_size, TAKES_INDEX},
+    {"Stride", step_stride, TAKES_INDEX},
+    {"StorageOffset", step_storage_offset, TAKES_NOTHING},
+};
+
+static int take_key(Tree *tree, Node *node, PyObject *key) {
+    if (!is_constant(key)) return PyErr_Format(PyExc_TypeError, "the key %R is not a constant", key), -1;
+    node->hash = PyObject_Hash(key);
+    if (node->hash == -1) return -1;
+    node->object = tree_hold(tree, key);
+    return node->object ? 0 : -1;
+}
+
+static int take_name(Tree *tree, Node *node, PyObject *name) {
+    if (!PyUnicode_CheckExact(name)) return PyErr_Format(PyExc_TypeError, "%R is not an attribute name", name), -1;
+    Py_INCREF(name);
+    PyUnicode_InternInPlace(&name);
+    int result = take_key(tree, node, name);
+    Py_DECREF(name);
+    return result;
+}
+
+static int take_descriptor(Tree *tree, Node *node, PyObject *descriptor) {
+    int readable = Py_IS_TYPE(descriptor, &PyMemberDescr_Type) ||
+                   (Py_IS_TYPE(descriptor, &PyGetSetDescr_Type) && ((PyGetSetDescrObject *)descriptor)->d_getset->get);
+    if (!readable) return PyErr_Format(PyExc_TypeError, "%R is neither a slot nor a C-level attribute", descriptor), -1;
+    node->object = tree_hold(tree, descriptor);
+    return node->object ? 0 : -1;
+}
+
+static int take(Tree *tree, Node *node, Takes takes, PyObject *argument) {
+    switch (takes) {
+    case TAKES_NOTHING: return 0;
+    case TAKES_NAME: return take_name(tree, node, argument);
+    case TAKES_KEY: return PyUnicode_CheckExact(argument) ? take_name(tree, node, argument) : take_key(tree, node, argument);
+    case TAKES_DESCRIPTOR: return take_descriptor(tree, node, argument);
+    case TAKES_INDEX: node->index = PyLong_AsSsize_t(argument); return PyErr_Occurred() ? -1 : 0;
+    }
+    return -1;
+}
+
+int step_build(Tree *tree, Node *node, const char *kind, PyObject *argument) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strcmp(kind, table[i].kind) != 0) continue;
+        node->step = table[i].step;
+        return take(tree, node, table[i].takes, argument);
+    }
+    return PyErr_Format(PyExc_ValueError, "unknown step %s", kind), -1;
+}
+
+int steps_init(void) {
+    PyObject *collections = PyImport_ImportModule("collections");
+    deque_type = collections ? (PyTypeObject *)PyObject_GetAttrString(collections, "deque") : NULL;
+    Py_XDECREF(collections);
+    return deque_type ? 0 : -1;
+}
+
+int instance_attr_find(Node *node, const Value *from, Value *to) { return step_instance_attr(node, from, to); }

@@ -1,0 +1,330 @@
+/* The guard tree: built once from a description that guards/tree.py writes, checked before every run of an entry.
+ *
+ * A node is a value and how it is reached from its parent; it carries tests and children. Relations between
+ * values are checked last, over the registers that nodes have filled. */
+#include "tree.h"
+#include <string.h>
+#include <structmember.h>
+
+/* --- weak references ----------------------------------------------------------------------------- */
+
+/* Called when something dies that a tree refers to weakly. It outlives the tree, hence an object of its own. */
+typedef struct {
+    PyObject_HEAD
+    Tree *tree; /* borrowed, NULL when it is gone */
+} Link;
+
+static PyObject *link_call(Link *link, PyObject *args, PyObject *kwargs) {
+    (void)args, (void)kwargs;
+    Tree *tree = link->tree;
+    if (tree == NULL || tree->dead) Py_RETURN_NONE;
+    Py_INCREF(tree);
+    tree->dead = 1;
+    if (tree->entry != NULL) entry_uninstall(tree->entry);
+    Py_DECREF(tree);
+    Py_RETURN_NONE;
+}
+
+static PyTypeObject Link_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Link",
+    .tp_basicsize = sizeof(Link),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_call = (ternaryfunc)link_call,
+};
+
+PyObject *tree_hold(Tree *tree, PyObject *object) { return PyList_Append(tree->objects, object) < 0 ? NULL : object; }
+
+PyObject *tree_hold_weakly(Tree *tree, PyObject *object, int *weak) {
+    PyTypeObject *type = Py_TYPE(object);
+    int immortal = PyType_Check(object) && !(((PyTypeObject *)object)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+    *weak = type->tp_weaklistoffset != 0 && !immortal;
+    if (!*weak) return tree_hold(tree, object);
+    PyObject *reference = PyWeakref_NewRef(object, tree->link);
+    if (reference == NULL) return NULL;
+    PyObject *held = tree_hold(tree, reference);
+    Py_DECREF(reference);
+    return held;
+}
+
+int tree_attach(Tree *tree, Entry *entry) {
+    if (tree->entry != NULL) return PyErr_SetString(PyExc_ValueError, "this tree has an entry already"), -1;
+    tree->entry = entry;
+    return 0;
+}
+
+void tree_detach(Tree *tree, Entry *entry) {
+    if (tree->entry == entry) tree->entry = NULL;
+}
+
+/* --- checking ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    PyFunctionObject *func;
+    PyObject *const *locals;
+    Value *registers; /* NULL: no relations */
+    int failed;       /* the guard that does not hold */
+} Run;
+
+static int reach(Node *node, const Run *run, const Value *from, Value *to) {
+    PyObject *cell;
+    switch (node->root) {
+    case ROOT_STEP: return node->step(node, from, to);
+    case ROOT_LOCAL: *to = (Value){run->locals[node->index], 0, 0}; break;
+    case ROOT_FREE:
+    case ROOT_FREE_CELL:
+        if (run->func->func_closure == NULL || node->index >= PyTuple_GET_SIZE(run->func->func_closure)) return 0;
+        cell = PyTuple_GET_ITEM(run->func->func_closure, node->index);
+        *to = (Value){node->root == ROOT_FREE ? PyCell_GET(cell) : cell, 0, 0};
+        break;
+    case ROOT_GLOBALS: *to = (Value){run->func->func_globals, 0, 0}; break;
+    case ROOT_PINNED: *to = (Value){node->object, 0, 0}; break;
+    case ROOT_NOTHING: *to = (Value){Py_None, 0, 0}; break;
+    }
+    return to->object != NULL;
+}
+
+static int check_node(Node *node, Run *run, const Value *from) {
+    Value value = {NULL, 0, 0};
+    if (unlikely(!reach(node, run, from, &value))) return run->failed = node->guard, 0;
+    int ok = 1;
+    for (int i = 0; i < node->test_count && ok; i++) {
+        ok = node->tests[i].run(&node->tests[i], &value);
+        if (unlikely(!ok)) run->failed = node->tests[i].guard;
+    }
+    for (int i = 0; i < node->child_count && ok; i++) ok = check_node(&node->children[i], run, &value);
+    if (node->register_index >= 0 && ok) {
+        run->registers[node->register_index] = value; /* keeps the reference if there is one */
+        return 1;
+    }
+    if (value.owned) Py_DECREF(value.object);
+    return ok;
+}
+
+static int check_all(Tree *tree, Run *run) {
+    int first = tree->failed_last; /* what failed last is likely to fail next */
+    if (first < tree->root_count && !check_node(&tree->roots[first], run, NULL)) return 0;
+    for (int i = 0; i < tree->root_count; i++)
+        if (i != first && !check_node(&tree->roots[i], run, NULL)) return tree->failed_last = i, 0;
+    for (int i = 0; i < tree->relation_count; i++) {
+        Test *t = &tree->relations[i];
+        if (!t->relation(t, run->registers)) return run->failed = t->guard, 0;
+    }
+    return 1;
+}
+
+/* -1: holds; otherwise the index of a guard that does not (guard_count: something it refers to is gone). */
+static int run_tree(Tree *tree, PyFunctionObject *func, PyObject *const *locals) {
+    if (unlikely(tree->dead)) return tree->guard_count;
+    Scope *scope = current_scope();
+    Mode mode = scope->mode;
+    Value small[32], *registers = small;
+    size_t size = tree->register_count * sizeof(Value);
+    if (tree->register_count > 32 && (registers = PyMem_Malloc(size)) == NULL) return tree->guard_count;
+    memset(registers, 0, size);
+    Run run = {func, locals, registers, -1};
+    scope->mode = MODE_OFF; /* an attribute implemented in C may call back */
+    int ok = check_all(tree, &run);
+    current_scope()->mode = mode;
+    for (int i = 0; i < tree->register_count; i++)
+        if (registers[i].owned) Py_DECREF(registers[i].object);
+    if (registers != small) PyMem_Free(registers);
+    return ok ? -1 : run.failed;
+}
+
+int tree_check(Tree *tree, PyFunctionObject *func, PyObject *const *locals) { return run_tree(tree, func, locals) < 0; }
+
+/* --- building ------------------------------------------------------------------------------------ */
+
+/* test: (kind, guard, arguments) */
+static int build_test(Tree *tree, Test *test, PyObject *spec, int relation) {
+    const char *kind;
+    PyObject *arguments;
+    if (!PyArg_ParseTuple(spec, "siO!", &kind, &test->guard, &PyTuple_Type, &arguments)) return -1;
+    return (relation ? relation_build : test_build)(tree, test, kind, arguments);
+}
+
+static Test *build_tests(Tree *tree, PyObject *specs, int *count, int relation) {
+    Py_ssize_t n = PyTuple_GET_SIZE(specs);
+    Test *tests = PyMem_Calloc(n + 1, sizeof *tests);
+    if (tests == NULL) return (Test *)PyErr_NoMemory();
+    for (*count = 0; *count < n; ++*count)
+        if (build_test(tree, &tests[*count], PyTuple_GET_ITEM(specs, *count), relation) < 0) {
+            ++*count; /* its allocations are released with the others */
+            break;
+        }
+    return tests;
+}
+
+static const struct { const char *kind; Root root; } root_kinds[] = {
+    {"Local", ROOT_LOCAL}, {"Free", ROOT_FREE}, {"FreeCell", ROOT_FREE_CELL},
+    {"Globals", ROOT_GLOBALS}, {"Pinned", ROOT_PINNED}, {"Nothing", ROOT_NOTHING},
+};
+
+static int build_access(Tree *tree, Node *node, const char *kind, PyObject *argument) {
+    for (size_t i = 0; i < sizeof root_kinds / sizeof *root_kinds; i++) {
+        if (strcmp(kind, root_kinds[i].kind) != 0) continue;
+        node->root = root_kinds[i].root;
+        if (node->root == ROOT_PINNED) return (node->object = tree_hold(tree, argument)) ? 0 : -1;
+        if (node->root > ROOT_FREE_CELL) return 0;
+        node->index = PyLong_AsSsize_t(argument);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    node->root = ROOT_STEP;
+    return step_build(tree, node, kind, argument);
+}
+
+static Node *build_nodes(Tree *tree, PyObject *specs, int *count);
+
+/* node: (kind, argument, guard, register or -1, tests, children) */
+static int build_node(Tree *tree, Node *node, PyObject *spec) {
+    const char *kind;
+    PyObject *argument, *tests, *children;
+    if (!PyArg_ParseTuple(spec, "sOiiO!O!", &kind, &argument, &node->guard, &node->register_index, &PyTuple_Type, &tests,
+                          &PyTuple_Type, &children))
+        return -1;
+    if (node->register_index >= tree->register_count) return PyErr_SetString(PyExc_ValueError, "no such register"), -1;
+    if (build_access(tree, node, kind, argument) < 0) return -1;
+    node->tests = build_tests(tree, tests, &node->test_count, 0);
+    if (PyErr_Occurred()) return -1;
+    node->children = build_nodes(tree, children, &node->child_count);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static Node *build_nodes(Tree *tree, PyObject *specs, int *count) {
+    Py_ssize_t n = PyTuple_GET_SIZE(specs);
+    Node *nodes = PyMem_Calloc(n + 1, sizeof *nodes);
+    if (nodes == NULL) return (Node *)PyErr_NoMemory();
+    for (*count = 0; *count < n; ++*count)
+        if (build_node(tree, &nodes[*count], PyTuple_GET_ITEM(specs, *count)) < 0) {
+            ++*count;
+            break;
+        }
+    return nodes;
+}
+
+static void free_tests(Test *tests, int count) {
+    for (int i = 0; i < count; i++) test_release(&tests[i]);
+    PyMem_Free(tests);
+}
+
+static void free_nodes(Node *nodes, int count) {
+    for (int i = 0; i < count; i++) {
+        free_tests(nodes[i].tests, nodes[i].test_count);
+        free_nodes(nodes[i].children, nodes[i].child_count);
+    }
+    PyMem_Free(nodes);
+}
+
+/* --- Tree ---------------------------------------------------------------------------------------- */
+
+static int tree_start(Tree *tree) {
+    Link *link = PyObject_New(Link, &Link_Type);
+    if (link == NULL) return -1;
+    link->tree = tree;
+    tree->link = (PyObject *)link;
+    tree->objects = PyList_New(0);
+    return tree->objects ? 0 : -1;
+}
+
+static PyObject *tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"roots", "relations", "registers", "guards", "meta", NULL};
+    PyObject *roots, *relations, *meta = Py_None;
+    int registers, guards;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ii|O:Tree", names, &PyTuple_Type, &roots, &PyTuple_Type, &relations,
+                                     &registers, &guards, &meta))
+        return NULL;
+    Tree *tree = (Tree *)type->tp_alloc(type, 0);
+    if (tree == NULL) return NULL;
+    tree->register_count = registers;
+    tree->guard_count = guards;
+    tree->meta = Py_NewRef(meta);
+    if (tree_start(tree) < 0) return Py_DECREF((PyObject *)tree), NULL;
+    tree->roots = build_nodes(tree, roots, &tree->root_count);
+    if (!PyErr_Occurred()) tree->relations = build_tests(tree, relations, &tree->relation_count, 1);
+    if (PyErr_Occurred()) return Py_DECREF((PyObject *)tree), NULL;
+    return (PyObject *)tree;
+}
+
+static int tree_traverse(Tree *tree, visitproc visit, void *arg) {
+    Py_VISIT(tree->objects);
+    Py_VISIT(tree->meta);
+    return 0;
+}
+
+static int tree_clear(Tree *tree) {
+    tree->dead = 1; /* nodes borrow from objects */
+    Py_CLEAR(tree->objects);
+    Py_CLEAR(tree->meta);
+    return 0;
+}
+
+static void tree_dealloc(Tree *tree) {
+    PyObject_GC_UnTrack(tree);
+    if (tree->weakrefs) PyObject_ClearWeakRefs((PyObject *)tree);
+    if (tree->link) ((Link *)tree->link)->tree = NULL;
+    free_nodes(tree->roots, tree->root_count);
+    free_tests(tree->relations, tree->relation_count);
+    tree_clear(tree);
+    Py_XDECREF(tree->link);
+    Py_TYPE(tree)->tp_free(tree);
+}
+
+static PyObject *tree_failing(Tree *tree, PyObject *args) {
+    PyFunctionObject *func;
+    PyObject *locals;
+    if (!PyArg_ParseTuple(args, "O!O!:failing", &PyFunction_Type, &func, &PyTuple_Type, &locals)) return NULL;
+    PyCodeObject *code = (PyCodeObject *)func->func_code;
+    if (PyTuple_GET_SIZE(locals) != code_argument_slots(code))
+        return PyErr_Format(PyExc_ValueError, "%U has %d arguments", code->co_qualname, code_argument_slots(code)), NULL;
+    return PyLong_FromLong(run_tree(tree, func, ((PyTupleObject *)locals)->ob_item));
+}
+
+static PyMethodDef tree_own_methods[] = {
+    {"failing", (PyCFunction)tree_failing, METH_VARARGS,
+     "failing(func, arguments) -> -1 when all guards hold, else the index of one that does not (their number: a dead tree)"},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef tree_members[] = {
+    {"meta", T_OBJECT, offsetof(Tree, meta), 0, "whatever its maker attached"},
+    {"dead", T_INT, offsetof(Tree, dead), READONLY, "1 when something that it refers to weakly is gone"},
+    {NULL, 0, 0, 0, NULL},
+};
+PyTypeObject Tree_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Tree",
+    .tp_doc = "Tree(roots, relations, registers, guards, meta=None): guards, compiled; see guards/tree.py.",
+    .tp_basicsize = sizeof(Tree),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = tree_new,
+    .tp_dealloc = (destructor)tree_dealloc,
+    .tp_traverse = (traverseproc)tree_traverse,
+    .tp_clear = (inquiry)tree_clear,
+    .tp_methods = tree_own_methods,
+    .tp_members = tree_members,
+    .tp_weaklistoffset = offsetof(Tree, weakrefs),
+};
+
+/* time_check(tree, func, arguments, n): nanoseconds of one check, for benchmarks. */
+static PyObject *py_time_check(PyObject *module, PyObject *args) {
+    (void)module;
+    Tree *tree;
+    PyFunctionObject *func;
+    PyObject *locals;
+    long n, ok = 0;
+    if (!PyArg_ParseTuple(args, "O!O!O!l", &Tree_Type, &tree, &PyFunction_Type, &func, &PyTuple_Type, &locals, &n)) return NULL;
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    for (long i = 0; i < n; i++) ok += tree_check(tree, func, ((PyTupleObject *)locals)->ob_item);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    if (ok != n) return PyErr_SetString(PyExc_ValueError, "the guards do not hold"), NULL;
+    return PyFloat_FromDouble(((b.tv_sec - a.tv_sec) * 1e9 + (b.tv_nsec - a.tv_nsec)) / n);
+}
+
+PyMethodDef tree_methods[] = {
+    {"time_check", py_time_check, METH_VARARGS, "time_check(tree, func, arguments, n) -> ns a check"},
+    {NULL, NULL, 0, NULL},
+};
+
+int tree_init(PyObject *module) {
+    (void)module;
+    return PyType_Ready(&Link_Type) < 0 || steps_init() < 0 || tensor_fallback_init() < 0 ? -1 : 0;
+}

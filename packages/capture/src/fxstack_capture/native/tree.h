@@ -1,0 +1,101 @@
+/* The guard tree: what its parts look like to the files that build and check it. */
+#ifndef FXSTACK_TREE_H
+#define FXSTACK_TREE_H
+#include "native.h"
+#include "tensor_api.h"
+
+/* A value met during a check: an object, or (object == NULL) an integer that is not boxed. */
+typedef struct {
+    PyObject *object;
+    int64_t number;
+    int owned; /* the reference is ours */
+} Value;
+
+typedef struct Node Node;
+typedef struct Test Test;
+
+/* One access. 1: found; 0: not there, or not the kind of object that has it. Leaves no exception, runs no Python code. */
+typedef int (*StepFunction)(Node *node, const Value *from, Value *to);
+/* One check of one value. 1: holds. The same promises. */
+typedef int (*TestFunction)(Test *test, const Value *value);
+/* One check of several values. */
+typedef int (*RelationFunction)(Test *test, const Value *registers);
+
+typedef enum { ROOT_STEP, ROOT_LOCAL, ROOT_FREE, ROOT_FREE_CELL, ROOT_GLOBALS, ROOT_PINNED, ROOT_NOTHING } Root;
+
+struct Test {
+    TestFunction run;
+    RelationFunction relation;
+    int guard;                 /* index of the guard that it stands for */
+    int weak;                  /* object is a weak reference */
+    PyObject *object, *other;  /* borrowed: Tree.objects holds them */
+    int64_t number, number2;
+    TensorDemand *tensor;      /* owned */
+    TorchNumbers *numbers;     /* owned */
+    void *program;             /* owned: ShapeProgram or register list */
+};
+
+struct Node {
+    Root root;
+    StepFunction step;
+    int guard;          /* the first guard below: named when the access itself fails */
+    int register_index; /* where relations read the value, or -1 */
+    int test_count, child_count;
+    Test *tests;
+    Node *children;
+    PyObject *object; /* key, name, descriptor, pinned object; borrowed from Tree.objects */
+    Py_hash_t hash;
+    Py_ssize_t index; /* position asked for */
+    Py_ssize_t hint;  /* where a key was found last time */
+};
+
+struct Tree {
+    PyObject_HEAD
+    Node *roots;
+    int failed_last; /* index of a root */
+    int root_count, register_count, relation_count, guard_count;
+    Test *relations;
+    PyObject *objects; /* list: strong references (and weak-reference objects) of all parts */
+    PyObject *link;    /* callback of the weak references */
+    PyObject *meta;    /* whatever Python attaches: the guards in order */
+    PyObject *weakrefs;
+    Entry *entry;      /* borrowed */
+    int dead;          /* something that it refers to weakly is gone */
+};
+
+/* building (tree.c): keep a reference for as long as the tree lives; NULL with an exception */
+HIDDEN PyObject *tree_hold(Tree *tree, PyObject *object);
+HIDDEN PyObject *tree_hold_weakly(Tree *tree, PyObject *object, int *weak);
+static inline int holds_object(PyObject *held, int weak, PyObject *object) {
+    return weak ? ((PyWeakReference *)held)->wr_object == object && object != Py_None : held == object;
+}
+
+/* steps.c */
+HIDDEN int step_build(Tree *tree, Node *node, const char *kind, PyObject *argument); /* -1 with an exception */
+HIDDEN int steps_init(void);
+HIDDEN int instance_attr_find(Node *node, const Value *from, Value *to); /* as a StepFunction */
+HIDDEN extern PyTypeObject *deque_type;
+
+/* checks.c, relations.c */
+HIDDEN int test_build(Tree *tree, Test *test, const char *kind, PyObject *arguments);
+HIDDEN int relation_build(Tree *tree, Test *test, const char *kind, PyObject *arguments);
+HIDDEN void test_release(Test *test);
+
+/* values.c: comparisons that run no Python code */
+HIDDEN int is_constant(PyObject *object);
+HIDDEN int same_constant(PyObject *a, PyObject *b); /* same type and equal; identity for what is not a constant */
+HIDDEN int plain_length(PyObject *container, Py_ssize_t *length); /* 1: it is a container of a known kind */
+HIDDEN PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash, Py_ssize_t *hint); /* borrowed or NULL */
+HIDDEN int set_has(PyObject *set, PyObject *key, Py_hash_t hash);
+/* the index-th key (and value, if asked for) of a dict or set; owned references; 1: found */
+HIDDEN int entry_at(PyObject *container, Py_ssize_t index, PyObject **key, PyObject **value);
+
+/* tensor_fallback.c */
+HIDDEN extern const TensorApi *tensors;
+HIDDEN extern PyTypeObject *tensor_base;
+HIDDEN int tensor_fallback_init(void);
+
+static inline int is_tensor(PyObject *object) {
+    return object != NULL && tensor_base != NULL && PyObject_TypeCheck(object, tensor_base);
+}
+#endif

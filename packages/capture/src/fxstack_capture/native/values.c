@@ -1,0 +1,200 @@
+/* Looking at plain Python values without ever running Python code: equality of constants, dict and set access. */
+#include "object_compat.h"
+#include "tree.h"
+#include <string.h>
+
+/* --- constants ----------------------------------------------------------------------------------- */
+
+static int all_constant(PyObject *const *items, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!is_constant(items[i])) return 0;
+    return 1;
+}
+
+static int set_is_constant(PyObject *set) {
+    Py_ssize_t position = 0;
+    PyObject *key;
+    Py_hash_t hash;
+    while (_PySet_NextEntry(set, &position, &key, &hash))
+        if (!is_constant(key)) return 0;
+    return 1;
+}
+
+/* None, bool, int, float, complex, str, bytes, Ellipsis, and tuples, frozensets, slices of such; exact types only. */
+int is_constant(PyObject *o) {
+    if (o == Py_None || o == Py_Ellipsis || o == Py_NotImplemented || PyBool_Check(o) || PyLong_CheckExact(o) ||
+        PyFloat_CheckExact(o) || PyComplex_CheckExact(o) || PyUnicode_CheckExact(o) || PyBytes_CheckExact(o))
+        return 1;
+    if (PyTuple_CheckExact(o)) return all_constant(((PyTupleObject *)o)->ob_item, PyTuple_GET_SIZE(o));
+    if (PyFrozenSet_CheckExact(o)) return set_is_constant(o);
+    if (PySlice_Check(o)) {
+        PySliceObject *s = (PySliceObject *)o;
+        return is_constant(s->start) && is_constant(s->stop) && is_constant(s->step);
+    }
+    return 0;
+}
+
+static int same_double(double a, double b) {
+    return (a != a && b != b) || memcmp(&a, &b, sizeof a) == 0; /* -0.0 is not 0.0, NaN is NaN */
+}
+
+static int same_by_type(PyObject *a, PyObject *b) { /* of types whose comparison is C code that raises nothing */
+    PyObject *r = Py_TYPE(a)->tp_richcompare(a, b, Py_EQ);
+    Py_XDECREF(r);
+    if (r == NULL) PyErr_Clear();
+    return r == Py_True;
+}
+
+static int same_items(PyObject *a, PyObject *b) {
+    Py_ssize_t n = PyTuple_GET_SIZE(a);
+    if (n != PyTuple_GET_SIZE(b)) return 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!same_constant(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return 0;
+    return 1;
+}
+
+/* As a dict or set compares keys (1 is True), without running anybody's __eq__. */
+static int same_key(PyObject *a, PyObject *b) {
+    if (a == b) return 1;
+    if (!is_constant(a) || !is_constant(b)) return 0;
+    int same = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (same < 0) PyErr_Clear();
+    return same == 1;
+}
+
+static int set_search(PyObject *set, PyObject *key, Py_hash_t hash, int (*same)(PyObject *, PyObject *)) {
+    Py_ssize_t position = 0;
+    PyObject *other;
+    Py_hash_t other_hash;
+    while (_PySet_NextEntry(set, &position, &other, &other_hash))
+        if (other == key || (other_hash == hash && same(other, key))) return 1;
+    return 0;
+}
+
+int set_has(PyObject *set, PyObject *key, Py_hash_t hash) { return set_search(set, key, hash, same_key); }
+
+static int same_set(PyObject *a, PyObject *b) {
+    if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return 0;
+    Py_ssize_t position = 0;
+    PyObject *key;
+    Py_hash_t hash;
+    while (_PySet_NextEntry(a, &position, &key, &hash))
+        if (!set_search(b, key, hash, same_constant)) return 0;
+    return 1;
+}
+
+int same_constant(PyObject *a, PyObject *b) {
+    if (a == b) return 1;
+    PyTypeObject *type = Py_TYPE(a);
+    if (type != Py_TYPE(b)) return 0;
+    if (type == &PyUnicode_Type || type == &PyLong_Type || type == &PyBytes_Type) return same_by_type(a, b);
+    if (type == &PyFloat_Type) return same_double(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+    if (type == &PyComplex_Type) {
+        Py_complex x = ((PyComplexObject *)a)->cval, y = ((PyComplexObject *)b)->cval;
+        return same_double(x.real, y.real) && same_double(x.imag, y.imag);
+    }
+    if (PyTuple_Check(a)) return same_items(a, b); /* torch.Size and named tuples: by items, as their type is the same */
+    if (type == &PyFrozenSet_Type) return same_set(a, b);
+    if (type == &PySlice_Type) {
+        PySliceObject *x = (PySliceObject *)a, *y = (PySliceObject *)b;
+        return same_constant(x->start, y->start) && same_constant(x->stop, y->stop) && same_constant(x->step, y->step);
+    }
+    /* Comparisons of other static types are C code too, and safe where they hold no objects (torch.device). */
+    if (!(type->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC)) && type->tp_richcompare) return same_by_type(a, b);
+    return 0;
+}
+
+/* --- containers ---------------------------------------------------------------------------------- */
+
+int plain_length(PyObject *o, Py_ssize_t *length) {
+    if (PyList_Check(o) || PyTuple_Check(o)) *length = Py_SIZE(o);
+    else if (PyDict_Check(o)) *length = ((PyDictObject *)o)->ma_used;
+    else if (PyAnySet_Check(o)) *length = PySet_GET_SIZE(o);
+    else if (PyObject_TypeCheck(o, deque_type)) *length = deque_type->tp_as_sequence->sq_length(o);
+    else if (PyUnicode_Check(o)) *length = PyUnicode_GET_LENGTH(o);
+    else if (PyBytes_Check(o) || PyByteArray_Check(o)) *length = Py_SIZE(o);
+    else return 0;
+    return 1;
+}
+
+static inline PyObject *entry_key(PyDictKeysObject *keys, Py_ssize_t i) {
+    return DK_IS_UNICODE(keys) ? DK_UNICODE_ENTRIES(keys)[i].me_key : DK_ENTRIES(keys)[i].me_key;
+}
+
+static inline PyObject *entry_value(PyDictObject *d, Py_ssize_t i) {
+    if (d->ma_values != NULL) return d->ma_values->values[i];
+    return DK_IS_UNICODE(d->ma_keys) ? DK_UNICODE_ENTRIES(d->ma_keys)[i].me_value : DK_ENTRIES(d->ma_keys)[i].me_value;
+}
+
+static PyObject *scan(PyDictObject *d, PyObject *key, Py_hash_t hash, Py_ssize_t *hint) {
+    for (Py_ssize_t i = 0; i < d->ma_keys->dk_nentries; i++) {
+        PyObject *other = entry_key(d->ma_keys, i);
+        if (other == NULL) continue;
+        if (other != key) {
+            Py_hash_t h = DK_IS_UNICODE(d->ma_keys) ? ((PyASCIIObject *)other)->hash : DK_ENTRIES(d->ma_keys)[i].me_hash;
+            if (h != hash || !same_key(other, key)) continue;
+        }
+        PyObject *value = entry_value(d, i);
+        if (value == NULL) continue;
+        *hint = i;
+        return value;
+    }
+    return NULL;
+}
+
+/* A constant key's value. Where it was found last time is looked at first; then the dict's own lookup, where that
+ * compares strings alone; keys of mixed types are searched here, so that nobody's __eq__ runs. */
+PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash, Py_ssize_t *hint) {
+    PyDictObject *d = (PyDictObject *)dict;
+    Py_ssize_t i = *hint;
+    if (likely(i < d->ma_keys->dk_nentries) && entry_key(d->ma_keys, i) == key) {
+        PyObject *value = entry_value(d, i);
+        if (likely(value != NULL)) return value;
+    }
+    if (DK_IS_UNICODE(d->ma_keys) && d->ma_keys->dk_nentries > 16) {
+        if (!PyUnicode_CheckExact(key)) return NULL;
+        PyObject *value = _PyDict_GetItem_KnownHash(dict, key, hash);
+        if (value == NULL) return PyErr_Clear(), NULL;
+    }
+    return scan(d, key, hash, hint);
+}
+
+static int ordered_dict_entry(PyObject *dict, Py_ssize_t index, PyObject **key, PyObject **value) {
+    PyObject *iterator = PyODict_Type.tp_iter(dict);
+    for (*key = NULL; iterator != NULL; index--) {
+        *key = Py_TYPE(iterator)->tp_iternext(iterator);
+        if (*key == NULL || index == 0) break;
+        Py_CLEAR(*key);
+    }
+    Py_XDECREF(iterator);
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (*key == NULL) return 0;
+    if (value == NULL) return 1;
+    *value = Py_XNewRef(PyDict_GetItemWithError(dict, *key)); /* by identity: the key is the one that is stored */
+    if (*value != NULL) return 1;
+    PyErr_Clear();
+    Py_CLEAR(*key);
+    return 0;
+}
+
+int entry_at(PyObject *container, Py_ssize_t index, PyObject **key, PyObject **value) {
+    Py_ssize_t position = 0;
+    PyObject *k, *v;
+    Py_hash_t hash;
+    if (PyODict_Check(container)) return ordered_dict_entry(container, index, key, value);
+    if (PyDict_Check(container)) {
+        while (PyDict_Next(container, &position, &k, &v)) {
+            if (index-- > 0) continue;
+            *key = Py_NewRef(k);
+            if (value != NULL) *value = Py_NewRef(v);
+            return 1;
+        }
+    } else if (PyAnySet_Check(container) && value == NULL) {
+        while (_PySet_NextEntry(container, &position, &k, &hash)) {
+            if (index-- > 0) continue;
+            *key = Py_NewRef(k);
+            return 1;
+        }
+    }
+    return 0;
+}
