@@ -32,7 +32,10 @@ _PAIRS = {
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operation; ``target`` is where a jump goes. ``offset`` is its place in the code it was read from."""
+    """One operation; ``target`` is where a jump goes.
+
+    ``offset`` is its place (that of its first EXTENDED_ARG) in the code it was read from.
+    """
 
     name: str
     arg: int = 0
@@ -100,13 +103,13 @@ def read(code: CodeType) -> Body:
         position = positions[offset // 2]
         if name in _PAIRS:
             first, second = _PAIRS[name]
-            op = Op(first, arg >> 4, None, position, offset)
+            op = Op(first, arg >> 4, None, position, start)
             ops += [op, Op(second, arg & 15, None, position)]
         else:
-            op = Op(name, arg, None, position, offset)
+            op = Op(name, arg, None, position, start)
             ops.append(op)
-        # A jump may aim at the EXTENDED_ARG in front of an operation.
-        by_offset[start] = by_offset[offset] = op
+        # Jumps aim at the EXTENDED_ARG in front of an operation.
+        by_offset[start] = op
         if opcode in dis.hasjrel:
             after = offset + 2 + 2 * caches_of(opcode)
             jumps.append((op, after - 2 * arg if "BACKWARD" in name else after + 2 * arg))
@@ -182,7 +185,7 @@ def write(body: Body, first_line: int) -> Assembled:
         pieces.append(code)
         runs.append((len(code) // 2, op.position))
         if op.offset >= 0:
-            origin[offsets[op] + 2 * len(prefix)] = op.offset
+            origin[offsets[op]] = op.offset
     blob = b"".join(pieces)
     table = b"".join(_exception_entry(entry, offsets, len(blob)) for entry in body.protected)
     return Assembled(blob, _linetable(runs, first_line), table, origin)

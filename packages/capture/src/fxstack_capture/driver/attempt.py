@@ -1,0 +1,94 @@
+"""One attempt to trace a frame: a fresh trace with all of its parts, run to its end or to a given step."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, cast
+
+from fxstack_capture.calls import CallDispatcher
+from fxstack_capture.emit.resolve import RealFrame
+from fxstack_capture.guards.records import GuardSet
+from fxstack_capture.interpreter.machine import BytecodeInterpreter
+from fxstack_capture.sources import FreeCell, Local
+from fxstack_capture.torch_side import TorchTracer
+from fxstack_capture.trace import Lazy, Trace
+from fxstack_capture.world import MirrorWorld
+from fxstack_capture.world.functions import Parts, mirror_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType
+
+    from fxstack_capture.interpreter.program import ProgramTable
+    from fxstack_capture.options import CaptureOptions
+    from fxstack_capture.trace import RootOutcome
+
+# Interpreting one call takes several Python frames; the C stack is hardly used.
+_EXTRA_RECURSION = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of it. Alive only inside ``attempt``'s block."""
+
+    trace: Trace
+    outcome: RootOutcome
+
+
+def new_trace(options: CaptureOptions, programs: ProgramTable, history: object) -> Trace:
+    """An empty trace with its parts."""
+    trace = Trace(options, GuardSet(), *cast("tuple[None, None, None, None]", (None,) * 4))  # type: ignore[arg-type]
+    trace.world = MirrorWorld(trace)
+    trace.calls = CallDispatcher(trace)
+    trace.torch = TorchTracer(trace, history)  # type: ignore[assignment]
+    trace.interp = BytecodeInterpreter(trace, programs)
+    return trace
+
+
+@contextmanager
+def attempt(
+    frame: RealFrame, trace: Trace, stop_at: int | None = None
+) -> Iterator[Attempt]:
+    """Trace ``frame``; torch's global state is put back at the end. Raises GraphBreak."""
+    root = _root_function(frame, trace)
+    arguments = {name: Lazy(value, Local(name)) for name, value in frame.arguments.items()}
+    with _room(), trace.torch.session():
+        outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
+        trace.world.close()  # type: ignore[attr-defined]
+        yield Attempt(trace, outcome)
+
+
+def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
+    """A function of its own for the root, so that its cells have the frame as their source."""
+    fn = frame.function
+    root = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
+    world = trace.world
+    assert isinstance(world, MirrorWorld)
+    cells = tuple(mirror_cell(world, cell, FreeCell(name)) for name, cell in frame.cells.items())
+    world.parts[id(root)] = Parts(root, (), {}, cells)
+    return root
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """A higher recursion limit, and no garbage collection: a trace makes much that dies at once."""
+    limit, collecting = sys.getrecursionlimit(), gc.isenabled()
+    sys.setrecursionlimit(max(limit, _EXTRA_RECURSION))
+    gc.disable()
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+        if collecting:
+            gc.enable()
+
+
+def real_frame(
+    function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[object, ...]
+) -> RealFrame:
+    """What the frame hook says about a frame, as a record."""
+    return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))  # type: ignore[arg-type]

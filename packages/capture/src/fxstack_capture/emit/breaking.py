@@ -1,0 +1,219 @@
+"""Replacements of frames that end in a graph break: the operation runs for real, then the frame goes on elsewhere."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.emit.assemble import Op, read
+from fxstack_capture.emit.builder import attribute, call, item, load, store, tuple_of
+from fxstack_capture.emit.errors import CannotResumeError
+from fxstack_capture.emit.flow import handler_of, live_before
+from fxstack_capture.emit.frame import Draft, FrameWriter, with_cycles
+from fxstack_capture.emit.layout import slot_names
+from fxstack_capture.emit.operations import Exit, Step, step_at
+from fxstack_capture.emit.resume import (
+    Place,
+    Resumptions,
+    bound_order,
+    free_variables,
+)
+from fxstack_capture.emit.runtime import Continue
+from fxstack_capture.emit.stub import Stub, looks_at_frame, make_stub
+from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.sources import Globals
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.emit.assemble import Body
+    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.trace import Stopped, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What the break is made of, worked out from the user's code before anything is written."""
+
+    user: CodeType
+    body: Body
+    step: Step
+    op: Op
+    stub: Stub
+    taken: int
+    """How many values of the stack lie below those that the operation takes."""
+    handler: int | None
+
+
+def draft_stop(
+    trace: Trace, frame: RealFrame, code: CodeType, stopped: Stopped, resumptions: Resumptions
+) -> Draft:
+    """The replacement of a frame that stopped."""
+    if stopped.handling:
+        raise CannotResumeError("the graph break is inside an except block")
+    pieces = _pieces(code, stopped, resumptions)
+    line = pieces.op.position[0] or pieces.user.co_firstlineno
+
+    def write(early: bool) -> Draft:
+        writer = FrameWriter(trace, frame, code, early)
+        ending = _Ending(writer, pieces, stopped, resumptions, is_resumed=code is not pieces.user)
+        return writer.finish(ending.statements, line)
+
+    return with_cycles(write)
+
+
+def _pieces(code: CodeType, stopped: Stopped, resumptions: Resumptions) -> Pieces:
+    resumed = resumptions.of(code)
+    user = code if resumed is None else resumed.user
+    offset = stopped.offset
+    if resumed is not None:
+        if offset < resumed.start or offset not in resumed.origin:
+            raise CannotResumeError("nothing was executed since the last graph break")
+        offset = resumed.origin[offset]
+    body = read(user)
+    index = body.at(offset)
+    step = step_at(body, index)
+    below = len(stopped.stack) - step.takes
+    nulls = tuple(value is NULL for value in stopped.stack[below:])
+    inspected = looks_at_frame(stopped.stack[below:])
+    variables = bound_order(user, frozenset(stopped.local_values))
+    stub = make_stub(user, step, nulls, variables, inspected)
+    resumptions.unsafe_to_trace(stub.code)
+    op = body.ops[index]
+    return Pieces(user, body, step, op, stub, below, handler_of(body, step.ops[-1]))
+
+
+class _Ending:
+    """Builds every value that leaves first; ``statements`` then come after the effects."""
+
+    def __init__(
+        self,
+        writer: FrameWriter,
+        pieces: Pieces,
+        stopped: Stopped,
+        resumptions: Resumptions,
+        *,
+        is_resumed: bool,
+    ) -> None:
+        self._writer = writer
+        self._pieces = pieces
+        self._resumptions = resumptions
+        self._is_resumed = is_resumed
+        rebuilder = writer.rebuilder
+        self._stack = [None if v is NULL else rebuilder.expr(v) for v in stopped.stack]
+        live = self._live_names()
+        self._variables = {
+            name: rebuilder.expr(value)
+            for name, value in stopped.local_values.items()
+            if name in live or name in pieces.stub.variables
+        }
+        self._cells = {
+            name: rebuilder.expr(stopped.cells[name]) for name in free_variables(pieces.user)
+        }
+        self._function_type = rebuilder.constant(FunctionType, "FunctionType")
+        self._globals = writer.loads.expr(Globals())
+        self._continue = rebuilder.constant(Continue, "Continue")
+
+    # --- what is alive ---------------------------------------------------------------------------
+
+    def _live_names(self) -> set[str]:
+        places = [exit.next for exit in self._pieces.step.exits]
+        if self._pieces.handler is not None:
+            places.append(self._pieces.body.protected[self._pieces.handler].handler)
+        live: set[str] = set()
+        for place in places:
+            live |= self._live_at(place)
+        return live
+
+    def _live_at(self, op: Op) -> set[str]:
+        names = slot_names(self._pieces.user)
+        return {names[slot] for slot in live_before(self._pieces.body, op)}
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def statements(self, writer: FrameWriter) -> list[ast.stmt]:
+        pieces = self._pieces
+        self._left = writer.builder.fresh("left")
+        taken = [value for value in self._stack[pieces.taken :] if value is not None]
+        shown = [self._variables[name] for name in pieces.stub.variables]
+        stub = self._function(pieces.stub.code)
+        run: list[ast.stmt] = [ast.Assign([store(self._left)], call(stub, *shown, *taken))]
+        if pieces.handler is not None:
+            run = self._guarded(run)
+        exits = pieces.step.exits
+        last = self._go_on(self._continue_at(exits[-1]))
+        if len(exits) > 1:
+            tag = item(load(self._left), ast.Constant(-1))
+            first = self._go_on(self._continue_at(exits[0]))
+            last = [ast.If(ast.Compare(tag, [ast.Eq()], [ast.Constant(0)]), first, last)]
+        return [*run, *last]
+
+    def _function(self, code: CodeType) -> ast.expr:
+        closure: ast.expr = ast.Constant(None)
+        if code.co_freevars:
+            closure = tuple_of(self._cells[name] for name in code.co_freevars)
+        made = self._writer.builder.constant(code, f"code_{code.co_name}")
+        nothing = ast.Constant(None)
+        name = ast.Constant(code.co_name)
+        return call(self._function_type, made, self._globals, name, nothing, closure)
+
+    def _continue_at(self, exit: Exit) -> tuple[ast.expr, list[ast.expr]]:
+        """The resume function of an exit, and its arguments."""
+        results: list[ast.expr | None] = []
+        for null in exit.results:
+            count = sum(1 for result in results if result is not None)
+            results.append(None if null else item(load(self._left), ast.Constant(count)))
+        stack = [*self._stack[: self._pieces.taken], *results]
+        return self._resume(exit.next, stack, raising=None)
+
+    def _resume(
+        self, op: Op, stack: list[ast.expr | None], raising: ast.expr | None, live: Op | None = None
+    ) -> tuple[ast.expr, list[ast.expr]]:
+        alive = self._live_at(live or op)
+        bound = bound_order(self._pieces.user, frozenset(alive & self._variables.keys()))
+        nulls = tuple(value is None for value in stack)
+        place = Place(op.offset, nulls, bound, raising is not None)
+        code = self._resumptions.at(self._pieces.user, place).code
+        arguments = [value for value in stack if value is not None]
+        if raising is not None:
+            arguments.append(raising)
+        return self._function(code), [*arguments, *(self._variables[name] for name in bound)]
+
+    def _go_on(self, resume: tuple[ast.expr, list[ast.expr]]) -> list[ast.stmt]:
+        """Hand over: a resumed frame returns to the loop in the replacement of the user's own frame."""
+        function, arguments = resume
+        if self._is_resumed:
+            return [ast.Return(call(self._continue, function, tuple_of(arguments)))]
+        value = self._writer.builder.fresh("value")
+        again = ast.Compare(
+            call(self._writer.builder.constant(type, "type"), load(value)), [ast.Is()], [self._continue]
+        )
+        starred = ast.Starred(attribute(load(value), "arguments"), ast.Load())
+        onward = ast.Call(attribute(load(value), "function"), [starred], [])
+        return [
+            ast.Assign([store(value)], call(function, *arguments)),
+            ast.While(again, [ast.Assign([store(value)], onward)], []),
+            ast.Return(load(value)),
+        ]
+
+    def _guarded(self, run: list[ast.stmt]) -> list[ast.stmt]:
+        """Inside ``try`` or ``with`` of the user: what the operation raises is raised again there."""
+        pieces = self._pieces
+        assert pieces.handler is not None
+        entry = pieces.body.protected[pieces.handler]
+        caught = self._writer.builder.fresh("error")
+        kept = self._writer.builder.fresh("raised")
+        resume = self._resume(
+            pieces.op, list(self._stack[: entry.depth]), load(kept), live=entry.handler
+        )
+        keep: ast.stmt = ast.Assign([store(kept)], load(caught))
+        base = self._writer.builder.constant(BaseException, "BaseException")
+        handler = ast.ExceptHandler(base, caught, [keep])
+        none: ast.stmt = ast.Assign([store(kept)], ast.Constant(None))
+        raised = ast.Compare(load(kept), [ast.IsNot()], [ast.Constant(None)])
+        go_on = ast.If(raised, self._go_on(resume), [])
+        return [none, ast.Try(run, [handler], [], []), go_on]
+
+

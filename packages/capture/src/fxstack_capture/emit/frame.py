@@ -1,0 +1,116 @@
+"""Replacements of frames: load inputs, call the graph, rebuild values, replay effects, and end somehow.
+
+The end is a ``return`` (``draft_return``) or, after a graph break, the offending operation and what follows
+it (``draft_stop`` in ``breaking``). A draft is complete but for the compiled graph: it is written while the
+trace is alive, the graph is compiled when torch's state is the caller's again.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.effects import diff
+from fxstack_capture.emit.builder import Builder, call, store
+from fxstack_capture.emit.code import compile_replacement, text_of
+from fxstack_capture.emit.effects import Replay
+from fxstack_capture.emit.errors import CycleError
+from fxstack_capture.emit.loads import Loads
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+
+    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.trace import CapturedCode, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A replacement and its text."""
+
+    code: CodeType
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A replacement without its compiled graph.
+
+    ``captured`` is None where no torch operation was captured and nothing comes out of the graph.
+    """
+
+    captured: CapturedCode | None
+    original: CodeType
+    builder: Builder
+    before: tuple[ast.stmt, ...]
+    graph_call: Callable[[ast.expr], ast.stmt]
+    after: tuple[ast.stmt, ...]
+    line: int
+
+    def complete(self, graph: Callable[..., Any] | None) -> Emitted:
+        """The code that calls ``graph``."""
+        middle = [] if graph is None else [self.graph_call(self.builder.constant(graph, "graph"))]
+        statements = [*self.before, *middle, *self.after]
+        code, tree = compile_replacement(self.original, self.builder, statements, self.line)
+        return Emitted(code, text_of(tree, list(self.builder.named_constants().items())))
+
+
+class FrameWriter:
+    """Writes one draft: values are asked of ``rebuilder``, then ``finish`` puts everything in order."""
+
+    def __init__(self, trace: Trace, frame: RealFrame, code: CodeType, early: bool) -> None:
+        self.trace = trace
+        self.code = code
+        self.builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
+        self.loads = Loads(self.builder, frame)
+        self.rebuilder = Rebuilder(trace, self.builder, self.loads, early)
+        self.replay = Replay(self.rebuilder)
+
+    def finish(self, end: Callable[[FrameWriter], list[ast.stmt]], line: int) -> Draft:
+        """Effects, then ``end``'s statements (called once all values and effects are known)."""
+        torch_side = self.trace.torch
+        self.replay.prepare(diff(self.trace.world), torch_side.state_delta())  # type: ignore[arg-type]
+        self.replay.prepare_attributes(torch_side.attribute_writes)
+        self.rebuilder.finish()
+        ending = end(self)
+        captured = torch_side.finish(self.rebuilder.outputs)
+        needed = has_operations(captured) or bool(self.rebuilder.outputs)
+        inputs = [self.loads.expr(source) for source in captured.inputs] if needed else []
+        result = self.rebuilder.result
+        return Draft(
+            captured=captured if needed else None,
+            original=self.code,
+            builder=self.builder,
+            before=tuple(self.builder.loads),
+            graph_call=lambda graph: ast.Assign([store(result)], call(graph, *inputs)),
+            after=(*self.builder.body, *self.replay.statements(), *ending),
+            line=line,
+        )
+
+
+def has_operations(captured: CapturedCode) -> bool:
+    """Whether the graph does anything but hand inputs on."""
+    nodes = captured.graph_module.graph.nodes
+    return any(node.op not in ("placeholder", "output", "get_attr") for node in nodes)
+
+
+def with_cycles(write: Callable[[bool], Draft]) -> Draft:
+    """Write displays; where an immutable object contains itself, make mutable objects empty first."""
+    try:
+        return write(False)
+    except CycleError:
+        return write(True)
+
+
+def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: Any) -> Draft:
+    """The replacement of a frame that was traced to its end."""
+
+    def write(early: bool) -> Draft:
+        writer = FrameWriter(trace, frame, code, early)
+        result = writer.rebuilder.expr(value)
+        return writer.finish(lambda _: [ast.Return(result)], code.co_firstlineno)
+
+    return with_cycles(write)

@@ -1,0 +1,84 @@
+"""The one operation that ended a graph, as a function of what it takes from the stack.
+
+It returns what the operation leaves, as a tuple, with the number of the exit taken at the end. A stub has
+the user's name, line and globals, and the frame's variables when the operation may look at them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_capture.emit.assemble import Body, Op
+from fxstack_capture.emit.layout import Layout, assemble, move, prologue, slot_names
+from fxstack_capture.emit.resume import STACK_ARGUMENT, free_variables
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.emit.operations import Step
+
+_INSPECTS_FRAME = frozenset(
+    {"locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack"}
+)
+_USES_CELLS = frozenset({"LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """``arguments`` are the frame's variables, then the non-NULL values taken from the stack."""
+
+    code: CodeType
+    variables: tuple[str, ...]
+
+
+def looks_at_frame(stack: tuple[object, ...]) -> bool:
+    """Whether the operation may ask for the variables of the frame that it runs in."""
+    names = {getattr(value, "__name__", None) for value in stack if callable(value)}
+    return bool(names & _INSPECTS_FRAME)
+
+
+def make_stub(
+    user: CodeType, step: Step, nulls: tuple[bool, ...], variables: tuple[str, ...], inspected: bool
+) -> Stub:
+    """``nulls`` says of each value that the operation takes whether it is a NULL."""
+    uses_cells = inspected or any(op.name in _USES_CELLS for op in step.ops)
+    free = free_variables(user) if uses_cells else ()
+    shown = variables if inspected else ()
+    on_stack = tuple(STACK_ARGUMENT.format(i) for i, null in enumerate(nulls) if not null)
+    names = slot_names(user)
+    rest = tuple(n for n in user.co_varnames if n not in shown and n not in free) if shown else ()
+    layout = Layout((*shown, *on_stack), rest, free)
+    position = step.ops[-1].position
+    operation = Body([Op(op.name, op.arg, op.target, op.position) for op in step.ops])
+    if uses_cells:
+        move(operation, names, layout)
+    ops = prologue(layout)
+    for index, null in enumerate(nulls):
+        slot = None if null else layout.slot(STACK_ARGUMENT.format(index))
+        ops.append(Op("PUSH_NULL") if slot is None else Op("LOAD_FAST", slot))
+    ops += operation.ops
+    ops += _leave(step, user, operation.ops[-1])
+    for op in ops:
+        op.position = position
+    tags = tuple(range(len(step.exits)))
+    stack = user.co_stacksize + len(nulls) + 3
+    code, _ = assemble(user, Body(ops), layout, stack, tags)
+    return Stub(code, shown)
+
+
+def _leave(step: Step, user: CodeType, last: Op) -> list[Op]:
+    """Each exit: pack what the operation left and return it."""
+    ops: list[Op] = []
+    for number, exit in enumerate(step.exits):
+        count = sum(1 for null in exit.results if not null)
+        pack = [
+            Op("LOAD_CONST", len(user.co_consts) + number),
+            Op("BUILD_TUPLE", count + 1),
+            Op("RETURN_VALUE"),
+        ]
+        if exit.jump:
+            pack = [*(Op(name) for name in step.passed), *pack]
+            last.target = pack[0]
+        ops += pack
+    return ops
