@@ -29,17 +29,7 @@ def copy_back_in_graph(
         node = graph.call_function(torch.ops.aten.copy_.default, (target, slot.node))
         node.meta["val"] = target.meta["val"] if target is not None else None
     dropped = len(slots) - len(kept)
-    moved = tuple(
-        replace(seen, index=seen.index - dropped)
-        if seen.source in {"value", "view_of_output"}
-        else seen
-        for seen in info.outputs
+    info = replace(
+        info, mutated=(), in_graph=info.mutated, output_count=len(kept), strides=info.strides[dropped:]
     )
-    return kept, replace(
-        info,
-        outputs=moved,
-        mutated=(),
-        in_graph=info.mutated,
-        output_count=len(kept),
-        strides=info.strides[dropped:],
-    )
+    return kept, info.shifted(-dropped)

@@ -103,6 +103,7 @@ def _trace_with(
         info = GraphInfo(
             inputs=tuple(analysis.inputs),
             outputs=tuple(analysis.outputs),
+            aliases=tuple(analysis.aliases),
             mutated=tuple(i for i, seen in enumerate(analysis.inputs) if seen.mutates_data),
             in_graph=(),
             output_count=len(slots),
@@ -113,7 +114,7 @@ def _trace_with(
             strides=tuple(_strides(slot) for slot in slots),
         )
         slots = [replace(slot, node=node) for slot, node in zip(slots, nodes, strict=True)]
-        info = _shift(info)
+        info = info.shifted(len(info.mutated))
         if differentiable:
             gradients = add_backward(session, info, slots)
             stage_graph = finish(session, Stage.JOINT, slots, gradients)
@@ -162,13 +163,3 @@ def _differentiable(slots: list[FlatSlot]) -> tuple[int, ...]:
         and slot.value.requires_grad
         and slot.value.grad_fn is not None
     )
-
-
-def _shift(info: GraphInfo) -> GraphInfo:
-    """Turn positions among the analysed values into positions among the flat outputs."""
-    ahead = len(info.mutated)
-    moved = tuple(
-        replace(seen, index=seen.index + ahead) if seen.source in {"value", "view_of_output"} else seen
-        for seen in info.outputs
-    )
-    return replace(info, outputs=moved)

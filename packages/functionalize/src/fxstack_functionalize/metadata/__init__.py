@@ -6,13 +6,24 @@ from fxstack_functionalize.metadata.records import (
     OutputInfo,
     OutputSource,
 )
-from fxstack_functionalize.metadata.replay import ViewReplay, record_replay
+from fxstack_functionalize.metadata.replay import (
+    AliasInfo,
+    AliasSource,
+    Detachment,
+    Step,
+    is_detach,
+    view_steps,
+)
 
 __all__ = [
+    "AliasInfo",
+    "AliasSource",
+    "Detachment",
     "GraphInfo",
     "InputInfo",
     "OutputInfo",
     "OutputSource",
-    "ViewReplay",
-    "record_replay",
+    "Step",
+    "is_detach",
+    "view_steps",
 ]

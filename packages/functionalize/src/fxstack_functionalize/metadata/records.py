@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fxstack_functionalize.metadata.replay import ViewReplay
+from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,8 @@ class OutputSource(StrEnum):
     """Always ``constant``."""
     INPUT = "input"
     """Input ``index`` itself, the same object."""
-    VIEW_OF_INPUT = "view_of_input"
-    """``replay`` applied to input ``index``."""
-    VIEW_OF_OUTPUT = "view_of_output"
-    """``replay`` applied to flat graph output ``index``."""
+    ALIAS = "alias"
+    """Alias ``index`` of ``GraphInfo.aliases``, made by the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,6 @@ class OutputInfo:
     index: int = -1
     requires_grad: bool = False
     is_tensor: bool = True
-    replay: ViewReplay | None = None
     constant: Any = None
 
 
@@ -67,6 +63,7 @@ class GraphInfo:
 
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
+    aliases: tuple[AliasInfo, ...]
     mutated: tuple[int, ...]
     in_graph: tuple[int, ...]
     output_count: int
@@ -78,3 +75,17 @@ class GraphInfo:
     """Whether grad mode was on when the graph was traced."""
     autocast: bool
     """Whether autocast was on: the graph holds the casts, so it must run with autocast off."""
+
+    def shifted(self, by: int) -> GraphInfo:
+        """Return the record for a graph with ``by`` more flat outputs in front."""
+        outputs = tuple(
+            replace(seen, index=seen.index + by) if seen.source is OutputSource.VALUE else seen
+            for seen in self.outputs
+        )
+        aliases = tuple(
+            replace(alias, index=alias.index + by)
+            if alias.source is AliasSource.OUTPUT
+            else alias
+            for alias in self.aliases
+        )
+        return replace(self, outputs=outputs, aliases=aliases)

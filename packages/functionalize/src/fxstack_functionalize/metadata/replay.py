@@ -1,13 +1,14 @@
-"""How to make an output that is a view again, from the tensor that it views.
+"""How to make a tensor that aliases another one again, from the caller's own tensor.
 
 The functional wrappers of torch know the chain of view operators that leads from a storage's base to a tensor
-(``ViewMeta`` records). Applied to the caller's own tensor they give a real view: same base, same ``grad_fn``, same
+(``ViewMeta`` records). Applied to the caller's tensor they give a real view: same base, same ``grad_fn``, same
 rules for a later in-place change. Sizes that are symbolic are kept as expressions and filled in at each call.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,45 +17,77 @@ from torch._C import _functionalization as views
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+Step = tuple[type, tuple[Any, ...]]
+"""A ViewMeta class and the tuple of its arguments."""
+
+
+class AliasSource(StrEnum):
+    """What an alias is made from."""
+
+    INPUT = "args"
+    OUTPUT = "flat"
+    ALIAS = "aliases"
+
+
+class Detachment(StrEnum):
+    """How an alias loses its base's gradient, if it does."""
+
+    NONE = "none"
+    DATA = "data"
+    """As ``x.data`` does: new version counter, no view."""
+    DETACH = "detach"
+    """As ``x.detach()`` does: the version counter is shared, no view."""
+    NO_GRAD = "no_grad"
+    """A view made while grad mode was off."""
+
 
 @dataclass(frozen=True, slots=True)
-class ViewReplay:
-    """A chain of views. ``steps`` holds (ViewMeta class, its argument tuple), with SymInts where sizes are symbolic.
+class AliasInfo:
+    """A tensor that shares memory with input, flat output or earlier alias ``index``: ``steps``, then ``detachment``."""
 
-    ``detached`` means that eager's output has no gradient although its base has one.
-    """
-
-    steps: tuple[tuple[type, tuple[Any, ...]], ...]
-    detached: bool = False
-    no_grad: bool = False
+    source: AliasSource
+    index: int
+    steps: tuple[Step, ...]
+    detachment: Detachment = Detachment.NONE
 
     @property
     def symbolic(self) -> bool:
         return any(_has_symbols(arguments) for _, arguments in self.steps)
 
     def bind(self, evaluate: Callable[[Any], Any]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return the function that replays the chain; ``evaluate`` gives the value of a SymInt."""
+        """Return the function that makes the alias; ``evaluate`` gives the value of a SymInt."""
         sequence = [make(_fill(arguments, evaluate)) for make, arguments in self.steps]
 
         def replay(base: torch.Tensor) -> torch.Tensor:
             view: torch.Tensor = views.apply_view_meta_sequence(base, sequence)
             return view
 
-        if not self.detached:
-            return replay
-        # apply_view_meta_sequence ends with the detach view itself where eager had one; a view made under
-        # no_grad has none, so it is made under no_grad here as well.
-        def replay_without_grad(base: torch.Tensor) -> torch.Tensor:
-            with torch.no_grad():
-                return replay(base)
-
-        return replay_without_grad
+        return _DETACHMENTS[self.detachment](replay)
 
 
-def record_replay(inner: torch.Tensor, *, detached: bool) -> ViewReplay:
-    """Read the view chain of a functional tensor (C++ level)."""
-    steps = tuple((type(meta), meta.as_tuple()) for meta in views.get_view_meta_sequence(inner))
-    return ViewReplay(steps, detached=detached)
+def _no_grad(replay: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def make(base: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return replay(base)
+
+    return make
+
+
+_DETACHMENTS: dict[Detachment, Callable[[Any], Callable[[torch.Tensor], torch.Tensor]]] = {
+    Detachment.NONE: lambda replay: replay,
+    Detachment.DATA: lambda replay: lambda base: replay(base).data,
+    Detachment.DETACH: lambda replay: lambda base: replay(base).detach(),
+    Detachment.NO_GRAD: _no_grad,
+}
+
+
+def view_steps(core: torch.Tensor) -> tuple[Step, ...]:
+    """Read the view chain of a functional tensor (C++ level), from its storage's base."""
+    return tuple((type(meta), meta.as_tuple()) for meta in views.get_view_meta_sequence(core))
+
+
+def is_detach(step: Step) -> bool:
+    return step[0] is views.detach_ViewMeta
 
 
 def _has_symbols(value: object) -> bool:

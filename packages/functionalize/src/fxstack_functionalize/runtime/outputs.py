@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from fxstack_functionalize.metadata import OutputSource
+from fxstack_functionalize.metadata import AliasSource, OutputSource
 from fxstack_functionalize.symbols import evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_functionalize.metadata import OutputInfo
+    from fxstack_functionalize.metadata import AliasInfo, OutputInfo
     from fxstack_functionalize.trace import Traced
 
     Epilogue = Callable[[Sequence[Any], Sequence[Any]], Any]
@@ -24,47 +24,47 @@ def output_epilogue(traced: Traced) -> Epilogue:
 
     Generated as one expression, so that a plain output costs one subscript.
     """
-    namespace: dict[str, Any] = {"bind": evaluator(traced.captured), "unflatten": _unflatten}
-    seen: dict[OutputInfo, str] = {}
-    lines: list[str] = []
-    items: list[str] = []
-    for number, info in enumerate(traced.info.outputs):
-        items.append(_expression(info, number, namespace, seen, lines))
-    body = ", ".join(items) + ("," if items else "")
-    result = f"({body})"
-    if not _is_flat_tuple(traced.out_spec):
-        namespace["spec"] = traced.out_spec
-        result = f"unflatten({result}, spec)"
-    if any("sizes" in line for line in lines):
+    info = traced.info
+    namespace: dict[str, Any] = {
+        "bind": evaluator(traced.captured),
+        "spec": traced.out_spec,
+        "unflatten": pytree.tree_unflatten,
+    }
+    lines = [_alias_line(number, alias, namespace) for number, alias in enumerate(info.aliases)]
+    if any(alias.symbolic for alias in info.aliases):
         lines.insert(0, "sizes = bind(args)")
+    items = [_item(number, seen, namespace) for number, seen in enumerate(info.outputs)]
+    result = f"({', '.join(items)}{',' if items else ''})"
+    if not _is_flat_tuple(traced.out_spec):
+        result = f"unflatten({result}, spec)"
     source = "\n    ".join(["def epilogue(args, flat):", *lines, f"return {result}"])
     exec(compile(source, "<fxstack output epilogue>", "exec"), namespace)  # noqa: S102 - made from records only
     epilogue: Epilogue = namespace["epilogue"]
     return epilogue
 
 
-def _expression(
-    info: OutputInfo,
-    number: int,
-    namespace: dict[str, Any],
-    seen: dict[OutputInfo, str],
-    lines: list[str],
-) -> str:
-    if info.source is OutputSource.VALUE:
-        return f"flat[{info.index}]"
-    if info.source is OutputSource.INPUT:
-        return f"args[{info.index}]"
-    if info.source is OutputSource.CONSTANT:
-        namespace[f"constant_{number}"] = info.constant
+def _alias_line(number: int, alias: AliasInfo, namespace: dict[str, Any]) -> str:
+    """Generate the statement that makes one alias, after those that it is made from."""
+    base = f"alias_{alias.index}" if alias.source is AliasSource.ALIAS else f"{alias.source}[{alias.index}]"
+    if alias.symbolic:
+        namespace[f"make_{number}"] = alias.bind
+        return f"alias_{number} = make_{number}(sizes)({base})"
+    namespace[f"make_{number}"] = alias.bind(_no_symbols)
+    return f"alias_{number} = make_{number}({base})"
+
+
+def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:
+    if seen.source is OutputSource.CONSTANT:
+        namespace[f"constant_{number}"] = seen.constant
         return f"constant_{number}"
-    base = "args" if info.source is OutputSource.VIEW_OF_INPUT else "flat"
-    replay = info.replay
-    assert replay is not None
-    name = f"view_{number}"
-    namespace[f"replay_{number}"] = replay.bind if replay.symbolic else replay.bind(_no_symbols)
-    made = f"replay_{number}(sizes)" if replay.symbolic else f"replay_{number}"
-    lines.append(f"{name} = {made}({base}[{info.index}])")
-    return name
+    return _ITEMS[seen.source].format(seen.index)
+
+
+_ITEMS = {
+    OutputSource.VALUE: "flat[{}]",
+    OutputSource.INPUT: "args[{}]",
+    OutputSource.ALIAS: "alias_{}",
+}
 
 
 def _no_symbols(size: torch.SymInt) -> int:
@@ -73,7 +73,3 @@ def _no_symbols(size: torch.SymInt) -> int:
 
 def _is_flat_tuple(spec: pytree.TreeSpec) -> bool:
     return spec.type is tuple and all(child.is_leaf() for child in spec.children())
-
-
-def _unflatten(values: Sequence[Any], spec: pytree.TreeSpec) -> Any:
-    return pytree.tree_unflatten(values, spec)

@@ -1,0 +1,158 @@
+"""Which outputs share memory with inputs or with each other, and how the caller makes them again.
+
+Autograd's own records are followed: a tensor with a ``_base`` is a view of that base, one without is a root. A root
+that aliases an input is a ``detach()`` or ``.data`` of it. Among outputs on memory that is no input's, one root
+becomes a flat output of the graph and everything else is made from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_functionalize.engine import storage_key
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata import (
+    AliasInfo,
+    AliasSource,
+    Detachment,
+    is_detach,
+    view_steps,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_functionalize.metadata import Step
+    from fxstack_functionalize.session import Session
+
+Place = tuple[AliasSource, int]
+"""Where a tensor is found at run time: an argument, a flat output, or an alias made before."""
+
+
+class AliasPlan:
+    """The aliases to make, in order. ``values`` (the flat outputs) is extended by bases that nobody returns."""
+
+    def __init__(self, session: Session, values: list[torch.Tensor | None]) -> None:
+        self.session = session
+        self.values = values
+        self.aliases: list[AliasInfo] = []
+        self._places: dict[int, Place] = {}
+        self._owner: dict[int, torch.Tensor] = {}
+        self._keep: list[torch.Tensor] = []
+        for index, traced in enumerate(session.inputs):
+            if traced.inner is not None:
+                self._places[id(traced.argument)] = (AliasSource.INPUT, index)
+                self._owner[storage_key(traced.argument)] = traced.argument
+
+    def is_of_input(self, tensor: torch.Tensor) -> bool:
+        return storage_key(tensor) in self._owner
+
+    def add_base(self, base: torch.Tensor, position: int | None) -> None:
+        """Make ``base`` the owner of its memory: flat output ``position``, or a further one."""
+        if position is None:
+            position = len(self.values)
+            self.values.append(base)
+        self._places[id(base)] = (AliasSource.OUTPUT, position)
+        self._owner[storage_key(base)] = base
+
+    def place(self, tensor: torch.Tensor) -> Place:
+        """Return where ``tensor`` will be, planning it (and what it is a view of) if need be."""
+        if id(tensor) not in self._places:
+            info = self._plan(tensor)
+            self._keep.append(tensor)
+            self._places[id(tensor)] = (AliasSource.ALIAS, len(self.aliases))
+            self.aliases.append(info)
+        return self._places[id(tensor)]
+
+    def replayable(self, tensor: torch.Tensor) -> bool:
+        """Whether the plan would give ``tensor`` the gradient that it has."""
+        base = tensor._base
+        if not tensor.requires_grad:
+            return base is None or self.replayable(base) or self._is_placed(base)
+        return base is not None and _is_plain_view(tensor, base) and (
+            self._is_placed(base) or self.replayable(base)
+        )
+
+    def _is_placed(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._places
+
+    def _plan(self, tensor: torch.Tensor) -> AliasInfo:
+        base = tensor._base
+        parent = base if base is not None else self._owner[storage_key(tensor)]
+        source, index = self.place(parent)
+        chain = view_steps(self.session.engine.core(tensor))
+        steps = _remaining(chain, view_steps(self.session.engine.core(parent)))
+        if base is not None:
+            meta = torch._C._autograd._get_creation_meta(tensor)
+            detached = meta == torch._C._autograd.CreationMeta.NO_GRAD_MODE
+            return AliasInfo(
+                source, index, steps, Detachment.NO_GRAD if detached else Detachment.NONE
+            )
+        if chain and is_detach(chain[-1]):
+            return AliasInfo(source, index, steps[:-1] if steps else (), Detachment.DETACH)
+        return AliasInfo(source, index, steps, Detachment.DATA)
+
+
+def root_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that ``tensor`` is a view of, or itself."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return the root that all ``tensors`` (on one storage) can be made from, None if there is none."""
+    roots = list({id(root_of(tensor)): root_of(tensor) for tensor in tensors}.values())
+    chains = [view_steps(session.engine.core(root)) for root in roots]
+    order = sorted(
+        range(len(roots)), key=lambda i: (not roots[i].requires_grad, len(chains[i]))
+    )
+    best = order[0]
+    if all(chain[: len(chains[best])] == chains[best] for chain in chains):
+        return roots[best]
+    return None
+
+
+def _remaining(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step, ...]:
+    if chain[: len(prefix)] != prefix:
+        raise UnsupportedGraphError(
+            "an output is a view whose base was itself given other memory",
+            why="the chain of views that leads to it cannot be followed",
+            fix="return a clone of the view",
+        )
+    return chain[len(prefix) :]
+
+
+def _is_plain_view(tensor: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether only view operators lie between ``base`` and ``tensor`` in the autograd graph.
+
+    A custom ``autograd.Function`` may return a view of its input and give it any gradient.
+    """
+    node, stop = grad_fn_of(tensor), grad_fn_of(base)
+    if node is None:  # a view made under no_grad
+        return True
+    while node is not None and node is not stop:
+        if type(node).__name__ == "AccumulateGrad":
+            return True
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return False
+        following = [edge for edge, _ in node.next_functions if edge is not None]
+        if len(following) != 1:
+            return False
+        node = following[0]
+    return node is not None
+
+
+def grad_fn_of(tensor: torch.Tensor) -> torch.autograd.graph.Node | None:
+    """Return ``tensor.grad_fn``.
+
+    Autograd refuses to give it for a view made under no_grad whose base was changed in place with gradients on.
+    """
+    try:
+        return tensor.grad_fn
+    except RuntimeError as error:
+        raise UnsupportedGraphError(
+            "an output is a view made under no_grad, and its base was changed in place afterwards",
+            why=f"autograd gives such a view no gradient function: {error}",
+            fix="make the view after the change, or return a clone",
+        ) from error
