@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from fxstack_capture.interpreter.frame import Frame
 
 
@@ -25,6 +27,30 @@ class HandledException:
                 return item.value
             item = item.previous
         return None
+
+
+class Flight:
+    """An exception on its way through interpreted frames, as the program sees it.
+
+    ``anew``: it was raised by a statement that has not been accounted for. ``counted``: ``traceback`` has an
+    entry for the frame that it is in.
+    """
+
+    __slots__ = ("anew", "context", "counted", "error", "traceback")
+
+    def __init__(
+        self,
+        error: BaseException,
+        traceback: TracebackType | None,
+        *,
+        anew: bool = False,
+        counted: bool = False,
+    ) -> None:
+        self.error = error
+        self.context = error.__context__
+        self.traceback = traceback
+        self.anew = anew
+        self.counted = counted
 
 
 def chain_context(exception: BaseException, handled: BaseException | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import CodeType, GeneratorType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.interpreter.errors import HandledException, chain_context
@@ -26,11 +26,11 @@ class TraceGenerator:
     """
 
     __slots__ = (
-        "__name__",
         "__qualname__",
         "__weakref__",
         "_code",
         "_handled",
+        "_name",
         "_running",
         "_started",
         "frame",
@@ -39,7 +39,7 @@ class TraceGenerator:
     def __init__(self, frame: Frame) -> None:
         self.frame: Frame | None = frame
         self._code = frame.code
-        self.__name__ = frame.code.co_name
+        self._name = frame.code.co_name
         self.__qualname__ = frame.code.co_qualname
         self._handled = HandledException()
         self._running = False
@@ -114,7 +114,7 @@ class TraceGenerator:
         if error is not None:
             if handled.value is not None:
                 chain_context(error, handled.value)
-            interp.reraising(error)
+            interp.reraising(error, counted=False)
         try:
             result = interp.run(frame, error)
         except GraphBreak:
@@ -135,7 +135,7 @@ class TraceGenerator:
             interp.handled = handled.previous
             handled.previous = None
         self.frame = None
-        raise interp.reraising(failure)
+        raise interp.reraising(failure, counted=False)
 
     def _throw(self, error: BaseException) -> Any:
         inner = self.gi_yieldfrom
@@ -168,6 +168,19 @@ class TraceGenerator:
         return self._run(stop.value, None)
 
     # --- introspection ---------------------------------------------------------------------------
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("cannot pickle 'generator' object")
+
+    @property
+    def __name__(self) -> str:
+        return self._name
+
+    @__name__.setter
+    def __name__(self, value: str) -> None:
+        if not isinstance(value, str):
+            raise TypeError("__name__ must be set to a string object")
+        self._name = value
 
     @property
     def gi_running(self) -> bool:
@@ -286,6 +299,10 @@ class GeneratorFrame:
     @property
     def f_globals(self) -> dict[str, object]:
         return self._frame.globals
+
+    @property
+    def f_back(self) -> None:
+        return None
 
     @property
     def f_builtins(self) -> dict[str, object]:

@@ -10,10 +10,11 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.interpreter.errors import HandledException, chain_context
+from fxstack_capture.interpreter.errors import Flight, HandledException, chain_context
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.root import RootRun
+from fxstack_capture.interpreter.tracebacks import add_entry
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
@@ -32,13 +33,15 @@ class BytecodeInterpreter:
         self.frame: Frame | None = None
         self.handled = HandledException()
         self.tracing = True
-        self._in_flight: tuple[BaseException, BaseException | None] | None = None
+        self._flight: Flight | None = None
         self._pending_break: GraphBreak | None = None
 
     # --- entry points ----------------------------------------------------------------------------
 
     def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Bind arguments and run the body; a generator function gives a ``TraceGenerator``."""
+        if self.programs.of(fn.__code__).ours:
+            return fn(*args, **kwargs)
         return self.run(self.new_frame(fn, args, kwargs), None)
 
     def new_frame(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
@@ -114,13 +117,11 @@ class BytecodeInterpreter:
 
     def unwind(self, frame: Frame, error: BaseException) -> int:
         """The step of ``frame`` that handles ``error``; raises it again when there is none."""
-        self.contextualise(error)
+        self.account(frame, error)
         handler = frame.program.handlers[frame.pc]
         if handler is None:
-            raise self.reraising(error)
-        self._in_flight = None
-        # The interpreter's own frames mean nothing to the program.
-        error.__traceback__ = None
+            raise error
+        self._flight = None
         stack = frame.stack
         del stack[handler.depth :]
         if handler.lasti:
@@ -130,26 +131,45 @@ class BytecodeInterpreter:
 
     # --- exceptions --------------------------------------------------------------------------------
 
-    def contextualise(self, error: BaseException) -> None:
-        """Chain an exception that was just raised to the one being handled, as ``_PyErr_SetObject`` does."""
-        flight = self._in_flight
-        if flight is not None and flight[0] is error:
-            if error.__context__ is not flight[1]:
-                error.__context__ = flight[1]
-            return
-        if isinstance(error, RecursionError):
-            # Ours or the program's: plain Python will tell.
-            raise graph_break("inline-limit", "the recursion limit was reached")
-        chain_context(error, self.handled.topmost())
+    def account(self, frame: Frame, error: BaseException) -> None:
+        """Give an exception that has arrived in ``frame`` the context and traceback that the program sees.
 
-    def reraising(self, error: BaseException) -> BaseException:
-        """Say that ``error`` is raised on its way, not anew: it keeps its context."""
-        self._in_flight = (error, error.__context__)
+        What Python's own ``raise`` did to it inside the interpreter is undone.
+        """
+        flight = self._flight
+        if flight is None or flight.error is not error:
+            if isinstance(error, RecursionError):
+                # Ours or the program's: plain Python will tell.
+                raise graph_break("inline-limit", "the recursion limit was reached")
+            chain_context(error, self.handled.topmost())
+            traceback = None
+        else:
+            traceback = flight.traceback
+            if flight.anew:
+                chain_context(error, self.handled.topmost())
+            elif error.__context__ is not flight.context:
+                error.__context__ = flight.context
+        if flight is None or flight.error is not error or not flight.counted:
+            traceback = add_entry(traceback, frame)
+        error.__traceback__ = traceback
+        self._flight = Flight(error, traceback)
+
+    def raising(self, error: BaseException) -> BaseException:
+        """Say that the program raises ``error`` here: it gets a context, and its traceback grows."""
+        self._flight = Flight(error, error.__traceback__, anew=True)
+        return error
+
+    def reraising(self, error: BaseException, *, counted: bool = True) -> BaseException:
+        """Say that ``error`` is on its way, not raised anew: it keeps its context.
+
+        ``counted``: its traceback has an entry for the current frame already.
+        """
+        self._flight = Flight(error, error.__traceback__, counted=counted)
         return error
 
     def forget_exception(self) -> None:
         """Say that the last exception was dealt with by C code or a handler."""
-        self._in_flight = None
+        self._flight = None
 
     def locate(self, reason: GraphBreak) -> None:
         """Note the user's frames in a graph break that is leaving them."""
@@ -159,7 +179,7 @@ class BytecodeInterpreter:
 
     def close_dropped(self, generator: TraceGenerator) -> None:
         """Close a generator that nothing refers to any more; what it raises is lost, as in CPython."""
-        in_flight = self._in_flight
+        flight = self._flight
         try:
             generator.close()
         except GraphBreak as reason:
@@ -167,7 +187,7 @@ class BytecodeInterpreter:
             self._pending_break = reason
         except BaseException:  # noqa: S110 - "Exception ignored in"
             pass
-        self._in_flight = in_flight
+        self._flight = flight
 
     # --- what others ask -----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import CodeType
+    from types import CodeType, FrameType
 
     from fxstack_capture.interpreter.binding import Signature
     from fxstack_capture.interpreter.frame import Frame
@@ -80,6 +80,10 @@ class Program:
     delegations: Mapping[int, int | None]
     """Steps that are the yield of a ``yield from``; see ``InstructionSet.throw_leaves_send``."""
     close_returns_value: bool
+    ours: bool
+    """A method of ``TraceGenerator``: not part of the program, so it is called, not interpreted."""
+    traceback_stub: Callable[[], FrameType]
+    """Gives a frame that names this code's file and function, for tracebacks."""
 
 
 class ProgramTable:

@@ -82,7 +82,7 @@ class RootRun:
             except BaseException as raised:
                 error = raised
             if frame.program.handlers[pc] is None:
-                self.interp.contextualise(error)
+                self.interp.account(frame, error)
                 return Raised(error)
             pc = self.interp.unwind(frame, error)
             del error

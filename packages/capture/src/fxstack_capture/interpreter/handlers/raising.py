@@ -24,8 +24,7 @@ def raise_varargs(frame: Frame, count: int) -> None:
         if cause is not None:
             cause = _instance(frame, cause, "exception causes must derive from BaseException")
         exception.__cause__ = cause
-    frame.interp.forget_exception()
-    raise exception
+    raise frame.interp.raising(exception)
 
 
 def _instance(frame: Frame, raised: Any, message: str) -> BaseException:
