@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,8 +55,11 @@ def run_fake(
     mode: FakeTensorMode, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """``fn(*args, **kwargs)`` on fakes; raises the program's exception or GraphBreak."""
+    # Some composite kernels take symbolic sizes only in their Python form.
+    symbolic = mode.shape_env is not None and mode.shape_env.var_to_range
+    dispatcher = torch._C._EnablePythonDispatcher() if symbolic else nullcontext()
     try:
-        with mode:
+        with dispatcher, mode:
             return fn(*args, **kwargs)
     except _DATA_DEPENDENT as error:
         raise graph_break(

@@ -29,6 +29,11 @@ class Faker:
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._fakes: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
 
+    def known(self, real: torch.Tensor) -> FakeTensor | None:
+        """The fake made of this very tensor object before."""
+        found = self._fakes.get(id(real))
+        return None if found is None else found[1]
+
     def fake(
         self,
         real: torch.Tensor,
@@ -37,9 +42,9 @@ class Faker:
         offset: int | torch.SymInt,
     ) -> FakeTensor:
         """A fake of ``real`` with the given, possibly symbolic, geometry."""
-        known = self._fakes.get(id(real))
+        known = self.known(real)
         if known is not None:
-            return known[1]
+            return known
         base = real._base
         if base is not None and (real.requires_grad or base.requires_grad):
             made = self._view(real, base, sizes, strides, offset)

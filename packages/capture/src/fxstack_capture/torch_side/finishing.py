@@ -10,6 +10,7 @@ from torch import fx
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, NoOverlap
+from fxstack_capture.shapes.guards import check_strict, shape_guards
 from fxstack_capture.torch_side.graph import SYMBOLIC
 from fxstack_capture.trace import CapturedCode
 
@@ -31,7 +32,10 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     output.meta.update(val=values, example_value=values)
     _remove_idle_state_changes(graph, grad_enabled=tracer.state.entry[0][0])
     _remove_unused(graph)
+    check_strict(tracer.geometry)
     guard_relations(tracer)
+    for source, check, stack in shape_guards(tracer.geometry):
+        tracer.trace.guards.add(source, check, stack)
     graph.lint()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     return CapturedCode(

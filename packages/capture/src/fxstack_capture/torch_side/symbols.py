@@ -11,20 +11,27 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.graph import GraphBuilder
+
+
+class GraphAnalysis(OptimizedPythonReferenceAnalysis):  # type: ignore[misc]
+    """How a sympy function is computed on nodes; what torch leaves to sympy itself is Python arithmetic."""
+
+    @staticmethod
+    def int_truediv(a: Any, b: Any) -> Any:
+        return a / b
 
 
 class Symbols:
     """From sympy symbols and expressions to nodes; every expression is computed once."""
 
-    def __init__(self) -> None:
-        self.sources: dict[sympy.Symbol, tuple[Source, Any]] = {}
+    def __init__(self, sources: Mapping[sympy.Symbol, tuple[Source, Any]]) -> None:
+        """``sources``: where each input symbol is found, and the symbolic number made of it alone."""
+        self.sources = sources
         self._nodes: dict[sympy.Basic, fx.Node] = {}
-
-    def declare(self, symbol: sympy.Symbol, source: Source, value: Any) -> None:
-        """``symbol`` is found at ``source``; ``value`` is the symbolic number made of it alone."""
-        self.sources.setdefault(symbol, (source, value))
 
     def bind(self, value: Any, node: fx.Node) -> None:
         """``node`` computes ``value`` (an unbacked symbol, say)."""
@@ -58,7 +65,7 @@ class Symbols:
         if expr in env:
             return env[expr].node
         last = next(iter(reversed(graph.nodes)))
-        node = sympy_interp(OptimizedPythonReferenceAnalysis, env, expr).node
+        node = sympy_interp(GraphAnalysis, env, expr).node
         _annotate_after(last, graph)
         node.meta.update(val=value, example_value=value)
         self._nodes[expr] = node

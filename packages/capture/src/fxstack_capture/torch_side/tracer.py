@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import Equals
+from fxstack_capture.guards.records import Equals, TypeIs
+from fxstack_capture.shapes.env import CaptureShapeEnv
+from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic, numbers
+from fxstack_capture.shapes.history import FrameHistory, offset_of
+from fxstack_capture.shapes.policy import Kind, plan_number, plan_tensor
 from fxstack_capture.sources import StorageOffset
 from fxstack_capture.torch_side import attributes, facts, finishing, leaves, rules, state
 from fxstack_capture.torch_side.constants import is_plain
@@ -36,16 +39,18 @@ class TorchTracer:
     ``attribute_writes`` lists what the program assigned to attributes of tensors, in order.
     """
 
-    def __init__(self, trace: Trace, history: object = None) -> None:
+    def __init__(self, trace: Trace, history: FrameHistory | None = None) -> None:
         self.trace = trace
-        self.history = history
+        self.history = FrameHistory() if history is None else history
         options = trace.options
-        self.shape_env = ShapeEnv(
+        self.shape_env = CaptureShapeEnv(
+            self._user_stack,
             allow_scalar_outputs=options.capture_scalar_outputs,
             allow_dynamic_output_shape_ops=options.capture_dynamic_output_shape_ops,
         )
         self.mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=False)
-        self.symbols = Symbols()
+        self.geometry = Geometry(self.shape_env)
+        self.symbols = Symbols(self.geometry.primary)
         self.builder = GraphBuilder(self.symbols)
         self.state = state.StateLog()
         self.attribute_writes: list[AttributeWrite] = []
@@ -62,8 +67,9 @@ class TorchTracer:
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         facts.demand_supported(real)
-        self.trace.guard(source, facts.tensor_is(real))
-        fake = self._faker.fake(real, real.size(), real.stride(), real.storage_offset())
+        fake = self._faker.known(real)
+        if fake is None:
+            fake = self._new_stand_in(real, source)
         if id(fake) not in self._originals:
             self._originals[id(fake)] = real, source
             self._inputs.append((fake, real, source))
@@ -72,9 +78,24 @@ class TorchTracer:
                 self._guard_offset(real, source)
         return fake
 
+    def _new_stand_in(self, real: torch.Tensor, source: Source) -> FakeTensor:
+        plan = plan_tensor(real, source, self.history, self.trace.options)
+        if plan.static:
+            self.trace.guard(source, facts.tensor_is(real))
+            return self._faker.fake(real, real.size(), real.stride(), real.storage_offset())
+        sizes, strides, offset = self.geometry.tensor(real, source, plan)
+        self.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
+        return self._faker.fake(real, sizes, strides, offset)
+
     def enter_number(self, value: float, source: Source) -> Any:
-        self.trace.guard(source, Equals(value))
-        return value
+        kind = plan_number(value, source, self.history, self.trace.options)
+        if kind is Kind.STATIC or not can_be_symbolic(value):
+            self.trace.guard(source, Equals(value))
+            return value
+        self.trace.guard(source, TypeIs(type(value)))
+        if isinstance(value, int):
+            return self.geometry.number(value, source)
+        return self.geometry.real_number(value, source)
 
     def guard_offsets(self) -> None:
         """From now on the trace depends on the storage offsets of its inputs."""
@@ -84,7 +105,11 @@ class TorchTracer:
                 self._guard_offset(real, source)
 
     def _guard_offset(self, real: torch.Tensor, source: Source) -> None:
-        self.trace.guard(StorageOffset(source), Equals(real.storage_offset()))
+        offset = real.storage_offset()
+        self.history.observe(offset_of(source), offset)
+        if self.geometry.is_symbolic(StorageOffset(source)):
+            return
+        self.trace.guard(StorageOffset(source), Equals(offset))
 
     def source_of(self, tensor: torch.Tensor) -> Source | None:
         return self.original_of(tensor)[1]
@@ -186,6 +211,9 @@ class TorchTracer:
         if isinstance(value, torch.SymFloat):
             return float(value)
         return bool(value) if isinstance(value, torch.SymBool) else value
+
+    def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
+        return self.trace.interp.user_stack()
 
     # --- the whole -------------------------------------------------------------------------------
 

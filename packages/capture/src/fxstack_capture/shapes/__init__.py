@@ -1,0 +1,1 @@
+"""Dynamic shapes: what was seen, what becomes symbolic, and the guards that follow."""

@@ -1,0 +1,55 @@
+"""The ShapeEnv of a trace: torch's, with the user's location for each guard and without stack walks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch._guards import GuardSource, SLoc
+from torch._guards import Source as TorchSource
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import sympy
+
+    from fxstack_capture.sources import Source
+
+UserStack = tuple[tuple[str, int, str], ...]
+
+
+class NamedSource(TorchSource):  # type: ignore[misc]
+    """One of our sources in the form that ShapeEnv asks for."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def guard_source(self) -> GuardSource:
+        return GuardSource.LOCAL
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedSource) and self.source == other.source
+
+    def __hash__(self) -> int:
+        return hash(self.source)
+
+
+class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
+    """Notes the user's stack for every guard, in ``guard_stacks``, in the order of ``guards``."""
+
+    def __init__(self, user_stack: Callable[[], UserStack], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._user_stack = user_stack
+        self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
+
+    def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:  # noqa: ARG002
+        if prefix == "eval":  # others are suppressed, or become assertions of the graph
+            self.guard_stacks.append((g, self._user_stack()))
+
+    def _get_stack_summary(self, *_args: Any, **_kwargs: Any) -> tuple[SLoc, str]:
+        return SLoc("", ""), ""

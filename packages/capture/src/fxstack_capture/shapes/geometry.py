@@ -1,0 +1,154 @@
+"""Symbolic sizes, strides, offsets and numbers of inputs, and where each symbol is read from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from fxstack_capture.shapes.env import NamedSource
+from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
+from fxstack_capture.shapes.policy import Kind
+from fxstack_capture.sources import Size, StorageOffset, Stride
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_capture.shapes.env import CaptureShapeEnv
+    from fxstack_capture.shapes.policy import SizePlan, TensorPlan
+    from fxstack_capture.sources import Source
+
+Number = int | torch.SymInt
+_DIMS = {Kind.DUCK: DimDynamic.DUCK, Kind.OWN: DimDynamic.DYNAMIC}
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The number found at ``source`` equals ``expr``."""
+
+    source: Source
+    expr: sympy.Expr
+
+
+class Geometry:
+    """Makes symbols for one trace. ``bindings`` says what every number that was made symbolic must equal."""
+
+    def __init__(self, env: CaptureShapeEnv) -> None:
+        self.env = env
+        self.bindings: list[Binding] = []
+        self.primary: dict[sympy.Symbol, tuple[Source, Any]] = {}
+        self.strict: dict[sympy.Symbol, Source] = {}
+
+    def tensor(
+        self, real: torch.Tensor, source: Source, plan: TensorPlan
+    ) -> tuple[list[Number], list[Number], Number]:
+        """Sizes, strides and storage offset of the stand-in."""
+        sizes = [
+            self.size(size, Size(source, dim), plan.sizes[dim])
+            for dim, size in enumerate(real.size())
+        ]
+        strides = self._strides(real, source, plan, sizes)
+        offset: Number = real.storage_offset()
+        if plan.offset_dynamic:
+            offset = self.number(offset, StorageOffset(source))
+        return sizes, strides, offset
+
+    def is_symbolic(self, source: Source) -> bool:
+        """Whether the number found at ``source`` was made symbolic."""
+        return any(binding.source == source for binding in self.bindings)
+
+    def size(self, value: int, source: Source, plan: SizePlan) -> Number:
+        if plan.kind is Kind.STATIC:
+            return value
+        if plan.kind is Kind.UNBACKED:
+            return self._unbacked(source, plan)
+        bounds = plan.bounds
+        constraint = None
+        if bounds is not None and (bounds.min is not None or bounds.max is not None):
+            lower = 2 if bounds.min is None else max(bounds.min, 0)
+            upper = int_oo if bounds.max is None else bounds.max
+            constraint = StrictMinMaxConstraint(False, ValueRanges(lower, upper))
+        expr = self.env.create_symbol(
+            value,
+            source=NamedSource(source),
+            dynamic_dim=_DIMS[plan.kind],
+            constraint_dim=constraint,
+        )
+        if plan.strict:
+            self.strict[expr] = source
+        return self._bound(expr, value, source)
+
+    def number(self, value: int, source: Source) -> Number:
+        """An integer that may be zero, one or negative: a stride, an offset, an argument."""
+        return self._bound(self._free_symbol(value, source), value, source)
+
+    def real_number(self, value: float, source: Source) -> Any:
+        expr = self._free_symbol(value, source)
+        made = self.env.create_symfloatnode(expr, hint=value, source=NamedSource(source))
+        return self._note(expr, made, source)
+
+    def _free_symbol(self, value: float, source: Source) -> sympy.Expr:
+        return self.env.create_symbol(
+            value,
+            source=NamedSource(source),
+            dynamic_dim=DimDynamic.DYNAMIC,
+            positive=None,
+            do_not_specialize_zero_one=True,
+        )
+
+    def _unbacked(self, source: Source, plan: SizePlan) -> torch.SymInt:
+        made = self.env.create_unbacked_symint(NamedSource(source))
+        expr = made.node.expr
+        self.env.pending_fresh_unbacked_symbols.clear()
+        self.env._constrain_range_for_size(expr)
+        self.strict[expr] = source
+        if plan.bounds is not None and plan.bounds.min is not None:
+            torch._check(made >= plan.bounds.min)
+        if plan.bounds is not None and plan.bounds.max is not None:
+            torch._check(made <= plan.bounds.max)
+        return self._note(expr, made, source)  # type: ignore[no-any-return]
+
+    def _strides(
+        self, real: torch.Tensor, source: Source, plan: TensorPlan, sizes: list[Number]
+    ) -> list[Number]:
+        strides: list[Any] = [None] * real.dim()
+        real_strides = real.stride()
+        for dim in sorted(range(real.dim()), key=lambda d: (real_strides[d], real.size(d), -d)):
+            planned = plan.strides[dim]
+            if isinstance(planned, Inferred):
+                strides[dim] = strides[planned.dim] * sizes[planned.dim]
+                if isinstance(strides[dim], torch.SymInt):
+                    self.bindings.append(Binding(Stride(source, dim), strides[dim].node.expr))
+            elif planned is DYNAMIC and real_strides[dim] > 1:
+                strides[dim] = self.number(real_strides[dim], Stride(source, dim))
+            else:
+                strides[dim] = real_strides[dim]
+        return strides
+
+    def _bound(self, expr: sympy.Expr, value: int, source: Source) -> Number:
+        made = self.env.create_symintnode(expr, hint=value, source=NamedSource(source))
+        return made if type(made) is int else self._note(expr, made, source)
+
+    def _note(self, expr: sympy.Expr, made: Any, source: Source) -> Any:
+        self.bindings.append(Binding(source, expr))
+        if isinstance(expr, sympy.Symbol):
+            self.primary.setdefault(expr, (source, made))
+        return made
+
+
+def numbers(values: Sequence[Number]) -> list[int | None]:
+    """Plain numbers as they are, None for symbolic ones."""
+    return [value if type(value) is int else None for value in values]
+
+
+def can_be_symbolic(value: float) -> bool:
+    """Whether a number fits a symbol: 64 bits, finite."""
+    if isinstance(value, int):
+        return -(2**62) < value < 2**62
+    return math.isfinite(value)

@@ -1,0 +1,125 @@
+"""Everything that a ShapeEnv assumed, as guard records over sources.
+
+Four kinds, and together they are complete: numbers that share a symbol or follow from others are equal to
+it; every symbol is within its range; every comparison that tracing decided holds; sizes that stayed plain
+integers are part of ``TensorIs``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sympy
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
+from torch.utils._sympy.numbers import int_oo
+
+from fxstack_capture.guards.records import ShapeHolds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.shapes.env import UserStack
+    from fxstack_capture.shapes.geometry import Geometry
+    from fxstack_capture.sources import Source
+
+Located = tuple["Source", ShapeHolds, "UserStack"]
+
+
+def shape_guards(geometry: Geometry) -> list[Located]:
+    """(source, record, user's stack) of every demand on symbolic numbers."""
+    env = geometry.env
+    fixed = _specialised(geometry)
+    found = [
+        *((expr, names, ()) for expr, names in _equalities(geometry)),
+        *((expr, {}, ()) for expr in _ranges(geometry, fixed)),
+        *(
+            (sympy.Eq(symbol, value), {}, _why_fixed(geometry, symbol))
+            for symbol, value in fixed.items()
+        ),
+    ]
+    backed = geometry.primary.keys()
+    for expr, stack in env.guard_stacks:
+        rest = expr.xreplace(fixed)
+        if rest is not sympy.true and rest.free_symbols <= backed:
+            found.append((rest, {}, stack))
+    located = [_record(geometry, expr, names, stack) for expr, names, stack in found]
+    return [guard for guard in located if guard is not None]
+
+
+def check_strict(geometry: Geometry) -> None:
+    """Raise if a dimension that was marked dynamic turned out to be one number."""
+    for symbol, source in geometry.strict.items():
+        value = geometry.env.replacements.get(symbol, symbol) if symbol.is_Symbol else symbol
+        if value.is_number:
+            raise ConstraintViolationError(
+                f"{source.name} was marked dynamic, but the program works only for {source.name} == "
+                f"{value}{_because(geometry, symbol)}\n"
+                "fix: change the program so that it works for other sizes, or use maybe_mark_dynamic "
+                "(or no mark) to let it be specialised."
+            )
+
+
+def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
+    if not symbol.is_Symbol:
+        return ": sizes 0 and 1 are always specialised, because broadcasting depends on them."
+    for expr, stack in geometry.env.guard_stacks:
+        if symbol in expr.free_symbols and stack:
+            file, line, function = stack[-1]
+            text = readable(geometry, expr, {})
+            return f', because of\n  {text}\n  File "{file}", line {line}, in {function}'
+    return "."
+
+
+def _specialised(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
+    """Symbols that the trace found to be one number."""
+    return {
+        symbol: value
+        for symbol in geometry.primary
+        if (value := geometry.env.replacements.get(symbol)) is not None and value.is_number
+    }
+
+
+def _why_fixed(geometry: Geometry, symbol: sympy.Symbol) -> UserStack:
+    stacks = [s for expr, s in geometry.env.guard_stacks if symbol in expr.free_symbols]
+    return stacks[0] if stacks else ()
+
+
+def _equalities(geometry: Geometry) -> Iterator[tuple[sympy.Basic, dict[sympy.Symbol, Source]]]:
+    for index, binding in enumerate(geometry.bindings):
+        first = geometry.primary.get(binding.expr)
+        if first is None or first[0] != binding.source:
+            own = sympy.Symbol(f"n{index}", integer=True)
+            yield sympy.Eq(own, binding.expr, evaluate=False), {own: binding.source}
+
+
+def _ranges(geometry: Geometry, fixed: dict[sympy.Symbol, sympy.Basic]) -> Iterator[sympy.Basic]:
+    for symbol in geometry.primary:
+        known = geometry.env.var_to_range.get(symbol)
+        if known is None or symbol in fixed:
+            continue
+        # ``evaluate=False``: the symbol's own assumptions (positive) must not make the check vanish.
+        if known.lower not in (-int_oo, -sympy.oo):
+            yield sympy.Ge(symbol, known.lower, evaluate=False)
+        if known.upper not in (int_oo, sympy.oo):
+            yield sympy.Le(symbol, known.upper, evaluate=False)
+
+
+def _record(
+    geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source], stack: UserStack
+) -> Located | None:
+    symbols = sorted(expr.free_symbols, key=str)
+    if not symbols:
+        return None
+    bound = tuple((s, names[s] if s in names else geometry.primary[s][0]) for s in symbols)
+    return bound[0][1], ShapeHolds(expr, bound, readable(geometry, expr, names)), stack
+
+
+def readable(geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source]) -> str:
+    """The expression in the user's names."""
+    known = {symbol: source for symbol, (source, _) in geometry.primary.items()} | names
+    shown = {
+        symbol: sympy.Symbol(known[symbol].name) for symbol in expr.free_symbols if symbol in known
+    }
+    # Different assumptions on the new symbols must not let sympy evaluate anything.
+    with sympy.evaluate(False):
+        return str(expr.xreplace(shown))

@@ -1,0 +1,93 @@
+"""What the traces of one code object have seen: a map from places to elements of the lattice.
+
+The map is a product of lattices, so histories join place by place. A *place* names a number: dimension 0 of
+the tensor at ``x`` when it has two dimensions, say. Tensors of another rank are other places.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from fxstack_capture.shapes.lattice import DYNAMIC, Inferred, Seen, join
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_capture.sources import Source
+
+
+def size_of(source: Source, rank: int, dim: int) -> str:
+    return f"{source.name} size {dim}/{rank}"
+
+
+def stride_of(source: Source, rank: int, dim: int) -> str:
+    return f"{source.name} stride {dim}/{rank}"
+
+
+def offset_of(source: Source) -> str:
+    return f"{source.name} offset"
+
+
+def number_of(source: Source) -> str:
+    return f"{source.name} number"
+
+
+class FrameHistory:
+    """Observations of one code object; kept by the driver from trace to trace."""
+
+    def __init__(self, seen: Mapping[str, Seen] | None = None) -> None:
+        self._seen: dict[str, Seen] = dict(seen or {})
+
+    def observe(self, place: str, value: Seen) -> Seen:
+        """Join ``value`` into what is known of ``place``; what is known afterwards."""
+        joined = join(self._seen.get(place), value)
+        assert joined is not None
+        self._seen[place] = joined
+        return joined
+
+    def get(self, place: str) -> Seen | None:
+        return self._seen.get(place)
+
+    def merged(self, other: FrameHistory) -> FrameHistory:
+        """The join of two histories (of several calls, processes or ranks)."""
+        result = FrameHistory(self._seen)
+        for place, value in other._seen.items():
+            result.observe(place, value)
+        return result
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FrameHistory) and self._seen == other._seen
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_json(self) -> str:
+        """Canonical text: equal histories give equal bytes."""
+        return json.dumps({place: _encode(v) for place, v in sorted(self._seen.items())})
+
+    @staticmethod
+    def from_json(text: str) -> FrameHistory:
+        """The inverse of ``to_json``; raises ValueError for anything else."""
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("a shape profile is a JSON object from places to values")  # noqa: TRY004
+        return FrameHistory({place: _decode(value) for place, value in data.items()})
+
+
+def _encode(value: Seen) -> object:
+    if value is DYNAMIC:
+        return "dynamic"
+    return {"inferred": value.dim} if isinstance(value, Inferred) else value
+
+
+def _decode(value: object) -> Seen:
+    match value:
+        case "dynamic":
+            return DYNAMIC
+        case {"inferred": int(dim)}:
+            return Inferred(dim)
+        case bool():
+            pass
+        case int() | float():
+            return value
+    raise ValueError(f"not a value of a shape profile: {value!r}")

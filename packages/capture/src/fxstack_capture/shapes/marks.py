@@ -1,0 +1,108 @@
+"""Marks on tensors: which dimensions the user wants dynamic or static.
+
+They are kept under the attribute names that ``torch._dynamo.mark_dynamic`` and its relatives use, so marks
+made through either are honoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+Dims = int | Iterable[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DimRange:
+    """Inclusive bounds of a dynamic dimension; None where there is none."""
+
+    dim: int
+    min: int | None
+    max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The marks of one tensor, dimensions normalised to be non-negative."""
+
+    dynamic: dict[int, DimRange]
+    weak: frozenset[int]
+    static: frozenset[int]
+    unbacked: dict[int, DimRange]
+
+
+def mark_dynamic(
+    tensor: torch.Tensor, dims: Dims, *, min: int | None = None, max: int | None = None
+) -> None:
+    """Compile for any size of these dimensions; an error if the program turns out to need one size."""
+    for dim in _each(tensor, dims):
+        _add(tensor, "_dynamo_dynamic_indices", dim)
+        _add(tensor, "_dynamo_dynamic_range", DimRange(dim, min, max))
+
+
+def maybe_mark_dynamic(tensor: torch.Tensor, dims: Dims) -> None:
+    """Compile for any size of these dimensions if the program allows it."""
+    for dim in _each(tensor, dims):
+        _add(tensor, "_dynamo_weak_dynamic_indices", dim)
+
+
+def mark_static(tensor: torch.Tensor, dims: Dims | None = None) -> None:
+    """Compile for the present sizes of these dimensions (default: all) even if they change."""
+    for dim in _each(tensor, range(tensor.dim()) if dims is None else dims):
+        _add(tensor, "_dynamo_static_indices", dim)
+
+
+def mark_unbacked(
+    tensor: torch.Tensor, dims: Dims, *, min: int | None = None, max: int | None = None
+) -> None:
+    """Compile without ever looking at the size of these dimensions; no 0/1 specialisation."""
+    for dim in _each(tensor, dims):
+        _add(tensor, "_dynamo_unbacked_indices", dim)
+        bounds = tensor.__dict__.setdefault("_dynamo_unbacked_bounds", {})
+        bounds[dim] = (min, max)
+
+
+def marks_of(tensor: torch.Tensor) -> Marks:
+    """All marks on ``tensor``."""
+    data = tensor.__dict__
+    ranges = {
+        _normal(tensor, found.dim): DimRange(_normal(tensor, found.dim), found.min, found.max)
+        for found in data.get("_dynamo_dynamic_range", ())
+    }
+    bounds = data.get("_dynamo_unbacked_bounds", {})
+    return Marks(
+        dynamic={
+            dim: ranges.get(dim, DimRange(dim, None, None))
+            for dim in sorted(_indices(tensor, "_dynamo_dynamic_indices"))
+        },
+        weak=_indices(tensor, "_dynamo_weak_dynamic_indices"),
+        static=_indices(tensor, "_dynamo_static_indices"),
+        unbacked={
+            dim: DimRange(dim, *bounds.get(dim, (None, None)))
+            for dim in sorted(_indices(tensor, "_dynamo_unbacked_indices"))
+        },
+    )
+
+
+def _indices(tensor: torch.Tensor, name: str) -> frozenset[int]:
+    return frozenset(_normal(tensor, dim) for dim in tensor.__dict__.get(name, ()))
+
+
+def _normal(tensor: torch.Tensor, dim: int) -> int:
+    return dim % tensor.dim() if tensor.dim() else dim
+
+
+def _each(tensor: torch.Tensor, dims: Dims) -> list[int]:
+    found = [dims] if isinstance(dims, int) else list(dims)
+    for dim in found:
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise IndexError(f"dimension {dim} of a tensor that has {tensor.dim()} dimensions")
+    return [dim % tensor.dim() for dim in found]
+
+
+def _add(tensor: torch.Tensor, name: str, item: Any) -> None:
+    tensor.__dict__.setdefault(name, set()).add(item)
