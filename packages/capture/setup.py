@@ -12,7 +12,15 @@ setup(
             "fxstack_capture._native",
             sources=sorted(str(path) for path in NATIVE.glob("*.c")),
             depends=sorted(str(path) for path in NATIVE.glob("*.h")),
-            extra_compile_args=["-O2", "-g0", "-std=gnu11", "-Wall", "-Wextra", "-Wno-missing-field-initializers"],
+            extra_compile_args=[
+                "-O2",
+                "-g0",
+                "-std=gnu11",
+                "-Wall",
+                "-Wextra",
+                "-Wno-missing-field-initializers",
+                "-Wno-unused-parameter",
+            ],
             optional=True,
         )
     ]

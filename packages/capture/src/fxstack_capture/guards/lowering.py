@@ -160,9 +160,7 @@ def _shape(check: records.ShapeHolds, context: RelationContext) -> tuple[object,
     return (shape_program(check.expr, registers),)
 
 
-RELATIONS: dict[
-    type, tuple[int, str, Callable[[Any, RelationContext], tuple[object, ...]]]
-] = {
+RELATIONS: dict[type, tuple[int, str, Callable[[Any, RelationContext], tuple[object, ...]]]] = {
     records.SameObject: (1, "SameObject", lambda c, x: x.registers((c.other,))),
     records.ShapeHolds: (5, "ShapeHolds", _shape),
     records.AllDistinct: (10, "AllDistinct", lambda c, x: x.registers(c.others)),

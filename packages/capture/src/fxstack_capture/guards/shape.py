@@ -130,7 +130,11 @@ def _rational(expr: Any, _registers: Any) -> Iterator[Instruction]:
 
 
 _RULES: dict[type, Callable[[Any, Any], Iterator[Instruction]]] = {
-    **{cls: _in_order(op) for op, classes in itertools.chain(_UNARY.items(), _BINARY.items()) for cls in classes},
+    **{
+        cls: _in_order(op)
+        for op, classes in itertools.chain(_UNARY.items(), _BINARY.items())
+        for cls in classes
+    },
     **{cls: _folded(op) for op, classes in _FOLDED.items() for cls in classes},
     sympy.StrictGreaterThan: _swapped("lt"),
     sympy.GreaterThan: _swapped("le"),
@@ -156,11 +160,15 @@ def _emit(expr: Any, registers: Any) -> Iterator[Instruction]:
     else:
         rule = _RULES.get(type(expr))
         if rule is None:
-            raise ValueError(f"no native form of {type(expr).__name__} in the shape expression {expr}")
+            raise ValueError(
+                f"no native form of {type(expr).__name__} in the shape expression {expr}"
+            )
         yield from rule(expr, registers)
 
 
-def shape_program(expr: sympy.Basic, registers: Mapping[sympy.Symbol, int]) -> tuple[Instruction, ...]:
+def shape_program(
+    expr: sympy.Basic, registers: Mapping[sympy.Symbol, int]
+) -> tuple[Instruction, ...]:
     """The postfix program of ``expr``; each symbol is loaded from its register.
 
     Raises:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native, sources
 from fxstack_capture.guards import records
-from fxstack_capture.guards.lowering import CHECKS, RELATIONS, RelationContext, lower_root, lower_step
+from fxstack_capture.guards.lowering import (
+    CHECKS,
+    RELATIONS,
+    RelationContext,
+    lower_root,
+    lower_step,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

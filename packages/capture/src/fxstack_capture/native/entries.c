@@ -122,7 +122,7 @@ static int group_add(Group *g, Entry *e) {
 }
 
 int entry_install(PyCodeObject *code, Entry *entry) {
-    PyObject *owner = PyWeakref_GET_OBJECT(entry->owner);
+    PyObject *owner = weak_target(entry->owner);
     if (owner == Py_None) return PyErr_SetString(PyExc_ValueError, "the owner of this entry is gone"), -1;
     if (entry->group != NULL) return PyErr_SetString(PyExc_ValueError, "this entry is installed already"), -1;
     const char *why = misfit(code, entry->code);
@@ -229,7 +229,7 @@ static void entry_dealloc(Entry *e) {
 
 static PyObject *entry_owner(Entry *e, void *unused) {
     (void)unused;
-    return Py_NewRef(PyWeakref_GET_OBJECT(e->owner));
+    return Py_NewRef(weak_target(e->owner));
 }
 
 static PyObject *entry_tree(Entry *e, void *unused) {

@@ -14,6 +14,9 @@
 #endif
 
 #include "internal/pycore_frame.h"
+#if PY_VERSION_HEX >= 0x030D0000
+#include "internal/pycore_setobject.h" /* _PySet_NextEntry */
+#endif
 
 typedef struct _PyInterpreterFrame InterpreterFrame;
 
@@ -56,6 +59,9 @@ static inline void code_grow_framesize(PyCodeObject *c, Py_ssize_t by) { c->co_s
 #define set_code_extra _PyCode_SetExtra
 #define get_code_extra _PyCode_GetExtra
 #endif
+
+/* The object of a weak reference, borrowed, None when it is gone. */
+static inline PyObject *weak_target(PyObject *reference) { return ((PyWeakReference *)reference)->wr_object; }
 
 /* --- disposing of a frame that never started ----------------------------------------------------
  *

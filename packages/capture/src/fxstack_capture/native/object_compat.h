@@ -4,9 +4,6 @@
 #include "frame_compat.h"
 #include "internal/pycore_dict.h"
 #include "internal/pycore_object.h"
-#if FXSTACK_313
-PyAPI_FUNC(int) _PySet_NextEntry(PyObject *set, Py_ssize_t *pos, PyObject **key, Py_hash_t *hash);
-#endif
 
 /* The values of an instance that has no dictionary object yet, or NULL; `dict` is then its dictionary (borrowed,
  * NULL when there is none at all). Nothing is materialised. */

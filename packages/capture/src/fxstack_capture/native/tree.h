@@ -67,7 +67,7 @@ struct Tree {
 HIDDEN PyObject *tree_hold(Tree *tree, PyObject *object);
 HIDDEN PyObject *tree_hold_weakly(Tree *tree, PyObject *object, int *weak);
 static inline int holds_object(PyObject *held, int weak, PyObject *object) {
-    return weak ? ((PyWeakReference *)held)->wr_object == object && object != Py_None : held == object;
+    return weak ? weak_target(held) == object && object != Py_None : held == object;
 }
 
 /* steps.c */

@@ -1,0 +1,74 @@
+"""Why an entry does not fit: the guard that failed, its old and its new value, and the user's line behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.guards import records, words
+from fxstack_capture.guards.lowering import argument_names
+from fxstack_capture.guards.reading import MISSING, Frame, read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import FunctionType
+
+    from fxstack_capture.guards.records import Guard
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFailure:
+    """One guard that does not hold (the cheapest check that failed; others may fail too).
+
+    ``guard`` is None when the entry is dead: an object that it depends on is gone.
+    """
+
+    guard: Guard | None
+    demanded: str
+    found: str
+
+    @property
+    def source_name(self) -> str:
+        return self.guard.source.name if self.guard is not None else ""
+
+    @property
+    def user_line(self) -> str:
+        """The user's innermost line that caused the guard, as ``file:line in function``; "" when unknown."""
+        if self.guard is None or not self.guard.stack:
+            return ""
+        file, line, function = self.guard.stack[-1]
+        return f"{file}:{line} in {function}"
+
+    @property
+    def message(self) -> str:
+        if self.guard is None:
+            return "an object that the compiled code depends on no longer exists"
+        where = f" (needed by {self.user_line})" if self.user_line else ""
+        return f"{self.source_name}: {self.demanded}, but {self.found}{where}"
+
+
+def first_failure(
+    tree: Any, func: FunctionType, local_values: Mapping[str, object]
+) -> GuardFailure | None:
+    """The failing guard of a tree for a call with these arguments; None when all hold.
+
+    ``local_values`` is the dictionary that the compile callback receives.
+    """
+    arguments = tuple(local_values[name] for name in argument_names(func.__code__))
+    index = tree.failing(func, arguments)
+    if index < 0:
+        return None
+    if index >= len(tree.meta):
+        return GuardFailure(None, "", "")
+    guard = tree.meta[index]
+    frame = Frame(func, dict(local_values))
+    return GuardFailure(guard, words.demand(guard.check), _found(guard, frame))
+
+
+def _found(guard: Guard, frame: Frame) -> str:
+    if isinstance(guard.check, records.TorchStateIs):
+        return words.state_difference(guard.check)
+    value = read(guard.source, frame)
+    if value is MISSING:
+        return "it is not there"
+    return words.found(guard.check, value, lambda source: read(source, frame))

@@ -1,0 +1,172 @@
+"""Guard checks in words: what each demands, and what a value that fails it is instead."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.guards import records
+from fxstack_capture.guards.tensors import tensor_facts
+from fxstack_capture.guards.torch_state import TorchState, difference, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.sources import Source
+
+    Reader = Callable[[Source], Any]
+
+
+def _short(value: object) -> str:
+    try:
+        return reprlib.repr(value)
+    except Exception:
+        return f"<{type(value).__name__} object>"
+
+
+def _class_name(cls: type) -> str:
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _numbers(values: tuple[int | None, ...] | None) -> str:
+    if values is None:
+        return "any"
+    return "(" + ", ".join("*" if value is None else str(value) for value in values) + ")"
+
+
+def _tensor_words(facts: records.TensorIs) -> dict[str, str]:
+    return {
+        "class": _class_name(facts.cls),
+        "dtype": str(facts.dtype),
+        "device": str(facts.device),
+        "layout": str(facts.layout),
+        "requires_grad": str(facts.requires_grad),
+        "sizes": _numbers(facts.sizes),
+        "strides": _numbers(facts.strides),
+        "storage_offset": str(facts.storage_offset),
+        "is_leaf": str(facts.is_leaf),
+        "dispatch keys": hex(facts.keyset),
+    }
+
+
+def _tensor_demand(check: records.TensorIs) -> str:
+    w = _tensor_words(check)
+    return (
+        f"must be a {w['class']} of {w['dtype']} on {w['device']}, sizes {w['sizes']}, strides {w['strides']}, "
+        f"requires_grad={w['requires_grad']}"
+    )
+
+
+def _match(
+    demanded: tuple[int | None, ...] | None, found: tuple[int | None, ...] | None
+) -> tuple[int | None, ...] | None:
+    """What was found, with the dimensions that are not demanded blanked out."""
+    if demanded is None or found is None or len(demanded) != len(found):
+        return None if demanded is None else found
+    return tuple(None if d is None else f for d, f in zip(demanded, found, strict=True))
+
+
+def _tensor_found(check: records.TensorIs, value: Any, _read: Reader) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"it is a {_class_name(type(value))}"
+    facts = tensor_facts(value)
+    old, new = _tensor_words(check), _tensor_words(facts)
+    new["sizes"] = _numbers(_match(check.sizes, facts.sizes))
+    new["strides"] = _numbers(_match(check.strides, facts.strides))
+    new["storage_offset"] = str(check.storage_offset and value.storage_offset())
+    new["is_leaf"] = str(check.is_leaf if check.is_leaf is None else value.is_leaf)
+    changes = [f"{name} is {new[name]} (was {old[name]})" for name in old if old[name] != new[name]]
+    return ", ".join(changes) or "something else about it changed"
+
+
+def _class_changes(check: records.ClassUnchanged, cls: Any, _read: Reader) -> str:
+    if not isinstance(cls, type):
+        return f"it is {_short(cls)}"
+    found = {
+        name: next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
+        for name in check.names
+    }
+    changed = [
+        f"{_class_name(cls)}.{name} is {_short(found[name])} (was {_short(old)})"
+        for name, old in zip(check.names, check.values, strict=True)
+        if found[name] is not old
+    ]
+    return ", ".join(changed) or f"it is another class, {_class_name(cls)}"
+
+
+def _keys(value: Any) -> tuple[object, ...]:
+    return tuple(dict.keys(value)) if isinstance(value, dict) else tuple(value)
+
+
+def _length(value: Any) -> str:
+    try:
+        return str(len(value))
+    except Exception:
+        return "unknown"
+
+
+def _shape_found(check: records.ShapeHolds, _value: object, read: Reader) -> str:
+    values = ", ".join(
+        f"{source.name} = {_short(read(source))}" for _symbol, source in check.symbols
+    )
+    return f"now {values}"
+
+
+_DEMANDS: dict[type, Callable[[Any], str]] = {
+    records.TypeIs: lambda c: f"must be of type {_class_name(c.cls)}",
+    records.IdentityIs: lambda c: f"must be the same object as before, {_short(c.obj)}",
+    records.Equals: lambda c: f"must be {_short(c.value)}",
+    records.LengthIs: lambda c: f"must have length {c.length}",
+    records.KeysAre: lambda c: (
+        f"must have the keys {_short(c.keys)}" + (" in this order" if c.ordered else "")
+    ),
+    records.HasKey: lambda c: f"must {'' if c.present else 'not '}have the key {c.key!r}",
+    records.RangeIs: lambda c: f"must be range({c.start}, {c.stop}, {c.step})",
+    records.ClassUnchanged: lambda c: f"must keep its attributes {', '.join(c.names)}",
+    records.TensorIs: _tensor_demand,
+    records.SameObject: lambda c: f"must be the same object as {c.other.name}",
+    records.AllDistinct: lambda c: (
+        f"must be another object than each of {', '.join(s.name for s in c.others)}"
+    ),
+    records.NoOverlap: lambda c: (
+        f"must not share memory with any of {', '.join(s.name for s in c.others)}, nor they"
+    ),
+    records.ShapeHolds: lambda c: f"must satisfy {c.text}",
+    records.TorchStateIs: lambda _c: "torch's global state must be as before",
+}
+
+_FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
+    records.TypeIs: lambda _c, v, _r: f"it is a {_class_name(type(v))}",
+    records.LengthIs: lambda _c, v, _r: f"its length is {_length(v)}",
+    records.KeysAre: lambda _c, v, _r: f"they are {_short(_keys(v))}",
+    records.HasKey: lambda c, _v, _r: f"it {'does not have it' if c.present else 'has it'}",
+    records.ClassUnchanged: _class_changes,
+    records.TensorIs: _tensor_found,
+    records.SameObject: lambda _c, _v, _r: "they are different objects",
+    records.AllDistinct: lambda _c, _v, _r: "two of them are the same object",
+    records.NoOverlap: lambda _c, _v, _r: "two of them do",
+    records.ShapeHolds: _shape_found,
+}
+
+
+def demand(check: records.Check) -> str:
+    """What a check demands: "must be of type int"."""
+    return _DEMANDS[type(check)](check)
+
+
+def found(check: records.Check, value: object, read: Reader) -> str:
+    """What a value that fails the check is instead; ``read`` follows the sources of other values."""
+    describe = _FOUND.get(type(check))
+    try:
+        return describe(check, value, read) if describe else f"it is {_short(value)}"
+    except Exception as error:  # a user's class may break any of len, keys, attributes
+        return f"it cannot be shown ({type(error).__name__})"
+
+
+def state_difference(check: records.TorchStateIs) -> str:
+    assert isinstance(check.state, TorchState)
+    return difference(check.state, snapshot()) or "it changed and changed back"
