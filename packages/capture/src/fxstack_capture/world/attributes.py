@@ -6,6 +6,8 @@ written in Python are interpreted; C descriptors run natively on stand-ins whose
 
 from __future__ import annotations
 
+import builtins
+import collections
 import functools
 import types
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,16 @@ if TYPE_CHECKING:
 
     Getter = Callable[[MirrorWorld, Any, Any, type], Any]
 
-_object_getattribute = object.__getattribute__
+_GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
+    cls.__dict__["__getattribute__"]
+    for cls in (
+        *(v for v in vars(builtins).values() if isinstance(v, type)),
+        *(collections.OrderedDict, collections.defaultdict, collections.deque),
+        *(types.SimpleNamespace, functools.partial),
+    )
+    if "__getattribute__" in cls.__dict__ and cls not in (type, super)
+)
+"""Slots of C types that are ``object.__getattribute__`` under another name."""
 _object_setattr = object.__setattr__
 _object_delattr = object.__delattr__
 
@@ -213,12 +224,19 @@ def load(world: MirrorWorld, obj: Any, name: str) -> Any:
             return world.trace.calls.call(custom, (obj, name), {})
         except AttributeError:
             return _fallback(world, obj, cls, name)
-    if custom is not _object_getattribute:
-        return getattr(obj, name)
+    if custom not in _GENERIC_GETATTRIBUTES:
+        return _load_custom_native(world, obj, name)
     try:
         return generic_load(world, obj, name)
     except AttributeError:
         return _fallback(world, obj, cls, name)
+
+
+def _load_custom_native(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """Objects whose C type has an attribute protocol of its own."""
+    if id(obj) in world.opaque:
+        raise graph_break("unsupported-object", f"attribute {name} of a {type(obj).__qualname__}")
+    return getattr(obj, name)
 
 
 def _fallback(world: MirrorWorld, obj: Any, cls: type, name: str) -> Any:

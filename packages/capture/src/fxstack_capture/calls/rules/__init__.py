@@ -1,6 +1,6 @@
 """All rules of Python's own library, joined into one table."""
 
-from fxstack_capture.calls.rules import builtin_functions, dict_methods, modules, object_protocol, torch_names
+from fxstack_capture.calls.rules import builtin_functions, dict_methods, inspection, modules, object_protocol, torch_names
 from fxstack_capture.calls.table import RuleTable
 
 RULES = RuleTable(
@@ -8,6 +8,7 @@ RULES = RuleTable(
         builtin_functions.RULES,
         object_protocol.RULES,
         dict_methods.RULES,
+        inspection.RULES,
         modules.RULES,
         torch_names.RULES,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
+import collections
 import functools
+import itertools
 import operator
 import types
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,10 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
 
 if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame_rules import FrameRule
     from fxstack_capture.trace import Trace
 
 RULES = RuleTable()
@@ -27,7 +30,7 @@ def class_of(trace: Trace, value: Any) -> type:
     if isinstance(value, torch.Tensor):
         return trace.torch.python_type(value)
     kind = type(value)
-    return _SYMBOLIC_CLASS.get(kind, kind)
+    return _SYMBOLIC_CLASS.get(kind) or python_type_of(value)
 
 
 # --- types ---------------------------------------------------------------------------------------
@@ -286,7 +289,38 @@ _conversion(float, torch.Tensor.__float__)
 _conversion(complex, torch.Tensor.__complex__)
 
 
-# --- namespaces ----------------------------------------------------------------------------------
+# --- frames --------------------------------------------------------------------------------------
+
+
+def _frame_rule(fn: Any, from_frame: FrameRule) -> None:
+    """Builtins that look at the calling frame when they get no arguments."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args and fn in _OF_OBJECTS:
+            return _OF_OBJECTS[fn](trace, args, kwargs)
+        return from_frame(trace.interp, args, kwargs)  # type: ignore[arg-type]
+
+    RULES.add(fn, rule)
+
+
+def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return vars(*args, **kwargs)
+    try:
+        return trace.world.load_attr(args[0], "__dict__")
+    except AttributeError:
+        raise TypeError("vars() argument must have __dict__ attribute") from None
+
+
+def _dir(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    trace.world.expand(args[0])
+    raise graph_break("unsupported-call", "dir")
+
+
+_OF_OBJECTS: dict[Any, Any] = {vars: _vars, dir: _dir}
+
+for _fn, _rule in frame_rules().items():
+    _frame_rule(_fn, _rule)
 
 
 @RULES.rule(globals)
@@ -295,51 +329,71 @@ def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return trace.world.namespace(frame.globals).mirror  # type: ignore[attr-defined]
 
 
-@RULES.rule(locals)
-def _locals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise graph_break("unsupported-call", "locals")
-
-
-@RULES.rule(vars)
-def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 1 or kwargs:
-        raise graph_break("unsupported-call", "vars")
-    try:
-        return trace.world.load_attr(args[0], "__dict__")
-    except AttributeError:
-        raise TypeError("vars() argument must have __dict__ attribute") from None
-
-
-@RULES.rule(dir)
-def _dir(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise graph_break("unsupported-call", "dir")
-
-
 @RULES.rule(super)
 def _super(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args or kwargs:
         return super(*args, **kwargs)
-    frame = trace.interp.current_frame()  # type: ignore[attr-defined]
-    return super(*super_arguments(trace, frame))
+    return super(*super_arguments(trace.interp.current_frame()))  # type: ignore[attr-defined]
 
 
-def super_arguments(trace: Trace, frame: Any) -> tuple[Any, Any]:
-    """What ``super()`` finds in the frame that calls it: the ``__class__`` cell and the first argument."""
-    code: types.CodeType = frame.code
-    if code.co_argcount == 0:
-        raise RuntimeError("super(): no arguments")
-    if "__class__" not in code.co_freevars:
-        raise RuntimeError("super(): __class__ cell not found")
-    cls = frame.value_of(frame.program.names.index("__class__"))
-    first = frame.value_of(0)
-    return cls, first
+# --- functions that iterate over their arguments -------------------------------------------------
 
 
-@RULES.rule(functools.reduce)
-def _reduce(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return run(trace, functools.reduce, args, kwargs)
+def _iterating_rule(fn: Any, first: int, last: int) -> None:
+    """Arguments number ``first`` to ``last`` are turned into iterators by the tracer, then ``fn`` runs for real."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if any(_needs_iterator(value) for value in args[first:last]):
+            iterate = trace.calls.iterate
+            args = (
+                *args[:first],
+                *(iterate(v) if _needs_iterator(v) else v for v in args[first:last]),
+                *args[last:],
+            )
+        return run(trace, fn, args, kwargs)
+
+    RULES.add(fn, rule)
 
 
-@RULES.rule(builtins.__build_class__)
-def _build_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise graph_break("unsupported-call", "a class statement")
+def _needs_iterator(value: Any) -> bool:
+    """Objects whose ``__iter__`` may be Python code, and tensors."""
+    kind = type(value)
+    if kind in _CONTAINERS or hasattr(kind, "__next__"):
+        return False
+    return hasattr(kind, "__iter__") and not kind.__flags__ & (1 << 8)
+
+
+for _fn, _first, _last in (
+    (enumerate, 0, 1),
+    (zip, 0, 1 << 30),
+    (map, 1, 1 << 30),
+    (filter, 1, 2),
+    (list, 0, 1),
+    (tuple, 0, 1),
+    (set, 0, 1),
+    (frozenset, 0, 1),
+    (sorted, 0, 1),
+    (sum, 0, 1),
+    (any, 0, 1),
+    (all, 0, 1),
+    (functools.reduce, 1, 2),
+    (list.extend, 1, 2),
+    (collections.deque, 0, 1),
+    *((v, 0, 1 << 30) for v in (itertools.chain, itertools.product, itertools.zip_longest)),
+    *((v, 0, 1) for v in (itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise)),
+    *((v, 0, 1) for v in (itertools.permutations, itertools.combinations, itertools.groupby)),
+):
+    _iterating_rule(_fn, _first, _last)
+
+
+def _extremum(fn: Any) -> None:
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) == 1 and _needs_iterator(args[0]):
+            args = (trace.calls.iterate(args[0]),)
+        return run(trace, fn, args, kwargs)
+
+    RULES.add(fn, rule)
+
+
+_extremum(min)
+_extremum(max)

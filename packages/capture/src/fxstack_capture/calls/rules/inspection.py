@@ -1,0 +1,59 @@
+"""Introspection of functions, and calls that only configure or observe the process."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES = RuleTable()
+
+
+@RULES.rule(inspect.signature)
+def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of functions (whose code and defaults are guarded): asked of the real thing."""
+    fn = args[0] if args else kwargs.get("callable", kwargs.get("obj"))
+    inner = fn.__func__ if isinstance(fn, types.MethodType) else fn
+    if type(inner) is not types.FunctionType or len(args) > 1 or kwargs:
+        raise graph_break("unsupported-call", "inspect.signature of an object that is not a function")
+    while True:
+        trace.world.function_parts(inner)
+        wrapped = inner.__dict__.get("__wrapped__")
+        if type(wrapped) is not types.FunctionType:
+            break
+        inner = wrapped
+    found = inspect.signature(*args)
+    for parameter in found.parameters.values():
+        if not _is_inert(parameter.default):
+            raise graph_break("unsupported-call", "inspect.signature of a function with a mutable default")
+    return found
+
+
+def _is_inert(value: object) -> bool:
+    kind = type(value)
+    return kind in IMMUTABLE_TYPES or kind in IDENTITY_TYPES or is_constant_key(value)
+
+
+@RULES.rule(sys.getrecursionlimit)
+def _recursion_limit(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    return sys.getrecursionlimit()
+
+
+@RULES.rule(sys.intern)
+def _intern(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return sys.intern(*args, **kwargs)
+
+
+@RULES.rule(torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)
+def _no_telemetry(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Usage logging is not an effect that a program observes."""
