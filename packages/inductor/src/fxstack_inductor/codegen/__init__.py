@@ -1,0 +1,1 @@
+"""Code generation: C kernels and the host program."""

@@ -1,0 +1,91 @@
+"""Levels and passes of a kernel's values, shared by the code generators.
+
+``level``: a value is at the inner level if it changes along the inner loops. ``stage``: in which pass over the inner loops
+it is available; pass ``s`` computes the reductions of stage ``s``, and what uses their results is of stage ``s + 1``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.kernel import IndexValue, Kernel, Load, Reduce, operands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_inductor.ir.kernel import Store, Value
+
+
+@dataclass(frozen=True)
+class Analysis:
+    kernel: Kernel
+    inner: tuple[bool, ...]
+    stage: tuple[int, ...]
+
+    @property
+    def last_stage(self) -> int:
+        roots = [self.stage[s.value] for s in self.kernel.stores]
+        reduces = [self.stage[k] for k, v in enumerate(self.kernel.values) if isinstance(v, Reduce)]
+        return max([*roots, *reduces], default=0)
+
+    def reduces(self, stage: int) -> list[int]:
+        """Positions of the reductions computed in pass ``stage``."""
+        return [
+            k
+            for k, v in enumerate(self.kernel.values)
+            if isinstance(v, Reduce) and self.stage[k] == stage + 1
+        ]
+
+    def stores(self, stage: int, *, inner: bool) -> list[Store]:
+        return [
+            s
+            for s in self.kernel.stores
+            if self.stage[s.value] == stage and self.store_inner(s) == inner
+        ]
+
+    def store_inner(self, store: Store) -> bool:
+        return self.inner[store.value] or _varies(store.index, self.kernel)
+
+    def needed(self, roots: Iterable[int], *, stop: frozenset[int] = frozenset()) -> list[int]:
+        """What must be computed for ``roots``, in order; nothing behind a value in ``stop``."""
+        seen: set[int] = set()
+        stack = list(roots)
+        while stack:
+            position = stack.pop()
+            if position in seen:
+                continue
+            seen.add(position)
+            if position not in stop:
+                stack.extend(operands(self.kernel.values[position]))
+        return sorted(seen)
+
+
+def analyse(kernel: Kernel) -> Analysis:
+    inner: list[bool] = []
+    stage: list[int] = []
+    for value in kernel.values:
+        sources = operands(value)
+        own = max((stage[k] for k in sources), default=0)
+        if isinstance(value, Reduce):
+            inner.append(False)
+            stage.append(own + 1)
+            continue
+        inner.append(_value_varies(value, kernel) or any(inner[k] for k in sources))
+        stage.append(own)
+    return Analysis(kernel, tuple(inner), tuple(stage))
+
+
+def _value_varies(value: Value, kernel: Kernel) -> bool:
+    match value:
+        case Load(_, index):
+            return _varies(index, kernel)
+        case IndexValue(expr):
+            return _varies(expr, kernel)
+        case _:
+            return False
+
+
+def _varies(expr: object, kernel: Kernel) -> bool:
+    inner = {loop.var for loop in kernel.inner}
+    return not inner.isdisjoint(expr.variables)  # type: ignore[attr-defined]

@@ -1,0 +1,42 @@
+"""All kernels of a graph as one self-contained C file; equal kernels become one function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.c_function import function_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_inductor.ir.kernel import Kernel
+    from fxstack_inductor.options import InductorOptions
+
+PRELUDE = (files("fxstack_inductor.codegen") / "prelude.h").read_text()
+
+
+@dataclass(frozen=True)
+class CSource:
+    """``text`` of the file, and the function that each kernel (by name) is."""
+
+    text: str
+    functions: dict[str, str]
+
+
+def c_source(kernels: Sequence[Kernel], options: InductorOptions) -> CSource:
+    placeholder = "KERNEL"
+    names: dict[str, str] = {}
+    functions: dict[str, str] = {}
+    parts: list[str] = []
+    for kernel in kernels:
+        text = function_text(kernel, placeholder, options.grain)
+        if text not in names:
+            names[text] = f"kernel_{len(names)}"
+            notes = [f"/* {', '.join(kernel.origins)} */"]
+            notes += [f"// {line}" for line in kernel.comments[:8]]
+            definition = text.replace(f"void {placeholder}(", f"void {names[text]}(", 1)
+            parts.append("\n".join([*notes, definition]))
+        functions[kernel.name] = names[text]
+    return CSource("\n\n".join([PRELUDE, *parts]) + "\n", functions)

@@ -1,0 +1,186 @@
+"""C text of scalar operations, by name and register type."""
+
+from __future__ import annotations
+
+from math import isinf, isnan
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+STORAGE = MappingProxyType(
+    {
+        torch.float64: "double",
+        torch.float32: "float",
+        torch.bfloat16: "bf16",
+        torch.float16: "f16",
+        torch.int64: "int64_t",
+        torch.int32: "int32_t",
+        torch.int16: "int16_t",
+        torch.int8: "int8_t",
+        torch.uint8: "uint8_t",
+        torch.bool: "bool8",
+    }
+)
+"""Type of an element in memory."""
+
+REGISTER = MappingProxyType({**STORAGE, torch.bool: "bool"})
+"""Type of an element in a register (half precision never occurs there)."""
+
+Emit = "Callable[[Sequence[str], torch.dtype, Sequence[torch.dtype]], str]"
+
+
+def suffix(dtype: torch.dtype) -> str:
+    return "f" if dtype is torch.float32 else ""
+
+
+def literal(text: str, dtype: torch.dtype) -> str:
+    """A C literal of exactly the value of the Python literal ``text``."""
+    if dtype is torch.bool:
+        return "true" if text in {"True", "1"} else "false"
+    if not dtype.is_floating_point:
+        value = int({"True": "1", "False": "0"}.get(text, text))
+        if value == -(2**63):
+            return "INT64_MIN"
+        return f"INT64_C({value})" if dtype is torch.int64 else f"(({REGISTER[dtype]}){value})"
+    value_ = float({"True": "1", "False": "0"}.get(text, text))
+    if isnan(value_):
+        return f"(({REGISTER[dtype]})NAN)"
+    if isinf(value_):
+        return f"(({REGISTER[dtype]}){'-' if value_ < 0 else ''}INFINITY)"
+    return f"{value_!r}{suffix(dtype)}" if dtype is torch.float64 else f"((float){value_!r})"
+
+
+def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
+    """C's conversion, where it is eager's."""
+    if source == target:
+        return operand
+    if target is torch.bool:
+        return f"({operand} != 0)"
+    if target is torch.uint8 and source.is_floating_point:
+        return f"((uint8_t)(int64_t){operand})"
+    return f"(({REGISTER[target]}){operand})"
+
+
+def infix(symbol: str) -> Callable[..., str]:
+    return lambda args, dtype, _: f"({args[0]} {symbol} {args[1]})"
+
+
+def bool_infix(symbol: str, for_bool: str) -> Callable[..., str]:
+    """An arithmetic operator, and what it is on booleans."""
+    return lambda args, dtype, _: (
+        f"({args[0]} {for_bool if dtype is torch.bool else symbol} {args[1]})"
+    )
+
+
+def libm(name: str) -> Callable[..., str]:
+    return lambda args, dtype, _: f"{name}{suffix(dtype)}({', '.join(args)})"
+
+
+def generic(name: str) -> Callable[..., str]:
+    """A helper of the prelude, defined per type: ``name_float(a, b)``."""
+    return lambda args, dtype, _: f"{name}_{REGISTER[dtype]}({', '.join(args)})"
+
+
+def template(text: str) -> Callable[..., str]:
+    return lambda args, dtype, _: text.format(*args, s=suffix(dtype), t=REGISTER[dtype])
+
+
+def _abs(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
+    if dtype.is_floating_point:
+        return f"fabs{suffix(dtype)}({args[0]})"
+    return f"({args[0]} < 0 ? -{args[0]} : {args[0]})"
+
+
+def _not(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
+    return f"(!{args[0]})" if dtype is torch.bool else f"(~{args[0]})"
+
+
+def _fmod(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
+    if dtype.is_floating_point:
+        return f"fmod{suffix(dtype)}({args[0]}, {args[1]})"
+    return f"({args[0]} % {args[1]})"
+
+
+def _truncdiv(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
+    quotient = f"({args[0]} / {args[1]})"
+    return f"trunc{suffix(dtype)}{quotient}" if dtype.is_floating_point else quotient
+
+
+LIBM = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh asin acos atan asinh acosh "
+    "atanh erf erfc lgamma pow atan2 hypot copysign floor ceil trunc fmax fmin"
+).split()
+
+OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
+    {
+        **{name: libm(name) for name in LIBM},
+        **{
+            name: infix(symbol)
+            for name, symbol in {
+                "sub": "-",
+                "div": "/",
+                "eq": "==",
+                "ne": "!=",
+                "lt": "<",
+                "le": "<=",
+                "gt": ">",
+                "ge": ">=",
+                "bitwise_and": "&",
+                "bitwise_or": "|",
+                "bitwise_xor": "^",
+                "lshift": "<<",
+                "rshift": ">>",
+            }.items()
+        },
+        "add": bool_infix("+", "|"),
+        "mul": bool_infix("*", "&"),
+        "neg": template("(-{0})"),
+        "abs": _abs,
+        "sign": template("(({t})(({0} > 0) - ({0} < 0)))"),
+        "rsqrt": template("(1 / sqrt{s}({0}))"),
+        "reciprocal": template("(1 / {0})"),
+        "sigmoid": template("(1 / (1 + exp{s}(-{0})))"),
+        "relu": template("({0} <= 0 ? 0 : {0})"),
+        "round": template("rint{s}({0})"),
+        "bitwise_not": _not,
+        "maximum": template("(({0} > {1}) | ({0} != {0}) ? {0} : {1})"),
+        "minimum": template("(({0} < {1}) | ({0} != {0}) ? {0} : {1})"),
+        "where": template("({0} ? {1} : {2})"),
+        "fmod": _fmod,
+        "truncdiv": _truncdiv,
+        "remainder": generic("remainder"),
+        "floordiv": generic("floordiv"),
+        "round_bf16": template("bf16_load(bf16_store({0}))"),
+        "round_f16": template("((float)(f16)({0}))"),
+    }
+)
+
+
+def emit(op: str, args: Sequence[str], dtype: torch.dtype, operands: Sequence[torch.dtype]) -> str:
+    """The C expression of one operation."""
+    if op == "cast":
+        return cast(args[0], operands[0], dtype)
+    make = OPS.get(op)
+    if make is None:
+        raise NotLowered(f"no C for the operation {op}")
+    # Comparisons give bool but compute in their operands' type.
+    return make(args, dtype, operands)
+
+
+def load(text: str, dtype: torch.dtype) -> str:
+    """An element of memory as a register value."""
+    if dtype is torch.bfloat16:
+        return f"bf16_load({text})"
+    return f"(float){text}" if dtype is torch.float16 else text
+
+
+def store(text: str, dtype: torch.dtype) -> str:
+    if dtype is torch.bfloat16:
+        return f"bf16_store({text})"
+    return f"(f16)({text})" if dtype is torch.float16 else text

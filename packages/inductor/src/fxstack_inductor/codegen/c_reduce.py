@@ -1,0 +1,65 @@
+"""C text of reductions: their identity, their step, their combination, and the simd clause that allows vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fxstack_inductor.codegen.c_ops import REGISTER
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """How one reduction is written. ``step`` and ``combine`` are format strings over ``{acc}`` and ``{x}``."""
+
+    register: str
+    identity: str
+    step: str
+    clause: str
+    """The reduction identifier of ``#pragma omp simd reduction``; empty when the loop stays scalar."""
+    wide: str
+    """Type of the sum of partial results: double for float sums, so that long sums keep their accuracy."""
+
+
+LIMITS = {
+    torch.float32: ("-INFINITY", "INFINITY"),
+    torch.float64: ("-INFINITY", "INFINITY"),
+    torch.int64: ("INT64_MIN", "INT64_MAX"),
+    torch.int32: ("INT32_MIN", "INT32_MAX"),
+    torch.int16: ("INT16_MIN", "INT16_MAX"),
+    torch.int8: ("INT8_MIN", "INT8_MAX"),
+    torch.uint8: ("0", "UINT8_MAX"),
+    torch.bool: ("false", "true"),
+}
+
+
+def accumulator(op: str, dtype: torch.dtype) -> Accumulator:
+    register = REGISTER[dtype]
+    low, high = LIMITS[dtype]
+    match op:
+        case "sum":
+            wide = "double" if dtype is torch.float32 else register
+            return Accumulator(register, "0", "{acc} = {acc} + {x};", "+", wide)
+        case "prod":
+            return Accumulator(register, "1", "{acc} = {acc} * {x};", "*", register)
+        case "max" | "min":
+            identity = low if op == "max" else high
+            clause = "" if dtype is torch.bool else f"{op}_{register}"
+            step = f"{{acc}} = {op}_{register}({{acc}}, {{x}});"
+            return Accumulator(register, identity, step, clause, register)
+        case "any":
+            return Accumulator(register, "false", "{acc} = {acc} | {x};", "|", register)
+        case "all":
+            return Accumulator(register, "true", "{acc} = {acc} & {x};", "&", register)
+        case _:
+            raise AssertionError(f"reduction {op}")
+
+
+def arg_step(op: str, best: str, where: str, x: str, position: str) -> str:
+    """Keep the first position of the extreme; NaN is the extreme of all."""
+    better = ">" if op == "argmax" else "<"
+    return (
+        f"if ({x} {better} {best} || ({x} != {x} && {best} == {best}) || {where} < 0)"
+        f" {{ {best} = {x}; {where} = {position}; }}"
+    )

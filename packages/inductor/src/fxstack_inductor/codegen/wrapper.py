@@ -1,0 +1,225 @@
+"""The host program: Python source that allocates, launches, calls ATen, frees and returns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.codegen.c_text import parameters
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import Extern, ExternCall, Input, Node, View
+from fxstack_inductor.lower.graph import strided_view
+from fxstack_inductor.lower.program import HostCall, HostValue
+from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.schedule.realise import base_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_inductor.schedule.plan import Plan, Step
+
+
+@dataclass(frozen=True)
+class HostProgram:
+    """``source`` defines ``call``; it runs in a namespace of ``constants`` and of the loaded kernel functions."""
+
+    source: str
+    constants: dict[str, Any]
+    arguments: dict[str, int]
+    """Kernel functions and how many arguments each takes."""
+
+
+def host_program(plan: Plan, functions: dict[str, str]) -> HostProgram:
+    return HostWriter(plan, functions).run()
+
+
+@dataclass
+class HostWriter:
+    plan: Plan
+    functions: dict[str, str]
+    lines: list[str] = field(default_factory=list)
+    constants: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, int] = field(default_factory=dict)
+    known: dict[int, str] = field(default_factory=dict)
+    """Names of constants by identity."""
+    views: dict[Node, str] = field(default_factory=dict)
+
+    def run(self) -> HostProgram:
+        program = self.plan.program
+        self.constants.update(
+            {
+                "empty_strided": torch.empty_strided,
+                "as_strided": torch.as_strided,
+                "get_num_threads": torch.get_num_threads,
+                **program.constants,
+            }
+        )
+        bound = [p for p in program.parameters]
+        self.lines.append(f"def call({', '.join(bound)}):")
+        self.line("threads = get_num_threads()")
+        self._bind_symbols(set(program.parameters) | set(program.constants))
+        last = self._last_uses()
+        for position, step in enumerate(self.plan.steps):
+            self._step(step)
+            self._free(last.get(position, ()))
+        self._mutations()
+        results = [self.value(value) for value in program.outputs]
+        self.line(f"return ({''.join(f'{r}, ' for r in results)})")
+        return HostProgram("\n".join(self.lines) + "\n", self.constants, self.arguments)
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"    {text}")
+
+    # --- steps ----------------------------------------------------------------------------------------
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case KernelStep():
+                self._kernel(step)
+            case ExternCall():
+                self._extern(step)
+            case HostCall(name, target, args, kwargs):
+                self.line(f"{name} = {self._call(target, args, kwargs)}")
+                self._bind_symbols({name})
+
+    def _kernel(self, step: KernelStep) -> None:
+        for node in step.stored:
+            self._allocate(node)
+        kernel = step.kernel
+        function = self.functions[kernel.name]
+        self.arguments[function] = len(parameters(kernel))
+        values = [f"{identifier(ref.name)}.data_ptr()" for ref in kernel.buffers]
+        self.line(f"{function}({', '.join([*values, *kernel.sizes, 'threads'])})")
+
+    def _allocate(self, node: Node) -> None:
+        layout = node.layout
+        dtype = self.constant(layout.dtype)
+        self.line(
+            f"{identifier(node.name)} = empty_strided({shape_text(layout.shape)}, "
+            f"{shape_text(layout.stride)}, dtype={dtype})"
+        )
+
+    def _extern(self, step: ExternCall) -> None:
+        text = self._call(step.target, step.args, step.kwargs)
+        if len(step.outputs) == 1 and not step.outputs[0].path:
+            self.line(f"{identifier(step.outputs[0].name)} = {text}")
+            return
+        self.line(f"{identifier(step.name)} = {text}")
+        for output in step.outputs:
+            path = "".join(f"[{k}]" for k in output.path)
+            self.line(f"{identifier(output.name)} = {identifier(step.name)}{path}")
+        self.line(f"del {identifier(step.name)}")
+
+    def _call(self, target: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
+        function = target._op if isinstance(target, torch._ops.OpOverload) else target
+        texts = [self.value(arg) for arg in args]
+        texts += [f"{name}={self.value(arg)}" for name, arg in kwargs.items()]
+        return f"{self.constant(function)}({', '.join(texts)})"
+
+    def _mutations(self) -> None:
+        for mutation in self.plan.program.mutations:
+            target = identifier(mutation.target.name)
+            self.line(f"{target}.copy_({self.value(mutation.value)})")
+
+    # --- values ---------------------------------------------------------------------------------------
+
+    def value(self, value: Any) -> str:
+        """A Python expression for an argument or result."""
+        match value:
+            case View():
+                return self._view(value)
+            case Node():
+                return identifier(value.name)
+            case Expr():
+                return str(value)
+            case HostValue(name):
+                return identifier(name)
+            case tuple() | list():
+                parts = "".join(f"{self.value(v)}, " for v in value)
+                return f"({parts})" if isinstance(value, tuple) else f"[{parts}]"
+            case dict():
+                return "{" + ", ".join(f"{k!r}: {self.value(v)}" for k, v in value.items()) + "}"
+            case None | bool() | int() | str():
+                return repr(value)
+            case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+                raise AssertionError(f"unlowered symbolic value {value}")
+            case _:
+                return self.constant(value)
+
+    def constant(self, value: Any) -> str:
+        if id(value) not in self.known:
+            name = f"c{len(self.known)}_{identifier(getattr(value, '__name__', '') or '')}"
+            self.known[id(value)] = name
+            self.constants[name] = value
+        return self.known[id(value)]
+
+    def _view(self, view: View) -> str:
+        found = strided_view(view)
+        assert found is not None
+        base, offset = found
+        name = identifier(base.name)
+        start = str(offset)
+        if isinstance(base, (Input, Extern)):
+            start = f"{name}.storage_offset()" + ("" if offset == 0 else f" + {start}")
+        shape, stride = shape_text(view.shape), shape_text(view.layout.stride)
+        return f"as_strided({name}, {shape}, {stride}, {start})"
+
+    def _bind_symbols(self, available: set[str]) -> None:
+        for binding in self.plan.program.bindings:
+            if binding.source not in available:
+                continue
+            source = identifier(binding.source)
+            if binding.dim is None:
+                self.line(f"{binding.symbol} = {source}")
+            else:
+                what = "stride" if binding.stride else "size"
+                self.line(f"{binding.symbol} = {source}.{what}({binding.dim})")
+
+    # --- lifetimes ------------------------------------------------------------------------------------
+
+    def _last_uses(self) -> dict[int, list[str]]:
+        """For each step, the names that nothing after it uses."""
+        kept = {base_of(v).name for v in _nodes(self.plan.program.outputs)}
+        kept |= {base_of(m.value).name for m in self.plan.program.mutations}
+        kept |= {m.target.name for m in self.plan.program.mutations}
+        kept |= set(self.plan.program.constants)
+        last: dict[str, int] = {}
+        for position, step in enumerate(self.plan.steps):
+            for node in _used(step):
+                last[node.name] = position
+        freed: dict[int, list[str]] = defaultdict(list)
+        for name, position in last.items():
+            if name not in kept:
+                freed[position].append(name)
+        return freed
+
+    def _free(self, names: Iterable[str]) -> None:
+        found = [identifier(name) for name in names]
+        if found:
+            self.line(f"del {', '.join(found)}")
+
+
+def _used(step: Step) -> Iterable[Node]:
+    if isinstance(step, KernelStep):
+        yield from step.stored
+        yield from step.reads
+        return
+    yield from (base_of(node) for node in step.reads)
+    if isinstance(step, ExternCall):
+        yield from step.outputs
+
+
+def _nodes(values: Iterable[Any]) -> Iterable[Node]:
+    return (value for value in values if isinstance(value, Node))
+
+
+def identifier(name: str) -> str:
+    """A Python identifier that cannot clash with the program's own names."""
+    return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def shape_text(shape: Iterable[Expr]) -> str:
+    return f"({''.join(f'{size}, ' for size in shape)})"

@@ -1,0 +1,83 @@
+"""The entry points: lower, schedule, generate, load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.codegen.c import c_source
+from fxstack_inductor.codegen.wrapper import host_program
+from fxstack_inductor.lower.graph import lower_graph
+from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.options import InductorOptions, options_from_environment
+from fxstack_inductor.runtime.loader import load_functions
+from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx import GraphModule
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What a graph was lowered to: the schedule, the C file and the host program's source."""
+
+    plan: Plan
+    c: str
+    host: str
+    constants: dict[str, Any]
+    arguments: dict[str, int]
+
+
+def lower(
+    graph_module: GraphModule,
+    example_inputs: Sequence[Any] = (),
+    options: InductorOptions | None = None,
+    *,
+    target: str = "cpu",
+) -> Lowered:
+    """The generated code for ``graph_module``, without compiling it."""
+    if target != "cpu":
+        raise ValueError(f"target {target!r}: only 'cpu' is available")
+    chosen = options_from_environment() if options is None else options
+    program = lower_graph(graph_module, RULES, chosen)
+    scheduled = plan(program, chosen)
+    kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
+    source = c_source(kernels, chosen)
+    host = host_program(scheduled, source.functions)
+    text = source.text if kernels else ""
+    return Lowered(scheduled, text, host.source, host.constants, host.arguments)
+
+
+def compile_graph(
+    graph_module: GraphModule,
+    example_inputs: Sequence[Any] = (),
+    options: InductorOptions | None = None,
+) -> Callable[..., tuple[Any, ...]]:
+    """Compile a functional ATen graph whose nodes carry fake values in ``meta["val"]``.
+
+    Returns a callable of the graph's inputs that returns the graph's (flat, tuple) output. Inputs must have the dtypes, strides
+    and devices that the graph was traced with; sizes too, except symbolic ones.
+
+    Raises:
+        NoCompilerError: if kernels are needed and there is no C compiler.
+        UnsupportedGraphError: if the graph is not functional.
+    """
+    chosen = options_from_environment() if options is None else options
+    lowered = lower(graph_module, example_inputs, chosen)
+    namespace = dict(lowered.constants)
+    if lowered.c:
+        namespace |= load_functions(lowered.c, lowered.arguments, chosen)
+    code = compile(lowered.host, f"<fxstack {graph_module._get_name()}>", "exec")
+    exec(code, namespace)  # noqa: S102 - the program was generated just above
+    call = namespace["call"]
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        with torch._C._AutoDispatchBelowAutograd():
+            return call(*args)  # type: ignore[no-any-return]
+
+    run.lowered = lowered  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,57 @@
+"""Which operators the earlier stages should decompose before this package sees the graph.
+
+The table is torch's core ATen table, without what has a lowering of its own here (layer norm, softmax, gelu, ...) and
+without what is best, or only exactly, computed by one ATen kernel: matrix products, convolutions, attention, random
+numbers, and operators whose decomposition needs several passes over memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch._decomp import core_aten_decompositions
+
+from fxstack_inductor.lower.registry import find_overload
+from fxstack_inductor.lower.rules import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEEP_PACKETS = frozenset(
+    (
+        # Random numbers: eager's kernels give eager's numbers.
+        "native_dropout bernoulli rand rand_like randn randn_like randint randint_like randperm "
+        "normal normal_ uniform uniform_ multinomial exponential rrelu_with_noise "
+        # One good library kernel each.
+        "mm addmm bmm baddbmm addbmm addmv mv dot vdot convolution convolution_backward "
+        "_scaled_dot_product_flash_attention_for_cpu "
+        "_scaled_dot_product_flash_attention_for_cpu_backward "
+        "embedding_dense_backward grid_sampler_2d grid_sampler_2d_backward "
+        "_cdist_forward _cdist_backward cumsum cumprod logcumsumexp "
+        "upsample_bilinear2d upsample_nearest2d upsample_bicubic2d upsample_linear1d "
+        "upsample_trilinear3d upsample_nearest1d upsample_nearest3d "
+        "_upsample_bilinear2d_aa _upsample_bicubic2d_aa upsample_bilinear2d_backward "
+        "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward "
+        "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward reflection_pad1d reflection_pad2d "
+        "reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
+        "_unsafe_index _unsafe_index_put im2col col2im lstm gru _thnn_fused_lstm_cell "
+        "isin bucketize searchsorted trace unfold_backward"
+    ).split()
+)
+"""Operators that stay ATen calls although torch could decompose them."""
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The decomposition table for the stages before this one (``make_fx(decomposition_table=...)``)."""
+    return {
+        op: function
+        for op, function in core_aten_decompositions().items()
+        if op not in RULES and _packet(op) not in KEEP_PACKETS
+    }
+
+
+def _packet(op: Any) -> str:
+    return str(op._schema.name).partition("::")[2]
+
+
+__all__ = ["decompositions", "find_overload"]

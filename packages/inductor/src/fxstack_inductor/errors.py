@@ -1,0 +1,27 @@
+"""The errors of this package."""
+
+from __future__ import annotations
+
+
+class InductorError(Exception):
+    """Base of this package's errors."""
+
+
+class NotLowered(InductorError):  # noqa: N818 - it is a reason, caught by the lowering loop
+    """A lowering rule declines this call; the text says why. The call is then made through ATen."""
+
+
+class UnsupportedGraphError(InductorError):
+    """The graph breaks the contract of ``compile_graph``: the text names the node and the rule."""
+
+
+class NoCompilerError(InductorError):
+    """No C compiler was found. The text says what to install or which variable to set."""
+
+
+class CompilerFailedError(InductorError):
+    """The C compiler rejected generated code: a defect of this package. Carries the command and its output."""
+
+
+class VerificationError(InductorError):
+    """An IR invariant does not hold; the text names the kernel, the value and the rule."""

@@ -1,0 +1,1 @@
+"""The two intermediate representations: tensor-level nodes (``nodes``) and loop-level kernels (``kernel``)."""

@@ -1,0 +1,489 @@
+"""Integer index expressions: polynomials over loop variables, sizes, quotients and remainders.
+
+Every coordinate, stride, offset and size in the loop IR is an ``Expr``. It is what sympy would be used
+for, restricted to what addressing needs and simplified eagerly by rules that are always valid on
+integers, which keeps building one in the microseconds. An ``Expr`` is a sum of ``coefficient * atom * atom * ...``;
+an atom is a ``Var``, a ``FloorDiv``, a ``Mod`` or an ``Extremum``. ``Var.extent`` gives a loop variable's
+range ``[0, extent)``, which is what lets ``(i0 * 64 + i1) // 64`` become ``i0``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from math import gcd
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+Bounds = tuple[int | None, int | None]
+"""Inclusive lower and upper bound, None where unknown."""
+
+
+class VarKind(StrEnum):
+    LOOP = "loop"
+    """Runs over ``[0, extent)``."""
+    SIZE = "size"
+    """A symbolic size, at least 0, known when the graph is called."""
+    VALUE = "value"
+    """An integer computed or loaded in the kernel: the ``name`` is that of the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    name: str
+    kind: VarKind
+    extent: Expr | None = None
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    def bounds(self) -> Bounds:
+        if self.kind is VarKind.SIZE:
+            return 0, None
+        if self.kind is VarKind.VALUE or self.extent is None:
+            return None, None
+        upper = self.extent.bounds()[1]
+        return 0, None if upper is None else upper - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    num: Expr
+    den: Expr
+
+    @property
+    def key(self) -> str:
+        return f"({self.num} // {self.den})"
+
+    def bounds(self) -> Bounds:
+        (low, high), den = self.num.bounds(), self.den.as_int()
+        if den is None or den <= 0:
+            return (
+                (0, high)
+                if low is not None and low >= 0 and self.den.is_positive()
+                else (None, None)
+            )
+        return (None if low is None else low // den), (None if high is None else high // den)
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    num: Expr
+    den: Expr
+
+    @property
+    def key(self) -> str:
+        return f"({self.num} % {self.den})"
+
+    def bounds(self) -> Bounds:
+        high = self.den.bounds()[1]
+        return 0, None if high is None else high - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Extremum:
+    """``max`` or ``min`` of two expressions."""
+
+    name: str
+    left: Expr
+    right: Expr
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}({self.left}, {self.right})"
+
+    def bounds(self) -> Bounds:
+        (la, ha), (lb, hb) = self.left.bounds(), self.right.bounds()
+        pick = max if self.name == "max" else min
+        low = None if la is None or lb is None else pick(la, lb)
+        high = None if ha is None or hb is None else pick(ha, hb)
+        return low, high
+
+
+Atom = Var | FloorDiv | Mod | Extremum
+Monomial = tuple[Atom, ...]
+
+
+class Expr:
+    """An immutable polynomial with integer coefficients; ``terms`` is sorted, so equal sums are equal objects' values."""
+
+    __slots__ = ("__dict__", "_hash", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.as_int() == other
+        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+
+    def __add__(self, other: Expr | int) -> Expr:
+        other = as_expr(other)
+        if not self.terms:
+            return other
+        if not other.terms:
+            return self
+        total = dict(self.terms)
+        for monomial, coefficient in other.terms:
+            total[monomial] = total.get(monomial, 0) + coefficient
+        return _from_dict(total)
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        other = as_expr(other)
+        if (scale := other.as_int()) is not None:
+            return self._scaled(scale)
+        if (scale := self.as_int()) is not None:
+            return other._scaled(scale)
+        total: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in other.terms:
+                monomial = tuple(sorted(left + right, key=_atom_key))
+                total[monomial] = total.get(monomial, 0) + a * b
+        return _from_dict(total)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Expr:
+        return self._scaled(-1)
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        return self + -as_expr(other)
+
+    def __rsub__(self, other: Expr | int) -> Expr:
+        return as_expr(other) - self
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @cached_property
+    def text(self) -> str:
+        if not self.terms:
+            return "0"
+        return " + ".join(_term_text(monomial, coefficient) for monomial, coefficient in self.terms)
+
+    def _scaled(self, scale: int) -> Expr:
+        if scale == 1:
+            return self
+        if scale == 0:
+            return ZERO
+        return Expr(tuple((monomial, coefficient * scale) for monomial, coefficient in self.terms))
+
+    def as_int(self) -> int | None:
+        if not self.terms:
+            return 0
+        monomial, coefficient = self.terms[0]
+        return coefficient if len(self.terms) == 1 and not monomial else None
+
+    def as_var(self) -> Var | None:
+        if len(self.terms) != 1:
+            return None
+        monomial, coefficient = self.terms[0]
+        if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Var):
+            return monomial[0]
+        return None
+
+    def atoms(self) -> Iterator[Atom]:
+        """Every atom that occurs, the nested ones included."""
+        for monomial, _ in self.terms:
+            for atom in monomial:
+                yield atom
+                for part in _parts(atom):
+                    yield from part.atoms()
+
+    @cached_property
+    def variables(self) -> frozenset[Var]:
+        return frozenset(atom for atom in self.atoms() if isinstance(atom, Var))
+
+    def bounds(self) -> Bounds:
+        low: int | None = 0
+        high: int | None = 0
+        for monomial, coefficient in self.terms:
+            a, b = _scale_bounds(_monomial_bounds(monomial), coefficient)
+            low = None if low is None or a is None else low + a
+            high = None if high is None or b is None else high + b
+        return low, high
+
+    def is_positive(self) -> bool:
+        low = self.bounds()[0]
+        return low is not None and low > 0
+
+    def coefficient(self, var: Var) -> Expr | None:
+        """What ``var`` is multiplied by, if the expression is linear in it; else None."""
+        total: dict[Monomial, int] = {}
+        for monomial, coefficient in self.terms:
+            rest = [atom for atom in monomial if atom != var]
+            if any(var in part.variables for atom in rest for part in _parts(atom)):
+                return None
+            if len(monomial) - len(rest) > 1:
+                return None
+            if len(rest) < len(monomial):
+                total[tuple(rest)] = total.get(tuple(rest), 0) + coefficient
+        return _from_dict(total)
+
+    def subs(self, mapping: Mapping[Var, Expr]) -> Expr:
+        """Replace variables, simplifying again."""
+        var = self.as_var()
+        if var is not None:
+            return mapping.get(var, self)
+        if not any(v in mapping for v in self.variables):
+            return self
+        total = ZERO
+        for monomial, coefficient in self.terms:
+            product = integer(coefficient)
+            for atom in monomial:
+                product = product * _subs_atom(atom, mapping)
+            total = total + product
+        return recombine(total)
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """The integer it denotes, given every variable by name."""
+        total = 0
+        for monomial, coefficient in self.terms:
+            product = coefficient
+            for atom in monomial:
+                product *= _evaluate_atom(atom, values)
+            total += product
+        return total
+
+
+def _atom_key(atom: Atom) -> str:
+    return atom.key
+
+
+def _term_key(term: tuple[Monomial, int]) -> tuple[int, tuple[str, ...]]:
+    return -len(term[0]), tuple(atom.key for atom in term[0])
+
+
+def _from_dict(total: dict[Monomial, int]) -> Expr:
+    items = [item for item in total.items() if item[1] != 0]
+    if len(items) > 1:
+        items.sort(key=_term_key)
+    return Expr(tuple(items))
+
+
+def _term_text(monomial: Monomial, coefficient: int) -> str:
+    factors = [atom.key for atom in monomial]
+    if coefficient != 1 or not factors:
+        factors.append(str(coefficient))
+    return "*".join(factors)
+
+
+def _parts(atom: Atom) -> tuple[Expr, ...]:
+    match atom:
+        case Var():
+            return ()
+        case FloorDiv(num, den) | Mod(num, den):
+            return num, den
+        case Extremum(_, left, right):
+            return left, right
+
+
+def _subs_atom(atom: Atom, mapping: Mapping[Var, Expr]) -> Expr:
+    match atom:
+        case Var():
+            return mapping.get(atom, of_atom(atom))
+        case FloorDiv(num, den):
+            return floordiv(num.subs(mapping), den.subs(mapping))
+        case Mod(num, den):
+            return mod(num.subs(mapping), den.subs(mapping))
+        case Extremum(name, left, right):
+            return extremum(name, left.subs(mapping), right.subs(mapping))
+
+
+def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
+    match atom:
+        case Var(name):
+            return values[name]
+        case FloorDiv(num, den):
+            return num.evaluate(values) // den.evaluate(values)
+        case Mod(num, den):
+            return num.evaluate(values) % den.evaluate(values)
+        case Extremum(name, left, right):
+            pick = max if name == "max" else min
+            return pick(left.evaluate(values), right.evaluate(values))
+
+
+def _monomial_bounds(monomial: Monomial) -> Bounds:
+    low: int | None = 1
+    high: int | None = 1
+    for atom in monomial:
+        a, b = atom.bounds()
+        if a is None or a < 0 or low is None:
+            return (a, b) if len(monomial) == 1 else (None, None)
+        low *= a
+        high = None if high is None or b is None else high * b
+    return low, high
+
+
+def _scale_bounds(bounds: Bounds, scale: int) -> Bounds:
+    low, high = (None if b is None else b * scale for b in bounds)
+    return (low, high) if scale >= 0 else (high, low)
+
+
+def integer(value: int) -> Expr:
+    return Expr((((), value),)) if value else ZERO
+
+
+def of_atom(atom: Atom) -> Expr:
+    return Expr((((atom,), 1),))
+
+
+def as_expr(value: Expr | int) -> Expr:
+    return value if isinstance(value, Expr) else integer(int(value))
+
+
+def loop_var(name: str, extent: Expr | int) -> Expr:
+    """A loop variable; one that can only be 0 is the constant 0."""
+    extent = as_expr(extent)
+    return ZERO if extent == 1 else of_atom(Var(name, VarKind.LOOP, extent))
+
+
+def size_var(name: str) -> Expr:
+    return of_atom(Var(name, VarKind.SIZE))
+
+
+def value_var(name: str) -> Expr:
+    return of_atom(Var(name, VarKind.VALUE))
+
+
+def product(values: Iterable[Expr | int]) -> Expr:
+    total = ONE
+    for value in values:
+        total = total * value
+    return total
+
+
+def _divide_terms(num: Expr, den: Expr) -> tuple[Expr, Expr]:
+    """``num == quotient * den + rest``, moving every term that is a multiple of ``den`` to the quotient."""
+    if len(den.terms) != 1:
+        return (ONE, ZERO) if num == den else (ZERO, num)
+    den_atoms, scale = den.terms[0]
+    quotient: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, coefficient in num.terms:
+        remaining = _remove(monomial, den_atoms)
+        if remaining is not None and coefficient % scale == 0:
+            quotient[remaining] = coefficient // scale
+        elif remaining is not None and den_atoms == () and abs(coefficient) > scale > 0:
+            quotient[remaining] = coefficient // scale
+            rest[monomial] = coefficient % scale
+        else:
+            rest[monomial] = coefficient
+    return _from_dict(quotient), _from_dict(rest)
+
+
+def _remove(monomial: Monomial, part: Monomial) -> Monomial | None:
+    left = list(monomial)
+    for atom in part:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def in_range(value: Expr, size: Expr) -> bool:
+    """Whether ``0 <= value < size`` is certain."""
+    var = value.as_var()
+    if var is not None and var.extent == size:
+        return True
+    low, high = value.bounds()
+    if low is None or low < 0:
+        return False
+    bound = size.bounds()[0]
+    return high is not None and bound is not None and high < bound
+
+
+def floordiv(num: Expr | int, den: Expr | int) -> Expr:
+    """Python's ``//``; ``den`` is positive."""
+    num, den = as_expr(num), as_expr(den)
+    if den == 1:
+        return num
+    quotient, rest = _divide_terms(num, den)
+    if not rest.terms or in_range(rest, den):
+        return quotient
+    divisor = den.as_int()
+    if divisor is not None:
+        common = gcd(divisor, *(coefficient for _, coefficient in rest.terms))
+        if common > 1:
+            scaled = Expr(tuple((m, c // common) for m, c in rest.terms))
+            return quotient + floordiv(scaled, divisor // common)
+        if len(rest.terms) == 1:
+            (monomial, coefficient) = rest.terms[0]
+            inner = monomial[0] if coefficient == 1 and len(monomial) == 1 else None
+            if isinstance(inner, FloorDiv) and inner.den.is_positive():
+                return quotient + floordiv(inner.num, inner.den * den)
+    return quotient + of_atom(FloorDiv(rest, den))
+
+
+def mod(num: Expr | int, den: Expr | int) -> Expr:
+    """Python's ``%``; ``den`` is positive."""
+    num, den = as_expr(num), as_expr(den)
+    if den == 1:
+        return ZERO
+    _, rest = _divide_terms(num, den)
+    if not rest.terms or in_range(rest, den):
+        return rest
+    divisor = den.as_int()
+    if divisor is not None and len(rest.terms) == 1:
+        monomial, coefficient = rest.terms[0]
+        inner = monomial[0] if coefficient == 1 and len(monomial) == 1 else None
+        if isinstance(inner, Mod) and (size := inner.den.as_int()) and size % divisor == 0:
+            return mod(inner.num, den)
+    return of_atom(Mod(rest, den))
+
+
+def extremum(name: str, left: Expr | int, right: Expr | int) -> Expr:
+    left, right = as_expr(left), as_expr(right)
+    low, high = (left - right).bounds()
+    if low is not None and low >= 0:
+        return left if name == "max" else right
+    if high is not None and high <= 0:
+        return right if name == "max" else left
+    return of_atom(Extremum(name, left, right))
+
+
+def recombine(expr: Expr) -> Expr:
+    """Undo a split: ``c*d*(x // d) + c*(x % d)`` is ``c*x``."""
+    terms = dict(expr.terms)
+    for monomial, coefficient in expr.terms:
+        for position, atom in enumerate(monomial):
+            if (
+                not isinstance(atom, FloorDiv)
+                or (den := atom.den.as_int()) is None
+                or coefficient % den
+            ):
+                continue
+            others = of_monomial(monomial[:position] + monomial[position + 1 :])
+            scale = coefficient // den
+            partner = mod(atom.num, den) * others * scale
+            if partner.terms and all(terms.get(m) == c for m, c in partner.terms):
+                rest = expr - partner - Expr(((monomial, coefficient),))
+                return recombine(rest + atom.num * others * scale)
+    return expr
+
+
+def of_monomial(monomial: Monomial) -> Expr:
+    return Expr(((monomial, 1),))
+
+
+def contiguous_strides(shape: Sequence[Expr]) -> tuple[Expr, ...]:
+    strides: list[Expr] = []
+    running = ONE
+    for size in reversed(shape):
+        strides.append(running)
+        if size != 0:
+            running = running * (extremum("max", size, 1) if size.as_int() is None else size)
+    return tuple(reversed(strides))
+
+
+ZERO = Expr(())
+ONE = integer(1)

@@ -1,0 +1,145 @@
+"""Loop-level IR: one fused kernel, independent of the target.
+
+A kernel runs over ``outer`` loops (independent points, to be spread over threads or blocks) and, inside each
+point, ``inner`` loops. ``values`` is a list in static-single-assignment order: an operand is the
+position of an earlier value. A ``Reduce`` combines its operand over all inner points into one value
+per outer point; what depends on it may be at the outer level or at the inner level again (a further
+pass over the inner loops). Values that mention no inner variable live at the outer level. ``stores``
+write values to buffers, at their own level.
+
+Addresses are offsets in elements: ``Load.index`` and ``Store.index`` are ``Expr`` over loop variables, sizes, and ``VALUE``
+variables named ``v<position>`` for a computed index. Loads of half-precision buffers give float32; stores round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from fxstack_inductor.ir.expr import Expr, Var
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    var: Var
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """A kernel argument: a pointer to elements of ``dtype``."""
+
+    name: str
+    dtype: torch.dtype
+    numel: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    text: str
+    """``repr`` of the Python number: keeps -0.0, nan and True apart."""
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    expr: Expr
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``buffer[index]``, or ``other`` (a value) where the value ``mask`` is false, without touching memory there."""
+
+    buffer: str
+    index: Expr
+    dtype: torch.dtype
+    mask: int | None = None
+    other: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An index wrapped from the end when negative and checked against ``size``; 0 and an error flag where it is out of range."""
+
+    arg: int
+    size: Expr
+    dtype: torch.dtype
+    mask: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    op: str
+    args: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """``op`` over the inner loops: sum, prod, max, min, any, all; argmax and argmin take (value, position)."""
+
+    op: str
+    args: tuple[int, ...]
+    dtype: torch.dtype
+
+
+Value = Constant | IndexValue | Load | Check | Compute | Reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    buffer: str
+    index: Expr
+    value: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """See the module's docstring. ``origins`` are the names of the FX nodes computed here, ``comments`` the users' lines."""
+
+    name: str
+    outer: tuple[Loop, ...]
+    inner: tuple[Loop, ...]
+    values: tuple[Value, ...]
+    stores: tuple[Store, ...]
+    buffers: tuple[BufferRef, ...]
+    sizes: tuple[str, ...]
+    origins: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ()
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        return frozenset(store.buffer for store in self.stores)
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        return frozenset(v.buffer for v in self.values if isinstance(v, Load))
+
+    @cached_property
+    def checked(self) -> bool:
+        return any(isinstance(v, Check) for v in self.values)
+
+
+def operands(value: Value) -> tuple[int, ...]:
+    """Positions of the values that ``value`` is computed from, through index expressions too."""
+    match value:
+        case Constant():
+            return ()
+        case IndexValue(expr):
+            return index_operands(expr)
+        case Load(_, index, _, mask, other):
+            extra = tuple(v for v in (mask, other) if v is not None)
+            return index_operands(index) + extra
+        case Check(arg, _, _, mask):
+            return (arg,) if mask is None else (arg, mask)
+        case Compute(_, args) | Reduce(_, args):
+            return args
+
+
+def index_operands(expr: Expr) -> tuple[int, ...]:
+    return tuple(sorted(int(v.name[1:]) for v in expr.variables if v.kind == "value"))

@@ -1,0 +1,285 @@
+"""Tensor-level IR: what lowering makes of an ATen graph.
+
+Each node stands for one tensor. ``Pointwise`` and ``Reduction`` say how one element is computed, as a
+small expression (``Body``) over the coordinates ``i0, i1, ...`` of the element (and ``r0, ...`` of what is
+reduced); ``View`` renames the coordinates of its base; ``Extern`` is a call of an ATen kernel. Coordinates are logical
+(one per dimension); memory layout enters only when a kernel is built.
+
+Values of half-precision tensors are float32 inside bodies (``value_dtype``): rounding happens when a
+tensor is stored, and where a body says ``round`` explicitly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.ir.expr import (
+    ZERO,
+    Expr,
+    Var,
+    as_expr,
+    contiguous_strides,
+    loop_var,
+    product,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Shape = tuple[Expr, ...]
+Scalar = bool | int | float
+
+HALF_DTYPES = (torch.bfloat16, torch.float16)
+
+
+def value_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that an element has in registers."""
+    return torch.float32 if dtype in HALF_DTYPES else dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Shape, strides (in elements), dtype and device of a tensor."""
+
+    shape: Shape
+    stride: Shape
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def numel(self) -> Expr:
+        return product(self.shape)
+
+
+def contiguous_layout(
+    shape: Sequence[Expr | int], dtype: torch.dtype, device: torch.device
+) -> Layout:
+    sizes = tuple(as_expr(size) for size in shape)
+    return Layout(sizes, contiguous_strides(sizes), dtype, device)
+
+
+# --- bodies -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: Scalar
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A coordinate or size as a value."""
+
+    expr: Expr
+    dtype: torch.dtype = torch.int64
+
+
+@dataclass(frozen=True, slots=True)
+class Indirect:
+    """A coordinate that is computed: ``body`` may be negative (counted from the end) and must be within ``size``."""
+
+    body: Body
+    size: Expr
+
+
+Coord = Expr | Indirect
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One element of ``node``; its value has ``value_dtype(node.dtype)``."""
+
+    node: Node
+    coords: tuple[Coord, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return value_dtype(self.node.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A scalar operation; the names are those of ``ir.scalar_ops``."""
+
+    op: str
+    args: tuple[Body, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """``body`` where ``mask`` holds, else ``other``; nothing in ``body`` is read where it does not hold."""
+
+    mask: Body
+    body: Body
+    other: Const
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.body.dtype
+
+
+Body = Const | Index | Read | Call | Masked
+
+
+def children(body: Body) -> Iterator[Body]:
+    match body:
+        case Call(_, args, _):
+            yield from args
+        case Masked(mask, inner, other):
+            yield from (mask, inner, other)
+        case Read(_, coords):
+            yield from (coord.body for coord in coords if isinstance(coord, Indirect))
+        case Const() | Index():
+            return
+
+
+def walk(body: Body) -> Iterator[Body]:
+    yield body
+    for child in children(body):
+        yield from walk(child)
+
+
+# --- nodes --------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, kw_only=True)
+class Node:
+    """One tensor. ``origin`` is the name of the FX node that it comes from, ``comment`` the user's line."""
+
+    name: str
+    layout: Layout
+    origin: str = ""
+    comment: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        return self.layout.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.layout.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.layout.device
+
+    @cached_property
+    def index(self) -> tuple[Expr, ...]:
+        """The loop variables ``i0, i1, ...`` over the node's elements."""
+        return tuple(loop_var(f"i{k}", size) for k, size in enumerate(self.shape))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class Input(Node):
+    """A placeholder or constant of the graph. ``delta`` is its storage offset in elements."""
+
+    delta: Expr = ZERO
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class Extern(Node):
+    """One tensor returned by an ATen call; ``path`` selects it from the call's result."""
+
+    call: ExternCall
+    path: tuple[int, ...] = ()
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class View(Node):
+    """The same elements under other coordinates: element ``i0, i1, ...`` is ``base[coords]``."""
+
+    base: Node
+    coords: tuple[Expr, ...]
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class Computed(Node):
+    body: Body
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        return tuple(dict.fromkeys(b for b in walk(self.body) if isinstance(b, Read)))
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class Pointwise(Computed):
+    """Element ``i0, i1, ...`` is ``body``."""
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class Reduction(Computed):
+    """Element ``i0, i1, ...`` is ``op`` over ``r0, r1, ...`` in ``ranges`` of ``body`` (and, for an arg-reduction, its position)."""
+
+    op: str
+    ranges: Shape
+
+    @cached_property
+    def reduced(self) -> tuple[Expr, ...]:
+        return tuple(loop_var(f"r{k}", size) for k, size in enumerate(self.ranges))
+
+    @cached_property
+    def position(self) -> Expr:
+        """The flat position within the reduced coordinates."""
+        strides = contiguous_strides(self.ranges)
+        return sum((r * s for r, s in zip(self.reduced, strides, strict=True)), ZERO)
+
+
+@dataclass(eq=False, slots=True)
+class ExternCall:
+    """A call that the host makes. ``args`` and ``kwargs`` hold nodes, ``Expr`` for sizes, and constants.
+
+    ``reads`` are the tensors it reads, ``effect`` is set when it must keep its place among the other effects (random
+    numbers, mutation, printing), ``alias`` when its result may share memory with an argument.
+    """
+
+    name: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    reads: tuple[Node, ...]
+    effect: bool = False
+    alias: bool = False
+    comment: str = ""
+    outputs: list[Extern] = field(default_factory=list)
+
+
+def resolve(node: Node, coords: Sequence[Coord]) -> tuple[Node, tuple[Coord, ...]]:
+    """The tensor behind views, and the coordinates in it."""
+    current, position = node, tuple(coords)
+    while isinstance(current, View):
+        index = [expr.as_var() for expr in current.index]
+        if any(isinstance(coord, Indirect) for coord in position):
+            moved = _through_indirect(current, position)
+            if moved is None:
+                return current, position
+            position = moved
+        else:
+            mapping = {v: c for v, c in zip(index, position, strict=True) if v is not None}
+            position = tuple(expr.subs(mapping) for expr in current.coords)  # type: ignore[arg-type]
+        current = current.base
+    return current, position
+
+
+def _through_indirect(view: View, coords: tuple[Coord, ...]) -> tuple[Coord, ...] | None:
+    """Move computed coordinates through a view that only permutes, drops or fixes dimensions."""
+    by_var = {e.as_var(): c for e, c in zip(view.index, coords, strict=True) if e.as_var()}
+    plain = {v: c for v, c in by_var.items() if isinstance(v, Var) and isinstance(c, Expr)}
+    moved: list[Coord] = []
+    for expr in view.coords:
+        var = expr.as_var()
+        if var is not None and var in by_var:
+            moved.append(by_var[var])
+        elif all(v in plain or v not in by_var for v in expr.variables):
+            moved.append(expr.subs(plain))
+        else:
+            return None
+    return tuple(moved)

@@ -1,0 +1,1 @@
+"""From ATen calls to tensor-level IR: one registered rule per operator or family."""

@@ -1,0 +1,160 @@
+"""What a lowering rule works with: it makes nodes, reads elements and broadcasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import ZERO, Expr, as_expr
+from fxstack_inductor.ir.nodes import (
+    Body,
+    Call,
+    Const,
+    Coord,
+    Layout,
+    Node,
+    Pointwise,
+    Read,
+    Reduction,
+    Scalar,
+    View,
+    contiguous_layout,
+    resolve,
+    value_dtype,
+)
+
+from fxstack_inductor.lower.symbols import size_expr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_inductor.options import InductorOptions
+
+TensorOrScalar = Node | bool | int | float
+
+
+@dataclass
+class Context:
+    """State of one lowering. ``current`` and ``comment`` describe the FX node being lowered."""
+
+    options: InductorOptions
+    device: torch.device = torch.device("cpu")
+    nodes: list[Node] = field(default_factory=list)
+    current: str = ""
+    comment: str = ""
+    value: Any = None
+    """The fake value (``meta["val"]``) of the FX node being lowered."""
+
+    def size(self, value: Any) -> Expr:
+        """An int, SymInt or ``Expr`` as an ``Expr``."""
+        return value if isinstance(value, Expr) else size_expr(value)
+
+    def sizes(self) -> tuple[Expr, ...]:
+        """The shape of the current FX node's value."""
+        return tuple(self.size(size) for size in self.value.shape)
+
+    def _common(self, layout: Layout) -> dict[str, Any]:
+        name = f"{self.current}__{len(self.nodes)}"
+        return {"name": name, "layout": layout, "origin": self.current, "comment": self.comment}
+
+    def pointwise(
+        self,
+        shape: Sequence[Expr],
+        dtype: torch.dtype,
+        make_body: Callable[[tuple[Expr, ...]], Body],
+    ) -> Pointwise:
+        """A tensor of ``dtype`` whose element at the given coordinates is ``make_body(coordinates)``."""
+        layout = contiguous_layout(shape, dtype, self.device)
+        node = Pointwise(**self._common(layout), body=Const(0, value_dtype(dtype)))
+        node.body = make_body(node.index)
+        if node.body.dtype != value_dtype(dtype):
+            node.body = cast(node.body, value_dtype(dtype))
+        if self.options.eager_rounding and dtype != value_dtype(dtype):
+            node.body = round_to(node.body, dtype)
+        self.nodes.append(node)
+        return node
+
+    def reduction(
+        self,
+        op: str,
+        shape: Sequence[Expr],
+        ranges: Sequence[Expr],
+        dtype: torch.dtype,
+        make_body: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Body],
+    ) -> Reduction:
+        """Reduce ``make_body(coordinates, reduced coordinates)`` with ``op``."""
+        layout = contiguous_layout(shape, dtype, self.device)
+        placeholder = Const(0, value_dtype(dtype))
+        node = Reduction(**self._common(layout), body=placeholder, op=op, ranges=tuple(ranges))
+        node.body = make_body(node.index, node.reduced)
+        self.nodes.append(node)
+        return node
+
+    def view(
+        self,
+        base: Node,
+        shape: Sequence[Expr],
+        make_coords: Callable[[tuple[Expr, ...]], Sequence[Expr]],
+    ) -> View:
+        layout = contiguous_layout(shape, base.dtype, base.device)
+        node = View(**self._common(layout), base=base, coords=())
+        node.coords = tuple(make_coords(node.index))
+        return node
+
+
+def read(node: Node, coords: Sequence[Coord]) -> Body:
+    """The element of ``node`` at ``coords``, through its views."""
+    base, position = resolve(node, coords)
+    if isinstance(base, View):
+        raise NotLowered(f"computed index into the view {base.name}")
+    return Read(base, position)
+
+
+def cast(body: Body, dtype: torch.dtype) -> Body:
+    if body.dtype == dtype:
+        return body
+    if isinstance(body, Const) and dtype.is_floating_point:
+        return Const(float(body.value), dtype)
+    return Call("cast", (body,), dtype)
+
+
+def round_to(body: Body, dtype: torch.dtype) -> Body:
+    """Round a float32 value to a half-precision dtype, as storing it would."""
+    return Call(f"round_{'bf16' if dtype == torch.bfloat16 else 'f16'}", (body,), torch.float32)
+
+
+def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
+    """The shape that eager broadcasting gives. Sizes of different form are taken as equal: tracing has guarded so."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    result: list[Expr] = [as_expr(1)] * rank
+    for shape in shapes:
+        for position, size in enumerate(shape, rank - len(shape)):
+            if result[position] == 1:
+                result[position] = size
+    return tuple(result)
+
+
+def broadcast_coords(shape: Sequence[Expr], index: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Coordinates in a tensor of ``shape`` that is broadcast to the loop ``index``."""
+    offset = len(index) - len(shape)
+    return tuple(ZERO if size == 1 else index[offset + k] for k, size in enumerate(shape))
+
+
+def read_broadcast(value: TensorOrScalar, index: Sequence[Expr], dtype: torch.dtype) -> Body:
+    """An operand of a broadcasting operator as ``dtype``."""
+    if isinstance(value, Node):
+        return cast(read(value, broadcast_coords(value.shape, index)), dtype)
+    return constant(value, dtype)
+
+
+def constant(value: Scalar, dtype: torch.dtype) -> Const:
+    if dtype.is_floating_point:
+        return Const(float(value), dtype)
+    if dtype is torch.bool:
+        return Const(bool(value), dtype)
+    info = torch.iinfo(dtype)
+    span = info.max - info.min + 1
+    return Const((int(value) - info.min) % span + info.min, dtype)

@@ -1,0 +1,421 @@
+"""Lower a whole FX graph, node by node."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import GraphModule
+from torch.fx import Node as FxNode
+
+from fxstack_inductor.errors import NotLowered, UnsupportedGraphError, VerificationError
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind
+from fxstack_inductor.ir.nodes import (
+    Computed,
+    Extern,
+    ExternCall,
+    Input,
+    Layout,
+    Node,
+    Pointwise,
+    Read,
+    View,
+    resolve,
+)
+from fxstack_inductor.lower.context import Context
+from fxstack_inductor.lower.pointwise import REGISTER_DTYPES
+from fxstack_inductor.lower.program import (
+    HostCall,
+    HostValue,
+    Mutation,
+    Program,
+    SymbolBinding,
+)
+from fxstack_inductor.lower.symbols import size_expr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fxstack_inductor.options import InductorOptions
+
+COPY = torch.ops.aten.copy_.default
+
+
+def lower_graph(
+    graph_module: GraphModule, rules: Mapping[Any, Callable[..., Any]], options: InductorOptions
+) -> Program:
+    """Tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``."""
+    lowering = Lowering(graph_module, rules, options)
+    for node in graph_module.graph.nodes:
+        lowering.run(node)
+    return lowering.program
+
+
+class Lowering:
+    """State of one run: what each FX node has become."""
+
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        rules: Mapping[Any, Callable[..., Any]],
+        options: InductorOptions,
+    ) -> None:
+        self.module = graph_module
+        self.rules = rules
+        self.context = Context(options)
+        self.program = Program()
+        self.values: dict[FxNode, Any] = {}
+        self.materialised: dict[Node, Node] = {}
+        self.bound: set[str] = set()
+
+    def run(self, node: FxNode) -> None:
+        if node.op == "output":
+            self._output(node)
+            return
+        handler = getattr(self, f"_{node.op}", None)
+        if handler is None:
+            raise UnsupportedGraphError(f"node {node.name}: no {node.op} in a lowered graph")
+        self.context.current = node.name
+        self.context.comment = user_line(node)
+        self.context.value = node.meta.get("val")
+        self.values[node] = handler(node)
+
+    # --- inputs ---------------------------------------------------------------------------------------
+
+    def _placeholder(self, node: FxNode) -> Any:
+        self.program.parameters.append(node.name)
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            self._bind_sizes(node.name, value)
+            return self._input(node.name, value)
+        if isinstance(value, torch.SymInt):
+            expr = size_expr(value)
+            self._bind(expr, SymbolBinding("", node.name))
+            return expr
+        return HostValue(node.name)
+
+    def _get_attr(self, node: FxNode) -> Any:
+        target = self.module
+        for part in str(node.target).split("."):
+            target = getattr(target, part)
+        if not isinstance(target, torch.Tensor):
+            return target
+        self.program.constants[node.name] = target
+        fake = node.meta.get("val")
+        return self._input(node.name, target if fake is None else fake)
+
+    def _input(self, name: str, value: torch.Tensor) -> Node:
+        delta = ZERO
+        if value.layout is torch.strided:
+            delta = size_expr(value.storage_offset())
+        made = Input(name=name, layout=layout_of(value), origin=name, delta=delta)
+        self.program.inputs[name] = made
+        return made
+
+    def _bind_sizes(self, name: str, value: torch.Tensor) -> None:
+        for dim, size in enumerate(value.shape):
+            if isinstance(size, torch.SymInt):
+                self._bind(size_expr(size), SymbolBinding("", name, dim))
+        if value.layout is not torch.strided:
+            return
+        for dim, stride in enumerate(value.stride()):
+            if isinstance(stride, torch.SymInt):
+                self._bind(size_expr(stride), SymbolBinding("", name, dim, stride=True))
+
+    def _bind(self, expr: Expr, binding: SymbolBinding) -> None:
+        var = expr.as_var()
+        if var is None or var.name in self.bound:
+            return
+        self.bound.add(var.name)
+        bound = SymbolBinding(var.name, binding.source, binding.dim, binding.stride)
+        self.program.bindings.append(bound)
+
+    # --- calls ----------------------------------------------------------------------------------------
+
+    def _call_function(self, node: FxNode) -> Any:
+        value = node.meta.get("val")
+        if node.target is operator.getitem:
+            return self._getitem(node)
+        if isinstance(value, torch.SymInt) and self._is_bound(value):
+            return size_expr(value)
+        if node.target is COPY and self._mutates_input(node):
+            return self._mutation(node)
+        rule = self.rules.get(node.target)
+        if rule is not None and self._loopable(node):
+            try:
+                return self._apply(node, rule)
+            except NotLowered:
+                pass
+        return self._extern(node)
+
+    def _is_bound(self, value: torch.SymInt) -> bool:
+        try:
+            return all(v.name in self.bound for v in size_expr(value).variables)
+        except NotLowered:
+            return False
+
+    def _getitem(self, node: FxNode) -> Any:
+        container = self.values[node.args[0]]  # type: ignore[index]
+        if isinstance(container, HostValue):
+            return self._host(node)
+        return container[node.args[1]]
+
+    def _loopable(self, node: FxNode) -> bool:
+        """Whether all tensors are dense CPU tensors of dtypes that kernels handle."""
+        values = [node.meta.get("val"), *(arg.meta.get("val") for arg in node.all_input_nodes)]
+        flat = [
+            v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])
+        ]
+        return all(_is_dense(v) for v in flat if isinstance(v, torch.Tensor))
+
+    def _apply(self, node: FxNode, rule: Callable[..., Any]) -> Any:
+        args, kwargs = self._map((node.args, node.kwargs), lambda x: x)
+        before = len(self.context.nodes)
+        try:
+            result = rule(self.context, *args, **kwargs)
+        except NotLowered:
+            del self.context.nodes[before:]
+            raise
+        self.program.steps.extend(self.context.nodes[before:])
+        self._finish(node, result)
+        return result
+
+    def _finish(self, node: FxNode, result: Any) -> None:
+        """Give results the layout (strides above all) that eager gives them, and check them against it."""
+        value = node.meta["val"]
+        results = result if isinstance(result, tuple) else (result,)
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        for made, fake in zip(results, values, strict=True):
+            if not isinstance(made, Node) or not isinstance(fake, torch.Tensor):
+                continue
+            layout = layout_of(fake)
+            _check_layout(node, made, layout)
+            if isinstance(made, (Computed, View)) and made.origin == node.name:
+                _set_layout(made, layout)
+
+    def _extern(self, node: FxNode) -> Any:
+        value = node.meta.get("val")
+        if _mutates_tensor(node):
+            raise UnsupportedGraphError(
+                f"node {node.name}: {node.target} mutates a tensor in the middle of the graph; "
+                "functionalize the graph first (only a trailing copy_ into an input is accepted)"
+            )
+        args, kwargs = self._map((node.args, node.kwargs), self.materialise)
+        reads = tuple(_tensors((args, kwargs)))
+        if not _has_tensor(value):
+            return self._host(node)
+        call = ExternCall(
+            name=node.name,
+            target=node.target,
+            args=tuple(args),
+            kwargs=kwargs,
+            reads=reads,
+            effect=_has_effect(node),
+            alias=_may_alias(node),
+            comment=user_line(node),
+        )
+        self.program.steps.append(call)
+        return self._outputs(call, value, ())
+
+    def _outputs(self, call: ExternCall, value: Any, path: tuple[int, ...]) -> Any:
+        if isinstance(value, torch.Tensor):
+            name = call.name if not path else f"{call.name}_{'_'.join(map(str, path))}"
+            made = Extern(
+                name=name,
+                layout=layout_of(value),
+                origin=call.name,
+                call=call,
+                path=path,
+                comment=call.comment,
+            )
+            call.outputs.append(made)
+            return made
+        if isinstance(value, (tuple, list)):
+            return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
+        return value
+
+    def _host(self, node: FxNode) -> Any:
+        args, kwargs = self._map((node.args, node.kwargs), self.materialise)
+        reads = tuple(_tensors((args, kwargs)))
+        self.program.steps.append(HostCall(node.name, node.target, tuple(args), kwargs, reads))
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            expr = size_expr(value)
+            self._bind(expr, SymbolBinding("", node.name))
+            return expr
+        return HostValue(node.name)
+
+    def _map(self, value: Any, tensor: Callable[[Node], Node]) -> Any:
+        """Arguments with FX nodes replaced by what they have become."""
+        if isinstance(value, FxNode):
+            return self._map(self.values[value], tensor)
+        if isinstance(value, Node):
+            return tensor(value)
+        if isinstance(value, (tuple, list)):
+            return type(value)(self._map(v, tensor) for v in value)  # immutable_list included
+        if isinstance(value, dict):
+            return {k: self._map(v, tensor) for k, v in value.items()}
+        if isinstance(value, slice):
+            return slice(*self._map((value.start, value.stop, value.step), tensor))
+        return value
+
+    # --- memory ---------------------------------------------------------------------------------------
+
+    def materialise(self, node: Node) -> Node:
+        """``node`` as something that has memory of its own or is a strided view of such memory."""
+        if not isinstance(node, View) or strided_view(node) is not None:
+            return node
+        if node not in self.materialised:
+            self.materialised[node] = self._copy(node)
+        return self.materialised[node]
+
+    def _copy(self, view: View) -> Node:
+        base, coords = resolve(view, view.index)
+        body = Read(base, coords)
+        name = f"{view.name}_copy"
+        copy = Pointwise(
+            name=name, layout=view.layout, origin=view.origin, comment=view.comment, body=body
+        )
+        self.program.steps.append(copy)
+        return copy
+
+    # --- results --------------------------------------------------------------------------------------
+
+    def _mutates_input(self, node: FxNode) -> bool:
+        target = node.args[0]
+        return isinstance(target, FxNode) and target.op == "placeholder"
+
+    def _mutation(self, node: FxNode) -> Any:
+        target, value = self.values[node.args[0]], self.values[node.args[1]]  # type: ignore[index]
+        self.program.mutations.append(Mutation(target, self.materialise(value)))
+        return target
+
+    def _output(self, node: FxNode) -> None:
+        results = node.args[0]
+        flat = results if isinstance(results, (tuple, list)) else (results,)
+        self.program.outputs = [self._map(value, self.materialise) for value in flat]
+
+
+def _check_layout(node: FxNode, made: Node, layout: Layout) -> None:
+    known = [(a.as_int(), b.as_int()) for a, b in zip(made.shape, layout.shape, strict=False)]
+    wrong = len(made.shape) != len(layout.shape) or any(
+        a is not None and b is not None and a != b for a, b in known
+    )
+    if wrong or made.dtype != layout.dtype:
+        raise VerificationError(
+            f"node {node.name}: the lowering of {node.target} gives {made.shape} {made.dtype}, "
+            f"the graph says {layout.shape} {layout.dtype}"
+        )
+
+
+def _set_layout(made: Node, layout: Layout) -> None:
+    """Adopt ``layout``; a view that re-adds reduced dimensions hands the strides on to its base."""
+    made.layout = Layout(made.shape, layout.stride, layout.dtype, layout.device)
+    if (
+        isinstance(made, View)
+        and isinstance(made.base, Computed)
+        and made.base.origin == made.origin
+    ):
+        old = made.base.layout
+        strides = list(old.stride)
+        for k, (coord, extent) in enumerate(zip(made.coords, old.shape, strict=True)):
+            if extent == 1:
+                continue
+            if coord not in made.index:
+                return
+            strides[k] = layout.stride[made.index.index(coord)]
+        made.base.layout = Layout(old.shape, tuple(strides), old.dtype, old.device)
+
+
+def strided_view(view: View) -> tuple[Node, Expr] | None:
+    """The memory that ``view`` is a strided window of, and the offset in it; None if it is not one with its own strides."""
+    base, coords = resolve(view, view.index)
+    if isinstance(base, View):
+        return None
+    flat = sum((c * s for c, s in zip(coords, base.layout.stride, strict=True)), ZERO)  # type: ignore[operator]
+    offset = flat
+    for index, size, stride in zip(view.index, view.shape, view.layout.stride, strict=True):
+        if size == 1 or size == 0:
+            continue
+        var = index.as_var()
+        coefficient = None if var is None else flat.coefficient(var)
+        if var is None or coefficient is None or coefficient != stride:
+            return None
+        offset = offset - index * stride
+    if any(isinstance(a, Var) and a.kind is VarKind.LOOP for a in offset.atoms()):
+        return None
+    return base, offset
+
+
+def layout_of(value: torch.Tensor) -> Layout:
+    shape = tuple(size_expr(size) for size in value.shape)
+    if value.layout is not torch.strided:
+        return Layout(shape, tuple(ZERO for _ in shape), value.dtype, value.device)
+    strides = tuple(size_expr(stride) for stride in value.stride())
+    return Layout(shape, strides, value.dtype, value.device)
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    return (
+        value.device.type == "cpu"
+        and value.layout is torch.strided
+        and value.dtype in REGISTER_DTYPES
+        and not value.is_neg()
+        and not value.is_quantized
+    )
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(_has_tensor(v) for v in value)
+    return isinstance(value, torch.Tensor)
+
+
+def _tensors(value: Any) -> list[Node]:
+    if isinstance(value, Node):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return [node for v in value for node in _tensors(v)]
+    return []
+
+
+def _schema(node: FxNode) -> Any:
+    return getattr(node.target, "_schema", None)
+
+
+def _mutates_tensor(node: FxNode) -> bool:
+    schema = _schema(node)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _has_effect(node: FxNode) -> bool:
+    if _schema(node) is None:
+        return True
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags or node.is_impure()
+
+
+def _may_alias(node: FxNode) -> bool:
+    """Whether a result may share memory with an argument; anything that is not a plain ATen overload might."""
+    schema = _schema(node)
+    if schema is None or node.target.namespace not in {"aten", "prims"}:  # type: ignore[union-attr]
+        return True
+    if any(result.alias_info is not None for result in schema.returns):
+        return True
+    return str(node.target._schema.name) in MAYBE_VIEWS  # type: ignore[union-attr]
+
+
+MAYBE_VIEWS = frozenset(
+    {"aten::reshape", "aten::contiguous", "aten::to", "aten::expand_as", "aten::flatten"}
+)
+"""Operators that return a view or a copy, without saying so in their schemas."""
+
+
+def user_line(node: FxNode) -> str:
+    """The last line of the user's stack trace, for comments in generated code."""
+    trace = node.meta.get("stack_trace") or ""
+    lines = [line.strip() for line in trace.strip().splitlines() if line.strip()]
+    return lines[-1] if lines else ""

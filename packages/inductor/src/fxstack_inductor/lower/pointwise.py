@@ -1,0 +1,453 @@
+"""Elementwise operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.nodes import Body, Call, Const, Node, value_dtype
+from fxstack_inductor.lower.context import (
+    TensorOrScalar,
+    broadcast_shapes,
+    cast,
+    constant,
+    read_broadcast,
+    round_to,
+)
+from fxstack_inductor.lower.promotion import float_dtype, promote
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_inductor.lower.context import Context
+
+registry = Registry()
+rule = registry.rule
+BOOL = torch.bool
+
+
+def elementwise(
+    ctx: Context,
+    values: tuple[TensorOrScalar, ...],
+    compute: torch.dtype,
+    result: torch.dtype,
+    make: Callable[..., Body],
+) -> Node:
+    """Broadcast ``values``, read each as ``compute``'s register dtype, and combine with ``make``."""
+    for value in values:
+        if isinstance(value, Node) and value.dtype.is_complex:
+            raise NotLowered("complex numbers")
+    shape = broadcast_shapes([value.shape for value in values if isinstance(value, Node)])
+    dtype = value_dtype(compute)
+    return ctx.pointwise(
+        shape, result, lambda index: make(*(read_broadcast(v, index, dtype) for v in values))
+    )
+
+
+def call(op: str, *args: Body, dtype: torch.dtype | None = None) -> Call:
+    return Call(op, args, args[0].dtype if dtype is None else dtype)
+
+
+def like(body: Body, value: float) -> Const:
+    return constant(value, body.dtype)
+
+
+# --- unary --------------------------------------------------------------------------------------------
+
+FLOAT_UNARY = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan sinh cosh tanh asin acos atan asinh "
+    "acosh atanh erf erfc sigmoid reciprocal lgamma"
+).split()
+SAME_UNARY = "neg bitwise_not".split()
+ROUNDING = "floor ceil trunc round".split()
+
+
+def _float_unary(op: str) -> Callable[[Context, Node], Node]:
+    def lower(ctx: Context, x: Node) -> Node:
+        dtype = float_dtype(promote(x))
+        return elementwise(ctx, (x,), dtype, dtype, lambda a: call(op, a))
+
+    return lower
+
+
+def _same_unary(op: str) -> Callable[[Context, Node], Node]:
+    def lower(ctx: Context, x: Node) -> Node:
+        dtype = promote(x)
+        return elementwise(ctx, (x,), dtype, dtype, lambda a: call(op, a))
+
+    return lower
+
+
+def _rounding(op: str) -> Callable[[Context, Node], Node]:
+    def lower(ctx: Context, x: Node) -> Node:
+        dtype = promote(x)
+        if not dtype.is_floating_point:
+            return elementwise(ctx, (x,), dtype, dtype, lambda a: a)
+        return elementwise(ctx, (x,), dtype, dtype, lambda a: call(op, a))
+
+    return lower
+
+
+for _name in FLOAT_UNARY:
+    registry.add(f"{_name}.default", _float_unary(_name))
+for _name in SAME_UNARY:
+    registry.add(f"{_name}.default", _same_unary(_name))
+for _name in ROUNDING:
+    registry.add(f"{_name}.default", _rounding(_name))
+
+
+@rule("abs.default")
+def abs_(ctx: Context, x: Node) -> Node:
+    dtype = promote(x)
+    unsigned = dtype in (torch.bool, torch.uint8)
+    return elementwise(ctx, (x,), dtype, dtype, lambda a: a if unsigned else call("abs", a))
+
+
+@rule("sign.default", "sgn.default")
+def sign(ctx: Context, x: Node) -> Node:
+    dtype = promote(x)
+    return elementwise(ctx, (x,), dtype, dtype, lambda a: a if dtype is BOOL else call("sign", a))
+
+
+@rule("square.default")
+def square(ctx: Context, x: Node) -> Node:
+    dtype = promote(x)
+    return elementwise(ctx, (x,), dtype, dtype, lambda a: call("mul", a, a))
+
+
+@rule("isnan.default")
+def isnan(ctx: Context, x: Node) -> Node:
+    return elementwise(ctx, (x,), promote(x), BOOL, lambda a: call("ne", a, a, dtype=BOOL))
+
+
+@rule("isinf.default")
+def isinf(ctx: Context, x: Node) -> Node:
+    def body(a: Body) -> Body:
+        if not a.dtype.is_floating_point:
+            return Const(False, BOOL)
+        return call("eq", call("abs", a), like(a, float("inf")), dtype=BOOL)
+
+    return elementwise(ctx, (x,), promote(x), BOOL, body)
+
+
+@rule("logical_not.default")
+def logical_not(ctx: Context, x: Node) -> Node:
+    return elementwise(ctx, (x,), promote(x), BOOL, lambda a: call("eq", a, like(a, 0), dtype=BOOL))
+
+
+@rule("relu.default")
+def relu(ctx: Context, x: Node) -> Node:
+    dtype = promote(x)
+    return elementwise(ctx, (x,), dtype, dtype, lambda a: call("relu", a))
+
+
+@rule("clone.default", "alias_copy.default", "detach_copy.default", "lift_fresh_copy.default")
+def clone(ctx: Context, x: Node, *, memory_format: Any = None) -> Node:
+    dtype = promote(x)
+    return elementwise(ctx, (x,), dtype, dtype, lambda a: a)
+
+
+@rule("_to_copy.default")
+def to_copy(
+    ctx: Context,
+    x: Node,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Node:
+    if device is not None and device != x.device:
+        raise NotLowered(f"copy from {x.device} to {device}")
+    return convert(ctx, x, x.dtype if dtype is None else dtype)
+
+
+@rule("prims::convert_element_type.default")
+def convert(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+    if dtype not in REGISTER_DTYPES or x.dtype not in REGISTER_DTYPES:
+        raise NotLowered(f"conversion from {x.dtype} to {dtype}")
+
+    def body(a: Body) -> Body:
+        converted = cast(a, value_dtype(dtype))
+        rounds = dtype != value_dtype(dtype) and x.dtype != dtype
+        return round_to(converted, dtype) if rounds else converted
+
+    return elementwise(ctx, (x,), x.dtype, dtype, body)
+
+
+REGISTER_DTYPES = frozenset(
+    {
+        torch.float64,
+        torch.float32,
+        torch.bfloat16,
+        torch.float16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    }
+)
+"""The dtypes that kernels handle; nodes of any other dtype are left to ATen."""
+
+
+# --- binary -------------------------------------------------------------------------------------------
+
+
+def _binary(op: str, *, floating: bool | None = None) -> Callable[..., Node]:
+    """``floating``: True converts integers to float, False declines nothing, None declines integers."""
+
+    def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
+        dtype = promote(x, y)
+        if floating is None and not dtype.is_floating_point:
+            raise NotLowered(f"{op} of integers")
+        if floating:
+            dtype = float_dtype(dtype)
+        return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call(op, a, b))
+
+    return lower
+
+
+def _register_binary(name: str, op: str, floating: bool | None) -> None:
+    for overload in ("Tensor", "Scalar", "default", "Tensor_Scalar", "Scalar_Tensor"):
+        registry.add(f"{name}.{overload}", _binary(op, floating=floating))
+
+
+for _name, _op, _floating in (
+    ("mul", "mul", False),
+    ("maximum", "maximum", False),
+    ("minimum", "minimum", False),
+    ("fmax", "fmax", None),
+    ("fmin", "fmin", None),
+    ("atan2", "atan2", True),
+    ("copysign", "copysign", True),
+    ("hypot", "hypot", None),
+    ("fmod", "fmod", None),
+    ("remainder", "remainder", None),
+    ("bitwise_and", "bitwise_and", False),
+    ("bitwise_or", "bitwise_or", False),
+    ("bitwise_xor", "bitwise_xor", False),
+):
+    _register_binary(_name, _op, _floating)
+
+del _name, _op, _floating
+
+
+def _sum(sign: str, flip: bool = False) -> Callable[..., Node]:
+    def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, *, alpha: Any = 1) -> Node:
+        left, right = (y, x) if flip else (x, y)
+        dtype = promote(x, y)
+        if dtype is BOOL and sign == "sub":
+            raise NotLowered("subtraction of booleans")
+
+        def scaled(a: Body) -> Body:
+            return a if alpha == 1 else call("mul", a, like(a, alpha))
+
+        def body(a: Body, b: Body) -> Body:
+            return call(sign, a, scaled(b))
+
+        return elementwise(ctx, (left, right), dtype, dtype, body)
+
+    return lower
+
+
+for _overload in ("Tensor", "Scalar"):
+    registry.add(f"add.{_overload}", _sum("add"))
+    registry.add(f"sub.{_overload}", _sum("sub"))
+    registry.add(f"rsub.{_overload}", _sum("sub", flip=True))
+del _overload
+
+
+@rule("div.Tensor", "div.Scalar", "true_divide.Tensor")
+def div(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
+    dtype = float_dtype(promote(x, y))
+    return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call("div", a, b))
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(
+    ctx: Context, x: TensorOrScalar, y: TensorOrScalar, *, rounding_mode: str | None = None
+) -> Node:
+    if rounding_mode is None:
+        return div(ctx, x, y)
+    dtype = promote(x, y)
+    if not dtype.is_floating_point:
+        _require_nonzero(y)
+    op = {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
+    return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call(op, a, b))
+
+
+def _require_nonzero(y: TensorOrScalar) -> None:
+    """Integer division by zero raises in eager (and traps in C): leave it to ATen unless ruled out."""
+    if isinstance(y, Node) or y in (0, -1):
+        raise NotLowered("integer division by a tensor, 0 or -1")
+
+
+@rule("floor_divide.default", "floor_divide.Scalar")
+def floor_divide(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
+    return div_mode(ctx, x, y, rounding_mode="floor")
+
+
+@rule("pow.Tensor_Scalar")
+def pow_scalar(ctx: Context, x: Node, exponent: float) -> Node:
+    dtype = promote(x, exponent)
+    if not dtype.is_floating_point:
+        if exponent == 2:
+            return elementwise(ctx, (x,), dtype, dtype, lambda a: call("mul", a, a))
+        raise NotLowered("integer power")
+    return elementwise(ctx, (x,), dtype, dtype, lambda a: _power(a, float(exponent)))
+
+
+def _power(a: Body, exponent: float) -> Body:
+    """The special cases that eager has, then ``pow``."""
+    special: dict[float, Callable[[], Body]] = {
+        0.0: lambda: like(a, 1),
+        0.5: lambda: call("sqrt", a),
+        1.0: lambda: a,
+        2.0: lambda: call("mul", a, a),
+        3.0: lambda: call("mul", call("mul", a, a), a),
+        -0.5: lambda: call("rsqrt", a),
+        -1.0: lambda: call("reciprocal", a),
+        -2.0: lambda: call("reciprocal", call("mul", a, a)),
+    }
+    make = special.get(exponent)
+    return make() if make else call("pow", a, like(a, exponent))
+
+
+@rule("pow.Tensor_Tensor", "pow.Scalar")
+def pow_tensor(ctx: Context, x: TensorOrScalar, y: Node) -> Node:
+    dtype = promote(x, y)
+    if not dtype.is_floating_point:
+        raise NotLowered("integer power")
+    return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call("pow", a, b))
+
+
+# --- comparisons and logic ----------------------------------------------------------------------------
+
+
+def _comparison(op: str) -> Callable[..., Node]:
+    def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
+        return elementwise(
+            ctx, (x, y), promote(x, y), BOOL, lambda a, b: call(op, a, b, dtype=BOOL)
+        )
+
+    return lower
+
+
+def _logical(op: str) -> Callable[..., Node]:
+    def truth(a: Body) -> Body:
+        return a if a.dtype is BOOL else call("ne", a, like(a, 0), dtype=BOOL)
+
+    def lower(ctx: Context, x: Node, y: Node) -> Node:
+        dtype = promote(x, y)
+        return elementwise(ctx, (x, y), dtype, BOOL, lambda a, b: call(op, truth(a), truth(b)))
+
+    return lower
+
+
+for _op in ("eq", "ne", "lt", "le", "gt", "ge"):
+    registry.add(f"{_op}.Tensor", _comparison(_op))
+    registry.add(f"{_op}.Scalar", _comparison(_op))
+for _op in ("and", "or", "xor"):
+    registry.add(f"logical_{_op}.default", _logical(f"bitwise_{_op}"))
+del _op
+
+
+@rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(ctx: Context, condition: Node, x: TensorOrScalar, y: TensorOrScalar) -> Node:
+    dtype = promote(x, y)
+    values = [v for v in (condition, x, y) if isinstance(v, Node)]
+    shape = broadcast_shapes([value.shape for value in values])
+    register = value_dtype(dtype)
+
+    def body(index: Any) -> Body:
+        mask = read_broadcast(condition, index, BOOL)
+        branches = (read_broadcast(x, index, register), read_broadcast(y, index, register))
+        return Call("where", (mask, *branches), register)
+
+    return ctx.pointwise(shape, dtype, body)
+
+
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(ctx: Context, x: Node, mask: Node, value: TensorOrScalar) -> Node:
+    shape = broadcast_shapes([x.shape, mask.shape])
+    register = value_dtype(x.dtype)
+
+    def body(index: Any) -> Body:
+        filler = read_broadcast(value, index, register)
+        return Call(
+            "where",
+            (read_broadcast(mask, index, BOOL), filler, read_broadcast(x, index, register)),
+            register,
+        )
+
+    return ctx.pointwise(shape, x.dtype, body)
+
+
+@rule("clamp.default", "clamp.Tensor")
+def clamp(
+    ctx: Context, x: Node, min: TensorOrScalar | None = None, max: TensorOrScalar | None = None
+) -> Node:
+    given = [v for v in (min, max) if v is not None]
+    dtype = promote(x, *given)
+
+    def body(a: Body, *bounds: Body) -> Body:
+        rest = list(bounds)
+        if min is not None:
+            a = call("maximum", a, rest.pop(0))
+        return a if max is None else call("minimum", a, rest.pop(0))
+
+    return elementwise(ctx, (x, *given), dtype, dtype, body)
+
+
+@rule("clamp_min.default", "clamp_min.Tensor")
+def clamp_min(ctx: Context, x: Node, min: TensorOrScalar) -> Node:
+    return clamp(ctx, x, min, None)
+
+
+@rule("clamp_max.default", "clamp_max.Tensor")
+def clamp_max(ctx: Context, x: Node, max: TensorOrScalar) -> Node:
+    return clamp(ctx, x, None, max)
+
+
+@rule("addcmul.default")
+def addcmul(ctx: Context, x: Node, y: Node, z: Node, *, value: float = 1) -> Node:
+    dtype = promote(x, y, z)
+
+    def body(a: Body, b: Body, c: Body) -> Body:
+        scaled = b if value == 1 else call("mul", like(b, value), b)
+        return call("add", a, call("mul", scaled, c))
+
+    return elementwise(ctx, (x, y, z), dtype, dtype, body)
+
+
+@rule("addcdiv.default")
+def addcdiv(ctx: Context, x: Node, y: Node, z: Node, *, value: float = 1) -> Node:
+    dtype = promote(x, y, z)
+    if not dtype.is_floating_point:
+        raise NotLowered("addcdiv of integers")
+
+    def body(a: Body, b: Body, c: Body) -> Body:
+        scaled = b if value == 1 else call("mul", like(b, value), b)
+        return call("add", a, call("div", scaled, c))
+
+    return elementwise(ctx, (x, y, z), dtype, dtype, body)
+
+
+@rule("lerp.Scalar")
+def lerp(ctx: Context, x: Node, y: Node, weight: float) -> Node:
+    dtype = promote(x, y)
+
+    def body(a: Body, b: Body) -> Body:
+        delta = call("sub", b, a)
+        if abs(weight) < 0.5:
+            return call("add", a, call("mul", like(a, weight), delta))
+        return call("sub", b, call("mul", delta, call("sub", like(a, 1), like(a, weight))))
+
+    return elementwise(ctx, (x, y), dtype, dtype, body)

@@ -1,0 +1,59 @@
+"""Eager's type promotion over IR nodes and Python scalars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.nodes import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_inductor.lower.context import TensorOrScalar
+
+
+def _category(dtype: torch.dtype) -> int:
+    if dtype is torch.bool:
+        return 0
+    return 2 if dtype.is_floating_point else 1
+
+
+def _scalar_dtype(value: bool | int | float) -> torch.dtype:
+    if isinstance(value, bool):
+        return torch.bool
+    return torch.int64 if isinstance(value, int) else torch.get_default_dtype()
+
+
+def _join(dtypes: Sequence[torch.dtype]) -> torch.dtype | None:
+    result: torch.dtype | None = None
+    for dtype in dtypes:
+        result = dtype if result is None else torch.promote_types(result, dtype)
+    return result
+
+
+def promote(*values: TensorOrScalar) -> torch.dtype:
+    """The dtype that eager computes in: tensors with dimensions first, then 0-d tensors, then numbers."""
+    ranked = [value.dtype for value in values if isinstance(value, Node) and value.shape]
+    zero_d = [value.dtype for value in values if isinstance(value, Node) and not value.shape]
+    scalars = [_scalar_dtype(value) for value in values if not isinstance(value, Node)]
+    result: torch.dtype | None = None
+    for dtype in (_join(ranked), _join(zero_d), _join(scalars)):
+        if dtype is None:
+            continue
+        if result is None:
+            result = dtype
+        elif _category(dtype) > _category(result):
+            result = torch.promote_types(result, dtype)
+    if result is None:
+        raise NotLowered("no operand")
+    if result.is_complex:
+        raise NotLowered("complex numbers")
+    return result
+
+
+def float_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What a floating-point function computes in when given ``dtype``."""
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()

@@ -1,0 +1,20 @@
+"""Every lowering rule: the union of the registries."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from fxstack_inductor.lower import (
+    activations,
+    creation,
+    normalisation,
+    pointwise,
+    reductions,
+    views,
+)
+
+MODULES = (pointwise, activations, views, reductions, normalisation, creation)
+
+RULES = MappingProxyType(
+    {op: rule for module in MODULES for op, rule in module.registry.rules.items()}
+)

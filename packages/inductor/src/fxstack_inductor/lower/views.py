@@ -1,0 +1,258 @@
+"""Operators that only rename coordinates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, floordiv, mod, product
+from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_inductor.lower.context import Context
+
+registry = Registry()
+rule = registry.rule
+
+
+def wrap(dim: int, rank: int) -> int:
+    rank = max(rank, 1)
+    if not -rank <= dim < rank:
+        raise NotLowered(f"dimension {dim} of {rank}")
+    return dim % rank
+
+
+@rule("alias.default", "detach.default", "lift_fresh.default", "lift.default")
+def alias(ctx: Context, x: Node) -> Node:
+    return ctx.view(x, x.shape, lambda index: index)
+
+
+@rule("permute.default")
+def permute(ctx: Context, x: Node, dims: Sequence[int]) -> Node:
+    order = [wrap(d, len(x.shape)) for d in dims]
+    inverse = [order.index(k) for k in range(len(order))]
+    return ctx.view(x, [x.shape[d] for d in order], lambda index: [index[k] for k in inverse])
+
+
+@rule("transpose.int")
+def transpose(ctx: Context, x: Node, dim0: int, dim1: int) -> Node:
+    order = list(range(len(x.shape)))
+    if not order:
+        return alias(ctx, x)
+    a, b = wrap(dim0, len(order)), wrap(dim1, len(order))
+    order[a], order[b] = order[b], order[a]
+    return permute(ctx, x, order)
+
+
+@rule("t.default")
+def t(ctx: Context, x: Node) -> Node:
+    return alias(ctx, x) if len(x.shape) < 2 else transpose(ctx, x, 0, 1)
+
+
+@rule("unsqueeze.default")
+def unsqueeze(ctx: Context, x: Node, dim: int) -> Node:
+    at = wrap(dim, len(x.shape) + 1)
+    shape = [*x.shape[:at], ONE, *x.shape[at:]]
+    return ctx.view(x, shape, lambda index: [*index[:at], *index[at + 1 :]])
+
+
+@rule("squeeze.dim", "squeeze.dims", "squeeze.default")
+def squeeze(ctx: Context, x: Node, dims: int | Sequence[int] | None = None) -> Node:
+    if dims is None:
+        chosen = set(range(len(x.shape)))
+    else:
+        given = [dims] if isinstance(dims, int) else dims
+        chosen = {wrap(d, len(x.shape)) for d in given}
+    keep = [k for k, size in enumerate(x.shape) if not (k in chosen and size == 1)]
+
+    def coords(index: Sequence[Expr]) -> list[Expr]:
+        result = [ZERO] * len(x.shape)
+        for position, k in enumerate(keep):
+            result[k] = index[position]
+        return result
+
+    return ctx.view(x, [x.shape[k] for k in keep], coords)
+
+
+@rule("expand.default")
+def expand(ctx: Context, x: Node, size: Sequence[Expr | int], *, implicit: bool = False) -> Node:
+    lead = len(size) - len(x.shape)
+    shape = [as_expr(s) for s in size]
+    for k, own in enumerate(x.shape):
+        if own != 1 or shape[lead + k] == -1:
+            shape[lead + k] = own
+
+    def coords(index: Sequence[Expr]) -> list[Expr]:
+        return [ZERO if own == 1 else index[lead + k] for k, own in enumerate(x.shape)]
+
+    return ctx.view(x, shape, coords)
+
+
+@rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_alias.default")
+def view(ctx: Context, x: Node, size: Sequence[Expr | int], *_: Any) -> Node:
+    shape = _infer(x, [as_expr(s) for s in size])
+    if any(s == 0 for s in shape):
+        return ctx.view(x, shape, lambda _: [ZERO] * len(x.shape))
+    return ctx.view(x, shape, lambda index: reshape_coords(x.shape, shape, index))
+
+
+def _infer(x: Node, shape: list[Expr]) -> list[Expr]:
+    if not any(s == -1 for s in shape):
+        return shape
+    known = product(s for s in shape if s != -1)
+    missing = floordiv(x.layout.numel, known)
+    return [missing if s == -1 else s for s in shape]
+
+
+def reshape_coords(
+    source: Sequence[Expr], target: Sequence[Expr], index: Sequence[Expr]
+) -> list[Expr]:
+    """Coordinates in ``source`` of the element at ``index`` of ``target``; both have the same number of elements.
+
+    Dimensions are matched in groups of equal size, so that what a reshape leaves alone stays a plain variable.
+    """
+    coords = [ZERO] * len(source)
+    for group, target_group in _groups(source, target):
+        flat = ZERO
+        for k in target_group:
+            flat = flat * target[k] + index[k]
+        for k in reversed(group[1:]):
+            coords[k] = mod(flat, source[k])
+            flat = floordiv(flat, source[k])
+        if group:
+            coords[group[0]] = flat
+    return coords
+
+
+def _groups(source: Sequence[Expr], target: Sequence[Expr]) -> list[tuple[list[int], list[int]]]:
+    left = [k for k, size in enumerate(source) if size != 1]
+    right = [k for k, size in enumerate(target) if size != 1]
+    groups: list[tuple[list[int], list[int]]] = []
+    while left and right:
+        a, b = [left.pop(0)], [right.pop(0)]
+        size_a, size_b = source[a[0]], target[b[0]]
+        while size_a != size_b:
+            grow_left = _smaller(size_a, size_b) if left and right else bool(left)
+            if grow_left:
+                a.append(left.pop(0))
+                size_a = size_a * source[a[-1]]
+            elif right:
+                b.append(right.pop(0))
+                size_b = size_b * target[b[-1]]
+            else:
+                # Symbolic sizes that are equal without looking so: take the rest as one group.
+                break
+        groups.append((a, b))
+    if left or right:
+        last = groups.pop() if groups else ([], [])
+        groups.append((last[0] + left, last[1] + right))
+    return groups
+
+
+def _smaller(a: Expr, b: Expr) -> bool:
+    x, y = a.as_int(), b.as_int()
+    if x is not None and y is not None:
+        return x < y
+    return len(a.terms[0][0] if a.terms else ()) <= len(b.terms[0][0] if b.terms else ())
+
+
+@rule("slice.Tensor")
+def slice_(
+    ctx: Context,
+    x: Node,
+    dim: int = 0,
+    start: Expr | int | None = None,
+    end: Expr | int | None = None,
+    step: int = 1,
+) -> Node:
+    at = wrap(dim, len(x.shape))
+    size = ctx.sizes()[at]
+    begin = _slice_start(x.shape[at], start)
+
+    def coords(index: Sequence[Expr]) -> list[Expr]:
+        return [begin + i * step if k == at else i for k, i in enumerate(index)]
+
+    return ctx.view(x, [*x.shape[:at], size, *x.shape[at + 1 :]], coords)
+
+
+def _slice_start(size: Expr, start: Expr | int | None) -> Expr:
+    begin = ZERO if start is None else as_expr(start)
+    low, high = begin.bounds()
+    known = size.as_int()
+    if low is not None and low >= 0:
+        if high is not None and known is not None:
+            return as_expr(min(high, known)) if low == high else begin
+        if begin == 0 or _at_most(begin, size):
+            return begin
+    if high is not None and high < 0 and known is not None and low == high:
+        return as_expr(max(known + high, 0))
+    raise NotLowered(f"slice from {start} of a dimension of {size}")
+
+
+def _at_most(begin: Expr, size: Expr) -> bool:
+    low = (size - begin).bounds()[0]
+    return low is not None and low >= 0
+
+
+@rule("select.int")
+def select(ctx: Context, x: Node, dim: int, index: Expr | int) -> Node:
+    at = wrap(dim, len(x.shape))
+    position = as_expr(index)
+    low, high = position.bounds()
+    if high is not None and high < 0:
+        position = position + x.shape[at]
+    elif low is None or low < 0:
+        raise NotLowered(f"selection at {index}, which may be negative")
+    shape = [*x.shape[:at], *x.shape[at + 1 :]]
+    return ctx.view(x, shape, lambda i: [*i[:at], position, *i[at:]])
+
+
+@rule("split.Tensor")
+def split(ctx: Context, x: Node, size: Expr | int, dim: int = 0) -> tuple[Node, ...]:
+    return split_with_sizes(ctx, x, [s.shape[wrap(dim, len(x.shape))] for s in ctx.value], dim)
+
+
+@rule("split_with_sizes.default")
+def split_with_sizes(ctx: Context, x: Node, sizes: Sequence[Any], dim: int = 0) -> tuple[Node, ...]:
+    at = wrap(dim, len(x.shape))
+    parts: list[Node] = []
+    begin = ZERO
+    for size in sizes:
+        extent = ctx.size(size)
+        parts.append(_part(ctx, x, at, begin, extent))
+        begin = begin + extent
+    return tuple(parts)
+
+
+def _part(ctx: Context, x: Node, at: int, begin: Expr, extent: Expr) -> Node:
+    shape = [*x.shape[:at], extent, *x.shape[at + 1 :]]
+    return ctx.view(
+        x, shape, lambda index: [begin + i if k == at else i for k, i in enumerate(index)]
+    )
+
+
+@rule("unbind.int")
+def unbind(ctx: Context, x: Node, dim: int = 0) -> tuple[Node, ...]:
+    count = x.shape[wrap(dim, len(x.shape))].as_int()
+    if count is None:
+        raise NotLowered("unbind of a dimension of unknown size")
+    return tuple(select(ctx, x, dim, k) for k in range(count))
+
+
+@rule("diagonal.default")
+def diagonal(ctx: Context, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
+    a, b = wrap(dim1, len(x.shape)), wrap(dim2, len(x.shape))
+    rest = [k for k in range(len(x.shape)) if k not in (a, b)]
+
+    def coords(index: Sequence[Expr]) -> list[Expr]:
+        result = [ZERO] * len(x.shape)
+        for position, k in enumerate(rest):
+            result[k] = index[position]
+        result[a] = index[-1] + max(-offset, 0)
+        result[b] = index[-1] + max(offset, 0)
+        return result
+
+    return ctx.view(x, ctx.sizes(), coords)

@@ -1,0 +1,57 @@
+"""Options of the code generator: one frozen record, with the environment read here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class InductorOptions:
+    """What a compilation may depend on.
+
+    ``eager_rounding``: round to bfloat16/float16 after every operator, as eager does, instead of only where a value
+    is stored or cast. ``exact_math``: transcendental functions from libm, one element at a time, instead of libmvec's vectors
+    (which are accurate to 4 ulp). ``max_kernel_buffers`` and ``max_kernel_ops`` bound fusion. ``grain`` is the
+    number of elements under which a kernel stays on one thread. ``cache_dir`` and ``cache_limit`` (bytes) are those of the
+    disk cache. ``compiler`` is a path or name; None looks for one.
+    """
+
+    eager_rounding: bool = False
+    exact_math: bool = False
+    fuse: bool = True
+    max_kernel_buffers: int = 48
+    max_kernel_ops: int = 400
+    grain: int = 16384
+    cache_dir: Path = Path(platformdirs.user_cache_dir("fxstack")) / "inductor"
+    cache_limit: int = 2 << 30
+    use_cache: bool = True
+    compiler: str | None = None
+    verify: bool = True
+
+
+ENVIRONMENT = {
+    "FXSTACK_INDUCTOR_CACHE_DIR": ("cache_dir", Path),
+    "FXSTACK_INDUCTOR_CACHE_LIMIT": ("cache_limit", int),
+    "FXSTACK_INDUCTOR_NO_CACHE": ("use_cache", lambda text: text in {"", "0"}),
+    "FXSTACK_CC": ("compiler", str),
+}
+"""Environment variables and the options they set."""
+
+
+def options_from_environment(environ: Mapping[str, str] | None = None) -> InductorOptions:
+    """The default options, changed by what the environment sets."""
+    source = os.environ if environ is None else environ
+    changes = {
+        name: parse(source[variable])
+        for variable, (name, parse) in ENVIRONMENT.items()
+        if variable in source
+    }
+    return InductorOptions(**changes)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""What generated code needs to exist and run: the compiler, the disk cache, the loader."""

@@ -1,0 +1,124 @@
+"""Compiled kernels on disk, by content.
+
+An entry is a directory named by the hash of everything that decides its contents; it holds the C source, the
+shared library and ``entry.json`` with the library's hash. Entries are written to a temporary directory and renamed into
+place, so a reader sees a whole entry or none, whatever happens to the writer; writers of the same entry agree, and the second
+one's is dropped. An entry whose library does not match its hash is removed and built again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FORMAT = 1
+LIBRARY = "kernels.so"
+SOURCE = "kernels.c"
+ENTRY = "entry.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    root: Path
+    limit: int
+
+    @staticmethod
+    def key(*parts: str) -> str:
+        digest = hashlib.sha256(f"fxstack-inductor cache {FORMAT}".encode())
+        for part in parts:
+            digest.update(f"\0{len(part)}\0".encode())
+            digest.update(part.encode())
+        return digest.hexdigest()
+
+    def directory(self, key: str) -> Path:
+        return self.root / key[:2] / key
+
+    def find(self, key: str) -> Path | None:
+        """The library of a valid entry; a damaged one is removed."""
+        directory = self.directory(key)
+        try:
+            entry = json.loads((directory / ENTRY).read_text())
+            intact = entry["sha256"] == file_hash(directory / LIBRARY) and _is_ours(directory)
+        except (OSError, ValueError, KeyError, TypeError):
+            intact = False
+        if intact:
+            os.utime(directory)
+            return directory / LIBRARY
+        if directory.exists():
+            shutil.rmtree(directory, ignore_errors=True)
+        return None
+
+    def build(self, key: str, source: str, compile_: Callable[[Path, Path], None]) -> Path:
+        """The library for ``key``, compiled from ``source`` unless it is there."""
+        found = self.find(key)
+        if found is not None:
+            return found
+        directory = self.directory(key)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.root))
+        try:
+            (temporary / SOURCE).write_text(source)
+            compile_(temporary / SOURCE, temporary / LIBRARY)
+            entry = {"format": FORMAT, "sha256": file_hash(temporary / LIBRARY)}
+            (temporary / ENTRY).write_text(json.dumps(entry))
+            try:
+                temporary.rename(directory)
+            except OSError:
+                # Another process was faster; its entry has the same contents.
+                if self.find(key) is None:
+                    raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        self.evict()
+        return directory / LIBRARY
+
+    def entries(self) -> list[Path]:
+        return [path for path in self.root.glob("??/*") if path.is_dir()]
+
+    def size(self) -> int:
+        return sum(_size(path) for path in self.entries())
+
+    def evict(self) -> None:
+        """Remove the least recently used entries until the rest fits in ``limit``; one process at a time."""
+        try:
+            with FileLock(self.root / ".lock", timeout=0):
+                self._evict()
+        except Timeout:
+            return
+
+    def _evict(self) -> None:
+        sized = [(path.stat().st_mtime, _size(path), path) for path in self.entries()]
+        excess = sum(size for _, size, _ in sized) - self.limit
+        for _, size, path in sorted(sized):
+            if excess <= 0:
+                break
+            shutil.rmtree(path, ignore_errors=True)
+            excess -= size
+
+    def clear(self) -> None:
+        for path in self.entries():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether the entry belongs to this user: code is not loaded from what others may write."""
+    return not hasattr(os, "getuid") or directory.stat().st_uid == os.getuid()

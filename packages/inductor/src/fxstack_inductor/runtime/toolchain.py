@@ -1,0 +1,123 @@
+"""Find a C compiler, and know everything about it that decides what it produces."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
+
+if TYPE_CHECKING:
+    from fxstack_inductor.options import InductorOptions
+
+CANDIDATES = ("gcc", "cc", "clang")
+
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-std=gnu11",
+    "-fPIC",
+    "-shared",
+    "-fopenmp",
+    "-fwrapv",  # integers wrap around, as tensors' do
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",  # a*b + c rounds twice, as in eager
+    "-fno-semantic-interposition",
+    "-w",
+)
+VECTOR_FLAGS = ("-mprefer-vector-width=512",)
+
+INSTALL_HINT = (
+    "install one (Debian/Ubuntu: apt install gcc; Fedora: dnf install gcc; macOS: xcode-select "
+    "--install) or name one in the environment variable FXSTACK_CC"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """``identity`` changes whenever the same source might give another binary."""
+
+    path: str
+    flags: tuple[str, ...]
+    libraries: tuple[str, ...]
+    identity: str
+
+    def compile(self, source: Path, output: Path) -> None:
+        command = [self.path, *self.flags, str(source), "-o", str(output), *self.libraries]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode != 0:
+            raise CompilerFailedError(
+                f"{' '.join(command)} failed with status {done.returncode}; this is a defect of "
+                f"fxstack-inductor, please report it with this output:\n{done.stderr[-4000:]}"
+            )
+
+
+def find_toolchain(options: InductorOptions) -> Toolchain:
+    """The compiler that ``options`` name, or the first of ``CANDIDATES`` on PATH.
+
+    Raises:
+        NoCompilerError: if there is none.
+    """
+    names = (options.compiler,) if options.compiler else CANDIDATES
+    for name in names:
+        path = shutil.which(name)
+        if path is not None:
+            return _describe(os.path.realpath(path), path)
+    looked = f"FXSTACK_CC={names[0]}" if options.compiler else ", ".join(CANDIDATES)
+    raise NoCompilerError(
+        f"no C compiler found (looked for {looked}): to compile kernels, {INSTALL_HINT}"
+    )
+
+
+@lru_cache(maxsize=8)
+def _describe(real: str, path: str) -> Toolchain:
+    status = Path(real).stat()
+    libc = glibc_version()
+    flags = FLAGS
+    libraries: tuple[str, ...] = ("-Wl,--as-needed", *openmp_libraries(), "-lm")
+    if platform.machine() == "x86_64":
+        flags += VECTOR_FLAGS
+        if libc is not None and libc >= 222:
+            flags += (f"-DFXSTACK_LIBMVEC={libc}",)
+            libraries = (*libraries[:-1], "-lmvec", "-lm")
+    parts = [real, status.st_size, status.st_mtime_ns, flags, libraries, libc, cpu_features()]
+    identity = hashlib.sha256(repr(parts).encode()).hexdigest()
+    return Toolchain(path, flags, libraries, identity)
+
+
+def glibc_version() -> int | None:
+    """``235`` for glibc 2.35; None with another C library."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (ValueError, OSError, AttributeError):
+        return None
+    if name != "glibc":
+        return None
+    major, minor = version.split(".")[:2]
+    return int(major) * 100 + int(minor)
+
+
+def openmp_libraries() -> tuple[str, ...]:
+    """The OpenMP runtime that torch has loaded, so that no second one is."""
+    found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+    return tuple(str(path) for path in found[:1])
+
+
+def cpu_features() -> str:
+    """What ``-march=native`` depends on."""
+    if sys.platform == "linux":
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("flags", "Features")):
+                return " ".join(sorted(line.partition(":")[2].split()))
+    return f"{platform.machine()} {platform.processor()}"

@@ -1,0 +1,1 @@
+"""From tensor-level IR to an ordered list of kernels and calls."""

@@ -1,0 +1,205 @@
+"""Write a group of tensors as one loop-level kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, contiguous_strides, value_var
+from fxstack_inductor.ir.kernel import (
+    BufferRef,
+    Check,
+    Compute,
+    Constant,
+    IndexValue,
+    Kernel,
+    Load,
+    Loop,
+    Reduce,
+    Store,
+    Value,
+)
+from fxstack_inductor.ir.nodes import (
+    Body,
+    Call,
+    Computed,
+    Const,
+    Index,
+    Indirect,
+    Masked,
+    Node,
+    Pointwise,
+    Read,
+    Reduction,
+    value_dtype,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from fxstack_inductor.ir.nodes import Coord
+    from fxstack_inductor.schedule.groups import Group, Placed
+
+ARG_REDUCTIONS = frozenset({"argmax", "argmin"})
+
+
+class Builder:
+    """Builds one kernel; equal values are made once."""
+
+    def __init__(self, group: Group, inlined: Collection[Node]) -> None:
+        self.group = group
+        self.inlined = inlined
+        self.values: list[Value] = []
+        self.positions: dict[Value, int] = {}
+        self.memo: dict[tuple[Node, tuple[Expr | int, ...], int | None], int] = {}
+        self.buffers: dict[str, Node] = {}
+        self.stores: list[Store] = []
+        self.bodies: dict[tuple[int, tuple[Expr | int, ...], int | None], int] = {}
+
+    def emit(self, value: Value) -> int:
+        if value not in self.positions:
+            self.positions[value] = len(self.values)
+            self.values.append(value)
+        return self.positions[value]
+
+    def store(self, node: Computed) -> None:
+        place = self.group.placed[node]
+        value = self.node(node, place.coords, None)
+        self.buffers[node.name] = node
+        self.stores.append(Store(node.name, address(node, place.coords), value))
+
+    # --- evaluation -----------------------------------------------------------------------------------
+
+    def node(self, node: Node, coords: Sequence[Expr | int], mask: int | None) -> int:
+        """The value of one element; an ``int`` coordinate is the position of a computed index."""
+        key = (node, tuple(coords), mask)
+        if key not in self.memo:
+            self.memo[key] = self._node(node, key[1], mask)
+        return self.memo[key]
+
+    def _node(self, node: Node, coords: tuple[Expr | int, ...], mask: int | None) -> int:
+        placed = self.group.placed.get(node)  # type: ignore[call-overload]
+        if isinstance(node, Pointwise) and (placed is not None or node in self.inlined):
+            return self.body(node.body, _environment(node, coords), mask)
+        if placed is not None:
+            return self._reduce(cast("Reduction", node), placed)
+        self.buffers[node.name] = node
+        index = address(node, [c if isinstance(c, Expr) else value_var(f"v{c}") for c in coords])
+        dtype = value_dtype(node.dtype)
+        other = None if mask is None else self.emit(Constant("0", dtype))
+        return self.emit(Load(node.name, index, dtype, mask, other))
+
+    def _reduce(self, node: Reduction, placed: Placed) -> int:
+        environment = _environment(node, placed.coords)
+        for var, value in zip(node.reduced, placed.reduced, strict=True):
+            if (key := var.as_var()) is not None:
+                environment[key] = value
+        value = self.body(node.body, environment, None)
+        dtype = value_dtype(node.dtype)
+        if node.op not in ARG_REDUCTIONS:
+            return self.emit(Reduce(node.op, (value,), dtype))
+        strides = contiguous_strides(node.ranges)
+        flat = sum((e * s for e, s in zip(placed.reduced, strides, strict=True)), ZERO)
+        position = self.emit(IndexValue(flat, torch.int64))
+        return self.emit(Reduce(node.op, (value, position), torch.int64))
+
+    def body(self, body: Body, environment: dict[Var, Expr | int], mask: int | None) -> int:
+        match body:
+            case Const(value, dtype):
+                return self.emit(Constant(repr(value), dtype))
+            case Index(expr, dtype):
+                return self.emit(IndexValue(self._index(expr, environment), dtype))
+            case Call(op, args, dtype):
+                operands = tuple(self.body(arg, environment, mask) for arg in args)
+                return self.emit(Compute(op, operands, dtype))
+            case Read(node, coords):
+                moved = [self._coord(c, environment, mask) for c in coords]
+                return self.node(node, moved, mask)
+            case Masked(condition, inner, other):
+                return self._masked(condition, inner, other, environment, mask)
+
+    def _masked(
+        self,
+        condition: Body,
+        inner: Body,
+        other: Const,
+        environment: dict[Var, Expr | int],
+        mask: int | None,
+    ) -> int:
+        holds = self.body(condition, environment, mask)
+        both = holds
+        if mask is not None:
+            both = self.emit(Compute("bitwise_and", (mask, holds), torch.bool))
+        value = self.body(inner, environment, both)
+        default = self.emit(Constant(repr(other.value), other.dtype))
+        return self.emit(Compute("where", (holds, value, default), inner.dtype))
+
+    def _coord(
+        self, coord: Coord, environment: dict[Var, Expr | int], mask: int | None
+    ) -> Expr | int:
+        if isinstance(coord, Indirect):
+            index = self.body(coord.body, environment, mask)
+            return self.emit(Check(index, self._index(coord.size, {}), torch.int64, mask))
+        var = coord.as_var()
+        if var is not None and var in environment:
+            return environment[var]
+        return self._index(coord, environment)
+
+    def _index(self, expr: Expr, environment: dict[Var, Expr | int]) -> Expr:
+        mapping = {
+            var: value if isinstance(value, Expr) else value_var(f"v{value}")
+            for var, value in environment.items()
+        }
+        return expr.subs(mapping)
+
+
+def _environment(node: Node, coords: Sequence[Expr | int]) -> dict[Var, Expr | int]:
+    pairs = zip(node.index, coords, strict=True)
+    return {var: coord for index, coord in pairs if (var := index.as_var()) is not None}
+
+
+def address(node: Node, coords: Sequence[Expr]) -> Expr:
+    """Offset in elements of an element of ``node``'s memory."""
+    return sum((c * s for c, s in zip(coords, node.layout.stride, strict=True)), ZERO)
+
+
+def build_kernel(
+    name: str, group: Group, stored: Sequence[Computed], inlined: Collection[Node]
+) -> Kernel:
+    """The kernel that computes ``group`` and stores ``stored``."""
+    builder = Builder(group, inlined)
+    for node in stored:
+        builder.store(node)
+    inner = group.inner or frozenset()
+    outer_loops = [_loop(v) for v in group.space if v not in inner]
+    inner_loops = [_loop(v) for v in group.space if v in inner]
+    kernel = Kernel(
+        name=name,
+        outer=tuple(outer_loops),
+        inner=tuple(inner_loops),
+        values=tuple(builder.values),
+        stores=tuple(builder.stores),
+        buffers=tuple(
+            BufferRef(node.name, node.dtype, extent(node)) for node in builder.buffers.values()
+        ),
+        sizes=(),
+        origins=tuple(dict.fromkeys(n.origin for n in group.placed)),
+        comments=tuple(dict.fromkeys(n.comment for n in group.placed if n.comment)),
+    )
+    return kernel
+
+
+def extent(node: Node) -> Expr:
+    """Elements of memory from the first to the last."""
+    if any(size == 0 for size in node.shape):
+        return ZERO
+    spans = ((s - 1) * t for s, t in zip(node.shape, node.layout.stride, strict=True))
+    return sum(spans, ZERO) + 1
+
+
+def _loop(var: Var) -> Loop:
+    return Loop(var, var.extent or ZERO)
+
+
+__all__ = ["VarKind", "build_kernel", "extent"]

@@ -1,0 +1,404 @@
+"""Fusion: partition the computed tensors into groups that share one loop nest.
+
+Tensors are visited in the graph's order. Each starts as a group of its own and is merged with
+groups that it reads from, then with groups that read the same memory. A merge must satisfy every rule in
+``RULES``; a rule answers with a named refusal, kept for the report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, of_atom
+from fxstack_inductor.ir.nodes import (
+    Call,
+    Computed,
+    Extern,
+    ExternCall,
+    Node,
+    Read,
+    Reduction,
+    walk,
+)
+from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.schedule.realise import base_of
+from fxstack_inductor.schedule.unify import Refusal, Unifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fxstack_inductor.ir.nodes import Coord
+    from fxstack_inductor.lower.program import Program
+    from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.schedule.realise import Usage
+
+SIBLINGS = 6
+"""How many of the latest groups reading the same memory are tried for a merge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where in the group's loops a tensor is computed: coordinates of its element and of what it reduces."""
+
+    coords: tuple[Expr, ...]
+    reduced: tuple[Expr, ...] = ()
+
+    @property
+    def variables(self) -> frozenset[Var]:
+        return frozenset(v for e in (*self.coords, *self.reduced) for v in _loops(e))
+
+
+@dataclass(eq=False)
+class Group:
+    """Tensors in one loop nest over ``space``; ``inner`` are the variables of the inner loops, None while undecided."""
+
+    space: list[Var]
+    inner: frozenset[Var] | None
+    placed: dict[Computed, Placed]
+    first: int
+    last: int
+    calls: int
+
+    @property
+    def outer(self) -> list[Var]:
+        return [v for v in self.space if self.inner is None or v not in self.inner]
+
+    @property
+    def has_reduction(self) -> bool:
+        return any(isinstance(node, Reduction) for node in self.placed)
+
+
+Unit = Group | ExternCall | HostCall
+
+
+@dataclass
+class Fusion:
+    """State of one run of fusion."""
+
+    program: Program
+    usage: Usage
+    inlined: set[Node]
+    options: InductorOptions
+    unit: dict[Node, Unit] = field(default_factory=dict)
+    position: dict[int, int] = field(default_factory=dict)
+    """Step number of a call, by identity."""
+    direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
+    readers: dict[Node, list[Group]] = field(default_factory=dict)
+    refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
+    counter: int = 0
+
+    def fresh(self, extent: Expr) -> Var:
+        self.counter += 1
+        return Var(f"x{self.counter}", VarKind.LOOP, extent)
+
+    def reads(self, node: Computed) -> tuple[Read, ...]:
+        """What ``node`` reads when the inlined tensors are looked through, in its own coordinates."""
+        if node not in self.direct:
+            self.direct[node] = tuple(dict.fromkeys(self._through(node)))
+        return self.direct[node]
+
+    def _through(self, node: Computed) -> Iterable[Read]:
+        for read in node.reads:
+            if read.node not in self.inlined or not isinstance(read.node, Computed):
+                yield read
+                continue
+            mapping = {
+                v: c
+                for i, c in zip(read.node.index, read.coords, strict=True)
+                if (v := i.as_var()) is not None and isinstance(c, Expr)
+            }
+            for inner in self.reads(read.node):
+                yield Read(inner.node, tuple(_moved(c, mapping) for c in inner.coords))
+
+
+def _moved(coord: Coord, mapping: dict[Var, Expr]) -> Coord:
+    return coord.subs(mapping) if isinstance(coord, Expr) else coord
+
+
+def _loops(expr: Expr) -> list[Var]:
+    return [v for v in expr.variables if v.kind is VarKind.LOOP]
+
+
+def fuse(
+    program: Program, usage: Usage, inlined: set[Node], options: InductorOptions
+) -> tuple[list[Group], Fusion]:
+    """Groups covering every live tensor that is not inlined, and the record of what was refused."""
+    fusion = Fusion(program, usage, inlined, options)
+    order = {id(step): k for k, step in enumerate(program.steps)}
+    fusion.position = order
+    for step in program.steps:
+        if isinstance(step, ExternCall):
+            for output in step.outputs:
+                fusion.unit[output] = step
+    groups: dict[int, Group] = {}
+    for node in usage.live:
+        if node in inlined:
+            continue
+        group = _singleton(fusion, node, order[id(node)])
+        fusion.unit[node] = group
+        if options.fuse:
+            group = _absorb(fusion, node, group)
+        for read in fusion.reads(node):
+            fusion.readers.setdefault(read.node, []).append(group)
+    for unit in fusion.unit.values():
+        if isinstance(unit, Group):
+            groups[id(unit)] = unit
+    return list(groups.values()), fusion
+
+
+def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
+    def place(sizes: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[Var]]:
+        made = [None if size == 1 else fusion.fresh(size) for size in sizes]
+        coords = tuple(ZERO if v is None else of_atom(v) for v in made)
+        return coords, [v for v in made if v is not None]
+
+    coords, outer = place(node.shape)
+    calls = sum(isinstance(b, Call) for b in walk(node.body))
+    if not isinstance(node, Reduction):
+        return Group(outer, None, {node: Placed(coords)}, position, position, calls)
+    reduced, inner = place(node.ranges)
+    placed = {node: Placed(coords, reduced)}
+    return Group(outer + inner, frozenset(inner), placed, position, position, calls)
+
+
+def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
+    """Merge ``node``'s group with those it reads from, nearest first, then with siblings."""
+    producers = [fusion.unit.get(read.node) for read in fusion.reads(node)]
+    candidates = {id(u): u for u in producers if isinstance(u, Group)}
+    for candidate in sorted(candidates.values(), key=lambda g: -g.last):
+        group = _try(fusion, candidate, group) or group
+    seen: dict[int, Group] = {}
+    for read in fusion.reads(node):
+        if read.node in fusion.unit and isinstance(fusion.unit[read.node], Group):
+            continue
+        for reader in fusion.readers.get(read.node, [])[-SIBLINGS:]:
+            current = _current(fusion, reader)
+            if current is not group:
+                seen[id(current)] = current
+    for sibling in sorted(seen.values(), key=lambda g: -g.last)[:SIBLINGS]:
+        if sibling is not group and sibling.placed:
+            group = _try(fusion, sibling, group) or group
+    return group
+
+
+def _current(fusion: Fusion, group: Group) -> Group:
+    """The group that ``group``'s tensors are in now."""
+    unit = fusion.unit[next(iter(group.placed))]
+    return unit if isinstance(unit, Group) else group
+
+
+def _try(fusion: Fusion, left: Group, right: Group) -> Group | None:
+    if left is right:
+        return None
+    merged = merge(fusion, left, right)
+    if isinstance(merged, Refusal):
+        names = next(iter(left.placed)).name, next(iter(right.placed)).name
+        fusion.refusals.append((*names, merged))
+        return None
+    for node in merged.placed:
+        fusion.unit[node] = merged
+    return merged
+
+
+def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
+    """One group of both, or the reason why not."""
+    if left.calls + right.calls > fusion.options.max_kernel_ops:
+        return Refusal("too many operations")
+    unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
+    pairs = list(_pairs(fusion, left, right))
+    if not pairs:
+        return Refusal("nothing shared")
+    refusal = unifier.match(pairs) or unifier.match_rest()
+    if refusal is not None:
+        return refusal
+    merged = _combine(unifier, left, right)
+    for rule in RULES:
+        refusal = rule(fusion, merged, left, right)
+        if refusal is not None:
+            return refusal
+    return merged
+
+
+def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
+    """Coordinates that must agree: of each tensor where one group makes it and the other reads it, or, if there is none, of
+    the memory that both read."""
+    edges = list(_edges(fusion, left, right))
+    edges += [(b, a) for a, b in _edges(fusion, right, left)]
+    return edges or _shared(fusion, left, right)
+
+
+def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[Expr, Expr]]:
+    for node, place in consumer.placed.items():
+        for read in fusion.reads(node):
+            made = producer.placed.get(read.node)  # type: ignore[call-overload]
+            if made is None:
+                continue
+            for own, coord in zip(made.coords, read.coords, strict=True):
+                yield own, _coordinate(coord, node, place)
+
+
+def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
+    """A read coordinate in the variables of the reader's group; a computed one equals nothing."""
+    if not isinstance(coord, Expr):
+        return of_atom(Var("computed", VarKind.VALUE))
+    index = [*node.index, *(node.reduced if isinstance(node, Reduction) else ())]
+    values = [*place.coords, *place.reduced]
+    mapping = {v: c for i, c in zip(index, values, strict=True) if (v := i.as_var()) is not None}
+    return coord.subs(mapping)
+
+
+def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
+    first: dict[Node, tuple[Expr, ...]] = {}
+    for node, place in left.placed.items():
+        for read in fusion.reads(node):
+            if all(isinstance(c, Expr) for c in read.coords):
+                first.setdefault(read.node, tuple(_coordinate(c, node, place) for c in read.coords))
+    for node, place in right.placed.items():
+        for read in fusion.reads(node):
+            other = first.get(read.node)
+            if other is not None and all(isinstance(c, Expr) for c in read.coords):
+                coords = [_coordinate(c, node, place) for c in read.coords]
+                return list(zip(other, coords, strict=True))
+    return []
+
+
+def _combine(unifier: Unifier, left: Group, right: Group) -> Group:
+    space = [*unifier.left, *unifier.unmatched_right()]
+    placed = {
+        node: Placed(
+            tuple(unifier.apply(c) for c in place.coords),
+            tuple(unifier.apply(c) for c in place.reduced),
+        )
+        for group in (left, right)
+        for node, place in group.placed.items()
+    }
+    return Group(
+        space,
+        None,
+        placed,
+        min(left.first, right.first),
+        max(left.last, right.last),
+        left.calls + right.calls,
+    )
+
+
+# --- rules --------------------------------------------------------------------------------------------
+
+
+def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Every tensor lives at all the loops or at the outer ones; reductions agree on the inner ones."""
+    everything = frozenset(merged.space)
+    inner: frozenset[Var] | None = None
+    for node, place in merged.placed.items():
+        if isinstance(node, Reduction):
+            own = frozenset(v for e in place.reduced for v in _loops(e))
+            outer = frozenset(v for e in place.coords for v in _loops(e))
+            if own | outer != everything:
+                return Refusal("reduction over part of the loops", node.name)
+            if inner is not None and inner != own:
+                return Refusal("reductions over different loops", node.name)
+            inner = own
+    sets = {place.variables for node, place in merged.placed.items()} - {everything}
+    sets -= {everything - inner} if inner is not None else set()
+    if inner is not None:
+        if sets:
+            return Refusal("computed at a third level of the loops")
+    elif len(sets) > 1:
+        return Refusal("computed at a third level of the loops")
+    elif sets:
+        outer = next(iter(sets))
+        if [v for v in merged.space if v in outer] != merged.space[: len(outer)]:
+            return Refusal("broadcast along an outer dimension")
+        inner = everything - outer
+    merged.inner = inner
+    return None
+
+
+def _covers(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """A full reduction shares its loops only with what fits in its single pass."""
+    if merged.inner is None or not merged.has_reduction:
+        return None
+    points = 1
+    for var in merged.outer:
+        size = None if var.extent is None else var.extent.as_int()
+        points *= 1024 if size is None else size
+    if points >= 8:
+        return None
+    depth = _depth(fusion, merged)
+    if depth > 1 or _reads_back(fusion, merged):
+        return Refusal("several passes over one long reduction")
+    return None
+
+
+def _depth(fusion: Fusion, group: Group) -> int:
+    depth: dict[Node, int] = {}
+    for node in sorted(group.placed, key=lambda n: fusion.position[id(n)]):
+        below = max((depth.get(read.node, 0) for read in fusion.reads(node)), default=0)
+        depth[node] = below + isinstance(node, Reduction)
+    return max(depth.values())
+
+
+def _reads_back(fusion: Fusion, group: Group) -> bool:
+    """Whether a result of the reduction is used at the inner level again."""
+    everything = frozenset(group.space)
+    made = {n for n in group.placed if isinstance(n, Reduction)}
+    after: set[Node] = set(made)
+    for node in sorted(group.placed, key=lambda n: fusion.position[id(n)]):
+        if any(read.node in after for read in fusion.reads(node)):
+            if group.placed[node].variables == everything:
+                return True
+            after.add(node)
+    return False
+
+
+def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    touched: set[Node] = set(merged.placed)
+    for node in merged.placed:
+        touched.update(read.node for read in fusion.reads(node))
+    if len(touched) > fusion.options.max_kernel_buffers:
+        return Refusal("too many buffers", str(len(touched)))
+    return None
+
+
+def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Nothing outside the two groups may lie between them."""
+    own = {id(left), id(right)}
+    limit = min(left.first, right.first)
+    stack = [u for u in _producers(fusion, merged) if id(u) not in own]
+    seen: set[int] = set()
+    while stack:
+        unit = stack.pop()
+        if id(unit) in seen:
+            continue
+        seen.add(id(unit))
+        if _last(fusion, unit) < limit:
+            continue
+        for producer in _producers(fusion, unit):
+            if id(producer) in own:
+                return Refusal("something in between", _name(unit))
+            stack.append(producer)
+    return None
+
+
+def _last(fusion: Fusion, unit: Unit) -> int:
+    return unit.last if isinstance(unit, Group) else fusion.position[id(unit)]
+
+
+def _name(unit: Unit) -> str:
+    return next(iter(unit.placed)).name if isinstance(unit, Group) else unit.name
+
+
+def _producers(fusion: Fusion, unit: Unit) -> list[Unit]:
+    if isinstance(unit, Group):
+        nodes = [read.node for node in unit.placed for read in fusion.reads(node)]
+    else:
+        nodes = [base_of(node) for node in unit.reads]
+    found = (fusion.unit.get(node) for node in nodes)
+    return [u for u in found if u is not None and u is not unit]
+
+
+RULES = (_levels, _small, _covers, _acyclic)
+"""What a merge must satisfy, in order; a rule returns None or a refusal."""
+
+__all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]

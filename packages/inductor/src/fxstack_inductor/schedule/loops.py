@@ -1,0 +1,160 @@
+"""Loop transformations: order, merge and rename the loops of a kernel, and find the sizes it needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.expr import Expr, Var, VarKind, of_atom
+from fxstack_inductor.ir.kernel import Check, IndexValue, Kernel, Load, Loop, Store, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+def normalise(kernel: Kernel) -> Kernel:
+    """The pipeline of loop passes."""
+    for step in PASSES:
+        kernel = step(kernel)
+    return kernel
+
+
+def order_loops(kernel: Kernel) -> Kernel:
+    """Loops from the largest to the smallest stride, judged by the kernel's largest store (or load)."""
+    return replace(
+        kernel,
+        outer=_sorted(kernel.outer, kernel),
+        inner=_sorted(kernel.inner, kernel),
+    )
+
+
+def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
+    if len(loops) < 2:
+        return loops
+    accesses = [s.index for s in kernel.stores] + [
+        v.index for v in kernel.values if isinstance(v, Load)
+    ]
+    variables = [loop.var for loop in loops]
+    best = max(accesses, key=lambda e: sum(v in e.variables for v in variables), default=None)
+    if best is None:
+        return loops
+    steps = {v: _stride(best, v) for v in variables}
+    return tuple(sorted(loops, key=lambda loop: -steps[loop.var]))
+
+
+def _stride(index: Expr, var: Var) -> int:
+    """The stride as a number to compare by; loops that the access does not depend on go outermost."""
+    coefficient = index.coefficient(var)
+    if coefficient is None:
+        return 1
+    if not coefficient.terms:
+        return 1 << 62
+    known = coefficient.as_int()
+    degree = max(len(monomial) for monomial, _ in coefficient.terms)
+    return abs(known) if known is not None else 1 << (20 * degree)
+
+
+def merge_loops(kernel: Kernel) -> Kernel:
+    """Merge adjacent loops that every address walks through as one."""
+    outer, mapping = _merge(kernel.outer, _expressions(kernel))
+    kernel = _rewrite(replace(kernel, outer=outer), mapping)
+    inner, mapping = _merge(kernel.inner, _expressions(kernel))
+    return _rewrite(replace(kernel, inner=inner), mapping)
+
+
+def _merge(
+    loops: tuple[Loop, ...], expressions: Sequence[Expr]
+) -> tuple[tuple[Loop, ...], Callable[[Expr], Expr]]:
+    steps: list[tuple[Var, Var, Var]] = []
+    current = list(loops)
+    exprs = list(expressions)
+    position = len(current) - 2
+    while position >= 0:
+        high, low = current[position], current[position + 1]
+        if all(_walks_as_one(e, high.var, low) for e in exprs):
+            extent = high.extent * low.extent
+            merged = Var(high.var.name, VarKind.LOOP, extent)
+            steps.append((high.var, low.var, merged))
+            exprs = [_fold(e, high.var, low.var, merged) for e in exprs]
+            current[position : position + 2] = [Loop(merged, extent)]
+        position -= 1
+
+    def mapping(expr: Expr) -> Expr:
+        for high, low, merged in steps:
+            expr = _fold(expr, high, low, merged)
+        return expr
+
+    return tuple(current), mapping
+
+
+def _walks_as_one(expr: Expr, high: Var, low: Loop) -> bool:
+    a, b = expr.coefficient(high), expr.coefficient(low.var)
+    return a is not None and b is not None and a == b * low.extent
+
+
+def _fold(expr: Expr, high: Var, low: Var, merged: Var) -> Expr:
+    a, b = expr.coefficient(high), expr.coefficient(low)
+    if a is None or b is None or not (a.terms or b.terms):
+        return expr
+    return expr - of_atom(high) * a - of_atom(low) * b + of_atom(merged) * b
+
+
+def _expressions(kernel: Kernel) -> list[Expr]:
+    found = [store.index for store in kernel.stores]
+    for value in kernel.values:
+        match value:
+            case Load(_, index):
+                found.append(index)
+            case IndexValue(expr):
+                found.append(expr)
+            case _:
+                pass
+    return found
+
+
+def _rewrite(kernel: Kernel, change: Callable[[Expr], Expr]) -> Kernel:
+    values = tuple(_rewrite_value(value, change) for value in kernel.values)
+    stores = tuple(replace(s, index=change(s.index)) for s in kernel.stores)
+    return replace(kernel, values=values, stores=stores)
+
+
+def _rewrite_value(value: Value, change: Callable[[Expr], Expr]) -> Value:
+    match value:
+        case Load(_, index):
+            return replace(value, index=change(index))
+        case IndexValue(expr):
+            return replace(value, expr=change(expr))
+        case _:
+            return value
+
+
+def rename_loops(kernel: Kernel) -> Kernel:
+    """Call the outer loops ``p0, p1, ...`` and the inner ones ``r0, r1, ...``, so that equal kernels have equal text."""
+    mapping: dict[Var, Expr] = {}
+
+    def renamed(loops: Iterable[Loop], letter: str) -> tuple[Loop, ...]:
+        made = []
+        for k, loop in enumerate(loops):
+            var = Var(f"{letter}{k}", VarKind.LOOP, loop.extent)
+            mapping[loop.var] = of_atom(var)
+            made.append(Loop(var, loop.extent))
+        return tuple(made)
+
+    changed = replace(kernel, outer=renamed(kernel.outer, "p"), inner=renamed(kernel.inner, "r"))
+    return _rewrite(changed, lambda e: e.subs(mapping))
+
+
+def find_sizes(kernel: Kernel) -> Kernel:
+    """List the symbolic sizes that the kernel takes as arguments."""
+    found: set[str] = set()
+    expressions = _expressions(kernel)
+    expressions += [loop.extent for loop in (*kernel.outer, *kernel.inner)]
+    expressions += [v.size for v in kernel.values if isinstance(v, Check)]
+    for expr in expressions:
+        found.update(v.name for v in expr.variables if v.kind is VarKind.SIZE)
+    return replace(kernel, sizes=tuple(sorted(found)))
+
+
+PASSES = (order_loops, merge_loops, rename_loops, find_sizes)
+
+__all__ = ["PASSES", "Store", "normalise"]

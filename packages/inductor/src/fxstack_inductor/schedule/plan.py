@@ -1,0 +1,165 @@
+"""The schedule of a whole graph: kernels and calls in execution order, and when each buffer is last used."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.expr import VarKind
+from fxstack_inductor.ir.nodes import Computed, Expr, ExternCall, Input, Node
+from fxstack_inductor.lower.program import HostCall, HostValue
+from fxstack_inductor.schedule.build import build_kernel
+from fxstack_inductor.schedule.groups import Fusion, Group, fuse
+from fxstack_inductor.schedule.loops import normalise
+from fxstack_inductor.schedule.realise import base_of, choose_inlined, usage
+
+if TYPE_CHECKING:
+    from fxstack_inductor.ir.kernel import Kernel
+    from fxstack_inductor.lower.program import Program
+    from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.schedule.unify import Refusal
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """A launch. ``stored`` are the tensors that it writes, ``reads`` those that it reads."""
+
+    kernel: Kernel
+    stored: tuple[Computed, ...]
+    reads: tuple[Node, ...]
+
+
+Step = KernelStep | ExternCall | HostCall
+
+
+@dataclass(frozen=True)
+class Plan:
+    program: Program
+    steps: tuple[Step, ...]
+    refusals: tuple[tuple[str, str, Refusal], ...]
+
+
+def plan(program: Program, options: InductorOptions) -> Plan:
+    """Fuse, order and build."""
+    found = usage(program)
+    inlined = choose_inlined(found)
+    groups, fusion = fuse(program, found, inlined, options)
+    units = _ordered(fusion, groups)
+    steps: list[Step] = []
+    for unit in units:
+        if not isinstance(unit, Group):
+            steps.append(unit)
+            continue
+        stored = _stored(fusion, unit)
+        kernel = normalise(build_kernel(f"kernel_{len(steps)}", unit, stored, inlined))
+        written = {node.name for node in stored}
+        by_name = _nodes_by_name(fusion, unit)
+        reads = tuple(by_name[b.name] for b in kernel.buffers if b.name not in written)
+        steps.append(KernelStep(kernel, tuple(stored), reads))
+    return Plan(program, tuple(steps), tuple(fusion.refusals))
+
+
+def _nodes_by_name(fusion: Fusion, group: Group) -> dict[str, Node]:
+    return {read.node.name: read.node for node in group.placed for read in fusion.reads(node)}
+
+
+def _stored(fusion: Fusion, group: Group) -> list[Computed]:
+    """The group's tensors that something outside it reads, in the graph's order."""
+    needed = {n for n in group.placed if n in fusion.usage.required}
+    for node in group.placed:
+        if node in needed:
+            continue
+        readers = fusion.readers.get(node, [])
+        if any(not _inside(fusion, reader, group) for reader in readers):
+            needed.add(node)
+    return sorted(needed, key=lambda n: fusion.position[id(n)])
+
+
+def _inside(fusion: Fusion, reader: Group, group: Group) -> bool:
+    return fusion.unit[next(iter(reader.placed))] is group
+
+
+def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | HostCall]:
+    """Topological order, earliest position in the graph first; effects keep their order."""
+    calls = [s for s in fusion.program.steps if isinstance(s, (ExternCall, HostCall))]
+    units: list[Group | ExternCall | HostCall] = [*groups, *calls]
+    hosts = _host_providers(fusion.program)
+    waiting = {id(u): _dependencies(fusion, u, hosts) for u in units}
+    _chain_effects(calls, waiting)
+    followers: dict[int, list[int]] = {}
+    for unit in units:
+        for dependency in waiting[id(unit)]:
+            followers.setdefault(dependency, []).append(id(unit))
+    by_id = {id(u): u for u in units}
+    rank = {id(u): _rank(fusion, u) for u in units}
+    ready = [(rank[key], key) for key, needs in waiting.items() if not needs]
+    heapq.heapify(ready)
+    result: list[Group | ExternCall | HostCall] = []
+    while ready:
+        _, key = heapq.heappop(ready)
+        result.append(by_id[key])
+        for follower in followers.get(key, ()):
+            waiting[follower].discard(key)
+            if not waiting[follower]:
+                heapq.heappush(ready, (rank[follower], follower))
+    if len(result) != len(units):
+        raise AssertionError("fusion made a cycle")
+    return result
+
+
+def _rank(fusion: Fusion, unit: Group | ExternCall | HostCall) -> int:
+    return unit.last if isinstance(unit, Group) else fusion.position[id(unit)]
+
+
+def _dependencies(
+    fusion: Fusion, unit: Group | ExternCall | HostCall, hosts: dict[str, HostCall]
+) -> set[int]:
+    if isinstance(unit, Group):
+        nodes = [read.node for node in unit.placed for read in fusion.reads(node)]
+        names = {v.name for node in unit.placed for v in _sizes(node)}
+    else:
+        nodes = [base_of(node) for node in unit.reads]
+        names = set(_names((unit.args, unit.kwargs)))
+        names |= {v.name for node in unit.reads for v in _sizes(node)}
+    found = {id(u) for n in nodes if (u := fusion.unit.get(n)) is not None and u is not unit}
+    return found | {id(hosts[name]) for name in names if name in hosts and hosts[name] is not unit}
+
+
+def _sizes(node: Node) -> set[object]:
+    sizes = {v for s in (*node.shape, *node.layout.stride) for v in s.variables}
+    return {v for v in sizes if v.kind is VarKind.SIZE}
+
+
+def _names(value: object) -> list[str]:
+    """Host values and symbols mentioned in the arguments of a call."""
+    if isinstance(value, HostValue):
+        return [value.name]
+    if isinstance(value, Expr):
+        return [v.name for v in value.variables]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return [name for v in value for name in _names(v)]
+    return []
+
+
+def _host_providers(program: Program) -> dict[str, HostCall]:
+    calls = {s.name: s for s in program.steps if isinstance(s, HostCall)}
+    found = dict(calls)
+    for binding in program.bindings:
+        if binding.source in calls:
+            found[binding.symbol] = calls[binding.source]
+    return found
+
+
+def _chain_effects(calls: list[ExternCall | HostCall], waiting: dict[int, set[int]]) -> None:
+    previous: ExternCall | None = None
+    for call in calls:
+        if isinstance(call, ExternCall) and call.effect:
+            if previous is not None:
+                waiting[id(call)].add(id(previous))
+            previous = call
+
+
+__all__ = ["Input", "KernelStep", "Plan", "Step", "plan"]

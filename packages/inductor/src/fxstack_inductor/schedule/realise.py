@@ -1,0 +1,154 @@
+"""Decide which computed tensors are inlined into their readers and which are units of fusion.
+
+An inlined tensor is computed again wherever it is read, and never stored. What is not inlined may still
+never be stored: if all its readers end up in its own kernel, it stays in registers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.nodes import (
+    Call,
+    Computed,
+    Expr,
+    ExternCall,
+    Index,
+    Masked,
+    Node,
+    Pointwise,
+    Read,
+    Reduction,
+    View,
+    walk,
+)
+from fxstack_inductor.lower.program import HostCall
+
+if TYPE_CHECKING:
+    from fxstack_inductor.ir.nodes import Body
+    from fxstack_inductor.lower.program import Program
+
+EXPENSIVE = frozenset(
+    (
+        "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh "
+        "atanh erf erfc sigmoid lgamma pow atan2 hypot fmod remainder floordiv"
+    ).split()
+)
+
+
+@dataclass
+class Usage:
+    """Who reads what. ``live`` are the computed nodes that anything needs."""
+
+    live: list[Computed]
+    required: set[Node] = field(default_factory=set)
+    """Computed nodes that must be in memory: read by calls, returned, or copied into inputs."""
+    readers: dict[Node, list[Computed]] = field(default_factory=lambda: defaultdict(list))
+
+
+def base_of(node: Node) -> Node:
+    while isinstance(node, View):
+        node = node.base
+    return node
+
+
+def usage(program: Program) -> Usage:
+    found = Usage([])
+    roots = [v for v in program.outputs if isinstance(v, Node)]
+    roots += [m.value for m in program.mutations]
+    for step in program.steps:
+        if isinstance(step, (ExternCall, HostCall)):
+            roots += step.reads
+    found.required = {base for root in roots if isinstance(base := base_of(root), Computed)}
+    needed = set(found.required)
+    for step in reversed(program.steps):
+        if isinstance(step, Computed) and step in needed:
+            found.live.append(step)
+            for node in dict.fromkeys(read.node for read in step.reads):
+                needed.add(node)
+                found.readers[node].append(step)
+    found.live.reverse()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    calls: int
+    expensive: bool
+    reads: frozenset[Node]
+    indirect: bool
+
+
+def choose_inlined(found: Usage) -> set[Node]:
+    """The pointwise nodes to inline, given who reads them."""
+    inlined: set[Node] = set()
+    costs: dict[Node, _Cost] = {}
+    for node in found.live:
+        cost = costs[node] = _cost(node, inlined, costs)
+        if not isinstance(node, Pointwise) or node in found.required:
+            continue
+        if _worth_inlining(node, cost, found.readers[node]):
+            inlined.add(node)
+    return inlined
+
+
+def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost:
+    calls, expensive, indirect = 0, False, False
+    reads: set[Node] = set()
+    for body in walk(node.body):
+        match body:
+            case Call(op, _, _):
+                calls += op != "cast"
+                expensive = expensive or op in EXPENSIVE
+            case Index() | Masked():
+                calls += 1
+            case Read(source, coords):
+                indirect = indirect or not all(isinstance(c, Expr) for c in coords)
+                if source in inlined:
+                    inner = costs[source]
+                    calls += inner.calls
+                    expensive = expensive or inner.expensive
+                    indirect = indirect or inner.indirect
+                    reads |= inner.reads
+                else:
+                    reads.add(source)
+            case _:
+                pass
+    return _Cost(calls, expensive, frozenset(reads), indirect)
+
+
+def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed]) -> bool:
+    if not cost.reads and cost.calls <= 2:
+        return True
+    if cost.calls > 64 or len(cost.reads) > 12:
+        return False
+    if any(_amplifies(node, reader) for reader in readers) and (
+        cost.expensive or cost.calls > 2 or cost.indirect
+    ):
+        return False
+    if len(readers) == 1:
+        return True
+    if cost.expensive or cost.calls > 8:
+        return False
+    return sum(_bytes(n) for n in cost.reads) <= 2 * _bytes(node)
+
+
+def _bytes(node: Node) -> int:
+    return _numel(node) * node.dtype.itemsize
+
+
+def _numel(node: Node) -> int:
+    """Elements, or a large number when only known at run time."""
+    known = node.layout.numel.as_int()
+    return 1 << 20 if known is None else known
+
+
+def _amplifies(node: Pointwise, reader: Computed) -> bool:
+    """Whether each element would be computed several times over for one reader."""
+    points = _numel(reader)
+    if isinstance(reader, Reduction):
+        for size in reader.ranges:
+            points *= size.as_int() or 64
+    return points >= 2 * max(_numel(node), 1)

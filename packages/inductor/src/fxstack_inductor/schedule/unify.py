@@ -1,0 +1,164 @@
+"""Make two loop spaces one, given pairs of coordinates that must be equal.
+
+A producer computes its element at coordinates written in its own loop variables; a consumer reads
+it at coordinates written in its own. They can share a loop nest if the variables of one can be identified with
+those of the other so that the coordinates agree. Variables are split where a reshape
+has merged or divided dimensions: ``x`` over 4096 against ``y*512 + z`` over 8 and 512.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, VarKind, of_atom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why two things were not fused. ``rule`` is the rule's name, ``detail`` what it saw."""
+
+    rule: str
+    detail: str = ""
+
+
+@dataclass
+class Unifier:
+    """``left`` and ``right`` are the spaces' variables; ``fresh`` makes a new variable of a given extent."""
+
+    left: list[Var]
+    right: list[Var]
+    fresh: Callable[[Expr], Var]
+    substitution: dict[Var, Expr] = field(default_factory=dict)
+    images: set[Var] = field(default_factory=set)
+    """Left variables that a right variable has been identified with."""
+
+    def apply(self, expr: Expr) -> Expr:
+        while any(var in self.substitution for var in expr.variables):
+            expr = expr.subs(self.substitution)
+        return expr
+
+    def match(self, pairs: Iterable[tuple[Expr, Expr]]) -> Refusal | None:
+        for left, right in pairs:
+            refusal = self._match(left, right)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def match_rest(self) -> Refusal | None:
+        """Identify what is left over on both sides, in order, if the extents are the same."""
+        lefts, rights = self.unmatched_left(), self.unmatched_right()
+        if not lefts or not rights:
+            return None
+        if [v.extent for v in lefts] != [v.extent for v in rights]:
+            return Refusal("different loops", f"{_extents(lefts)} and {_extents(rights)}")
+        for left, right in zip(lefts, rights, strict=True):
+            self._bind(left, right)
+        return None
+
+    def unmatched_left(self) -> list[Var]:
+        return [var for var in self.left if var not in self.images]
+
+    def unmatched_right(self) -> list[Var]:
+        return [var for var in self.right if var not in self.substitution]
+
+    def _match(self, left: Expr, right: Expr) -> Refusal | None:
+        while True:
+            left, right = self._split_quotients(left), self._split_quotients(right)
+            if left == right:
+                return None
+            a, b = digits(left), digits(right)
+            if a is None or b is None:
+                return Refusal("different coordinates", f"{left} and {right}")
+            outcome = self._match_digits(a, b)
+            if outcome is not None:
+                return None if outcome is True else outcome
+            left, right = self.apply(left), self.apply(right)
+
+    def _match_digits(self, a: Sequence[Var], b: Sequence[Var]) -> Refusal | bool | None:
+        """True when matched, None when a variable was split and matching must start again."""
+        for x, y in zip(a, b, strict=False):
+            if x == y:
+                continue
+            if x.extent != y.extent:
+                return None if self._split_larger(x, y) else _mismatch(x, y)
+            if y not in self.right or x not in self.left or x in self.images:
+                return Refusal("different coordinates", f"{x.name} and {y.name}")
+            self._bind(x, y)
+        return True if len(a) == len(b) else Refusal("different loops", f"{len(a)} and {len(b)}")
+
+    def _bind(self, left: Var, right: Var) -> None:
+        self.images.add(left)
+        self.substitution[right] = of_atom(left)
+
+    def _split_larger(self, x: Var, y: Var) -> bool:
+        a, b = _static(x), _static(y)
+        if a is None or b is None:
+            return False
+        if a % b == 0:
+            return self.split(x, b)
+        return b % a == 0 and self.split(y, a)
+
+    def split(self, var: Var, size: int) -> bool:
+        """Replace ``var`` by ``high * size + low``; not if it has been identified already."""
+        extent = _static(var)
+        if extent is None or extent % size or var in self.images or var in self.substitution:
+            return False
+        from_ints = Expr((((), extent // size),)), Expr((((), size),))
+        high, low = self.fresh(from_ints[0]), self.fresh(from_ints[1])
+        side = self.left if var in self.left else self.right
+        position = side.index(var)
+        side[position : position + 1] = [high, low]
+        self.substitution[var] = of_atom(high) * size + of_atom(low)
+        return True
+
+    def _split_quotients(self, expr: Expr) -> Expr:
+        """Split variables so that ``x // d`` and ``x % d`` become variables."""
+        expr = self.apply(expr)
+        while True:
+            for atom in expr.atoms():
+                if not isinstance(atom, (FloorDiv, Mod)):
+                    continue
+                var, den = atom.num.as_var(), atom.den.as_int()
+                if var is not None and den is not None and self.split(var, den):
+                    break
+            else:
+                return expr
+            expr = self.apply(expr)
+
+
+def digits(expr: Expr) -> list[Var] | None:
+    """The variables of a mixed-radix number, lowest digit first; None if ``expr`` is not one."""
+    scale = ONE
+    remaining = dict(expr.terms)
+    found: list[Var] = []
+    while remaining:
+        for monomial, _ in remaining.items():
+            loops = [a for a in monomial if isinstance(a, Var) and a.kind is VarKind.LOOP]
+            if len(loops) != 1:
+                return None
+            term = of_atom(loops[0]) * scale
+            (key, value) = term.terms[0]
+            if len(term.terms) == 1 and remaining.get(key) == value:
+                break
+        else:
+            return None
+        del remaining[key]
+        found.append(loops[0])
+        scale = scale * (loops[0].extent or ONE)
+    return found
+
+
+def _static(var: Var) -> int | None:
+    return None if var.extent is None else var.extent.as_int()
+
+
+def _mismatch(x: Var, y: Var) -> Refusal:
+    return Refusal("different loops", f"{x.extent} and {y.extent}")
+
+
+def _extents(variables: Iterable[Var]) -> list[str]:
+    return [str(var.extent) for var in variables]
