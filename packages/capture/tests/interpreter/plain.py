@@ -64,9 +64,6 @@ class PlainWorld:
         pass
 
 
-_DIRECT_METACLASSES = (type,)
-
-
 class PlainCalls:
     """Python functions are interpreted, also as methods and constructors; the rest is called."""
 
@@ -87,9 +84,17 @@ class PlainCalls:
             return self._construct(fn, args, kwargs)
         if fn is globals:
             return interp.current_frame().globals
+        if fn in (eval, exec):
+            return self._evaluate(fn, args, kwargs)
         rule = self.rules.get(fn) if kind is types.BuiltinFunctionType else None
         if rule is not None and (not args or fn.__name__ == "__build_class__"):
             return rule(interp, args, kwargs)
+        return fn(*args, **kwargs)
+
+    def _evaluate(self, fn, args, kwargs):
+        frame = self.trace.interp.current_frame()
+        if len(args) == 1 and not kwargs:
+            args = (*args, frame.globals, frame.local_values())
         return fn(*args, **kwargs)
 
     def _construct(self, cls, args, kwargs):
@@ -97,12 +102,12 @@ class PlainCalls:
             return super(*super_arguments(self.trace.interp.current_frame()))
         init = cls.__init__
         if (
-            type(cls) is not type
+            type(cls).__call__ is not type.__call__
             or cls.__new__ is not object.__new__
             or type(init) is not types.FunctionType
         ):
             return cls(*args, **kwargs)
-        obj = object.__new__(cls)
+        obj = object.__new__(cls)  # raises what an abstract class raises
         result = self.call(init, (obj, *args), kwargs)
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")

@@ -10,6 +10,7 @@ no torch, so that it also runs in bare installations of other Python versions.
 from __future__ import annotations
 
 import argparse
+import doctest
 import faulthandler
 import importlib
 import io
@@ -24,6 +25,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[1] / "interpreter"), str(HERE.parents[2] / "src")]
+
+# The interpreter alone, without the package's public face, which needs torch.
+package = types.ModuleType("fxstack_capture")
+package.__path__ = [str(HERE.parents[2] / "src" / "fxstack_capture")]
+sys.modules["fxstack_capture"] = package
 
 from plain import interpreter  # noqa: E402
 
@@ -141,7 +147,7 @@ def run_module(name, programs, verbose, only):
                 continue
         if not hasattr(case, "_testMethodName") or isinstance(case, unittest.loader._FailedTest):
             continue
-        if type(case).__name__ == "DocTestCase" or (only and only not in case.id()):
+        if isinstance(case, doctest.DocTestCase) or (only and only not in case.id()):
             continue
         compare(case, programs, counts, verbose)
     return counts

@@ -9,7 +9,7 @@ from fxstack_capture.interpreter import generators
 from fxstack_capture.interpreter.binding import Signature
 from fxstack_capture.interpreter.exception_table import exception_regions
 from fxstack_capture.interpreter.program import ExceptHandler, Instruction, Program
-from fxstack_capture.interpreter.tracebacks import traceback_stub
+from fxstack_capture.interpreter.tracebacks import TracebackStub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         delegations=_delegations(raw, indices, known=instruction_set.throw_leaves_send),
         close_returns_value=instruction_set.close_returns_value,
         ours=code.co_filename == generators.__file__,
-        traceback_stub=traceback_stub(code),
+        traceback_stub=TracebackStub(code),
     )
 
 

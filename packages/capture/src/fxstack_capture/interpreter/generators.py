@@ -223,7 +223,7 @@ def _throw_into(inner: Any, error: BaseException, frame: Frame) -> _Yielded | Ba
         if type(inner) is TraceGenerator:
             value = inner.close() if closing else inner.throw(error)
         else:
-            method = _optional_attr(frame, inner, "close" if closing else "throw")
+            method = _close_method(frame, inner) if closing else _optional_attr(frame, inner, "throw")
             if method is None:
                 return error
             value = frame.calls.call(method, () if closing else (error,), {})
@@ -238,6 +238,14 @@ def _optional_attr(frame: Frame, obj: Any, name: str) -> Any:
     try:
         return frame.world.load_attr(obj, name)
     except AttributeError:
+        return None
+
+
+def _close_method(frame: Frame, inner: Any) -> Any:
+    """``close``, or None; other errors of the look-up are reported and passed over, as in CPython."""
+    try:
+        return _optional_attr(frame, inner, "close")
+    except Exception:
         return None
 
 

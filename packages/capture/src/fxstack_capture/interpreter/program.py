@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import CodeType, FrameType
+    from types import CodeType
 
     from fxstack_capture.interpreter.binding import Signature
     from fxstack_capture.interpreter.frame import Frame
+    from fxstack_capture.interpreter.tracebacks import TracebackStub
 
     Handler = Callable[[Frame, Any], int | None]
     """Executes one step; gives the index of the next step, None for the following one, ``LEAVE`` to leave."""
@@ -82,8 +83,7 @@ class Program:
     close_returns_value: bool
     ours: bool
     """A method of ``TraceGenerator``: not part of the program, so it is called, not interpreted."""
-    traceback_stub: Callable[[], FrameType]
-    """Gives a frame that names this code's file and function, for tracebacks."""
+    traceback_stub: TracebackStub
 
 
 class ProgramTable:

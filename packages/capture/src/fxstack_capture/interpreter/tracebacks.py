@@ -1,40 +1,45 @@
 """Tracebacks of interpreted frames: real traceback objects that name the user's files, lines and functions.
 
-CPython makes tracebacks of real frames only, so each entry has the frame of a stub: an empty function that carries
-the file name and function name of the user's code.
+CPython makes tracebacks of real frames only, so each entry has the frame of a stub: a generator that is never
+started and carries the file name and function name of the user's code. (The frame of a function that
+was called would keep its callers, and so all of the interpreter's frames, alive.)
 """
 
 from __future__ import annotations
 
-import sys
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Generator
 
     from fxstack_capture.interpreter.frame import Frame
 
 
-def _own_frame() -> FrameType:
-    return _getframe()
+def _never_started() -> Generator[None]:
+    yield
 
 
-_getframe = sys._getframe
-_TEMPLATE = _own_frame.__code__
+class TracebackStub:
+    """Makes, once, the frame that stands for all frames of one code object. Does not keep the code alive."""
 
+    __slots__ = ("_generator", "_names")
 
-def traceback_stub(code: CodeType) -> Callable[[], FrameType]:
-    """A function that gives a finished frame with the names of ``code``."""
-    stub = _TEMPLATE.replace(
-        co_filename=code.co_filename,
-        co_name=code.co_name,
-        co_qualname=code.co_qualname,
-        co_firstlineno=code.co_firstlineno,
-    )
-    return FunctionType(stub, {"_getframe": _getframe, "__name__": code.co_name})
+    def __init__(self, code: CodeType) -> None:
+        self._names = (code.co_filename, code.co_name, code.co_qualname, code.co_firstlineno)
+        self._generator: Generator[None] | None = None
+
+    @property
+    def frame(self) -> FrameType:
+        if self._generator is None:
+            file, name, qualname, line = self._names
+            stub = _never_started.__code__.replace(
+                co_filename=file, co_name=name, co_qualname=qualname, co_firstlineno=line
+            )
+            self._generator = FunctionType(stub, {})()
+        return self._generator.gi_frame  # type: ignore[union-attr,no-any-return]
 
 
 def add_entry(following: TracebackType | None, frame: Frame) -> TracebackType:
     """A traceback whose first entry is ``frame`` at its current line."""
-    return TracebackType(following, frame.program.traceback_stub(), -1, frame.line)
+    return TracebackType(following, frame.program.traceback_stub.frame, -1, frame.line)
