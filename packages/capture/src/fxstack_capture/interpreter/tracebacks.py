@@ -31,13 +31,14 @@ class TracebackStub:
 
     @property
     def frame(self) -> FrameType:
-        if self._generator is None:
+        # ``traceback.clear_frames`` may have finished it.
+        if self._generator is None or self._generator.gi_frame is None:
             file, name, qualname, line = self._names
             stub = _never_started.__code__.replace(
                 co_filename=file, co_name=name, co_qualname=qualname, co_firstlineno=line
             )
             self._generator = FunctionType(stub, {})()
-        return self._generator.gi_frame  # type: ignore[union-attr,no-any-return]
+        return self._generator.gi_frame  # type: ignore[no-any-return]
 
 
 def add_entry(following: TracebackType | None, frame: Frame) -> TracebackType:
