@@ -12,6 +12,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import classes, operators, policy
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.rules import RULES
+from fxstack_capture.calls.rules.logging_calls import defer, is_log_once
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
@@ -131,6 +132,9 @@ def _type_builtin(calls: CallDispatcher, owner: type, fn: Any, args: Any, kwargs
         if policy.is_pure_type(owner):
             return run(calls.trace, fn, args, kwargs)
         return _other(calls, fn, args, kwargs)
+    of_meta = _descriptor(type(owner), fn.__name__)
+    if of_meta is not None:
+        return calls.call(of_meta, (owner, *args), kwargs)
     for base in type.__dict__["__mro__"].__get__(owner):
         descriptor = base.__dict__.get(fn.__name__)
         if descriptor is not None:
@@ -183,6 +187,8 @@ def _bound_slot(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
 
 def _cached_function(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     """``functools.lru_cache``: the wrapped function is traced; the cache outside is neither read nor filled."""
+    if is_log_once(fn, args):
+        return defer(calls.trace, fn, args, kwargs)
     return calls.call(calls.world.load_attr(fn, "__wrapped__"), args, kwargs)
 
 

@@ -89,28 +89,34 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
 def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     world: Any = trace.world
     values = (*args, *kwargs.values()) if kwargs else args
-    flags = scan.scan(world.lazy, values)
+    found: list[Any] = []
+    flags = scan.scan(world.lazy, values, found)
     if not flags:
         return fn(*args, **kwargs)
     if flags & scan.LAZY:
-        scan.complete(world, values)
-        flags |= scan.scan(world.lazy, values)
+        scan.complete(world, values, instances=False)
+        flags |= scan.scan(world.lazy, values, found)
     if flags & scan.SYMBOLIC and id(fn) not in _NUMBER_FUNCTIONS:
         args = specialized(trace, args)
         kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
     if flags & (scan.TENSOR | scan.PYTHON):
-        return run_guarded(trace, fn, args, kwargs, bool(flags & scan.TENSOR))
+        for value in found:
+            world.classes.note_special_methods(type(value))
+        return run_intercepted(trace, fn, args, kwargs)
     return fn(*args, **kwargs)
 
 
-def run_guarded(
-    trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: bool
+def run_intercepted(
+    trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Run with callbacks intercepted, and torch's calls recorded when tensors are in reach."""
-    del tensors  # callbacks reach tensors through closures and instances, so the mode is always on
+    """Run with callbacks interpreted and torch's calls recorded.
+
+    Without the native extension callbacks run natively, so what they may look at is completed before.
+    """
     with trace.torch.function_mode():
-        if getattr(native, 'AVAILABLE', False):
+        if native.AVAILABLE:
             return native.intercept(trace.calls.call, fn, args, kwargs, passthrough())
+        scan.complete(trace.world, (*args, *kwargs.values()), instances=True)
         return fn(*args, **kwargs)
 
 

@@ -28,8 +28,11 @@ _SEQUENCES = frozenset({list, tuple, set, frozenset, collections.deque, torch.Si
 _VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 
 
-def scan(lazy: dict[int, Any], values: Iterable[Any]) -> int:
-    """Flags of everything reachable through builtin containers. ``lazy``: incomplete dicts by id."""
+def scan(lazy: dict[int, Any], values: Iterable[Any], found: list[Any]) -> int:
+    """Flags of everything reachable through builtin containers; ``PYTHON`` objects are added to ``found``.
+
+    ``lazy`` holds the incomplete dictionaries by id.
+    """
     flags = 0
     seen: set[int] = set()
     work = list(values)
@@ -55,6 +58,7 @@ def scan(lazy: dict[int, Any], values: Iterable[Any]) -> int:
             flags |= SYMBOLIC
         else:
             seen.add(id(value))
+            found.append(value)
             flags |= PYTHON | _scan_subclass(value, work)
     return flags
 
@@ -74,19 +78,25 @@ def _scan_subclass(value: Any, work: list[Any]) -> int:
     return 0
 
 
-def complete(world: Any, values: Iterable[Any]) -> None:
-    """Expand every incomplete dict reachable through builtin containers."""
+def complete(world: Any, values: Iterable[Any], *, instances: bool) -> None:
+    """Fill every incomplete dict reachable through builtin containers (and through instances, if so asked)."""
     seen: set[int] = set()
     work = list(values)
     while work:
         value = work.pop()
         if id(value) in seen or type(value) in _SIMPLE:
             continue
+        seen.add(id(value))
         if isinstance(value, dict):
-            seen.add(id(value))
             if id(value) in world.lazy:
                 world.lazy[id(value)].expand()
             work.extend(itertools.chain.from_iterable(dict.items(value)))
-        elif type(value) in _SEQUENCES or isinstance(value, (list, tuple)):
-            seen.add(id(value))
-            work.extend(type(value).__iter__(value) if type(value) in _SEQUENCES else tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value))
+        elif type(value) in _SEQUENCES:
+            work.extend(value)
+        elif isinstance(value, (list, tuple)):
+            work.extend((list if isinstance(value, list) else tuple).__iter__(value))
+        elif instances and id(value) in world.instances:
+            world.expand(value)
+            work.append(world.instances[id(value)].mirror)
+        elif instances and isinstance(value, types.MethodType):
+            work.append(value.__self__)

@@ -2,6 +2,7 @@
 
 from fxstack_capture.effects.diff import diff
 from fxstack_capture.effects.records import (
+    Call,
     CellClear,
     CellSet,
     ClassDelete,
@@ -18,6 +19,7 @@ from fxstack_capture.effects.records import (
 )
 
 __all__ = [
+    "Call",
     "CellClear",
     "CellSet",
     "ClassDelete",

@@ -50,6 +50,7 @@ def diff(world: MirrorWorld) -> Effects:
         if cell is not None:
             records += _cell(cell)
     records += _classes(world)
+    records += world.deferred
     return Effects(tuple(records))
 
 

@@ -110,6 +110,14 @@ class ClassDelete(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class Call(Effect):
+    """``target(*args, **kwargs)`` for real, result dropped: a deferred call such as a log message."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Effects:
     """All effects of one trace, in the order in which they are to be replayed."""
 
@@ -132,5 +140,5 @@ class Effects:
         return tuple(found)
 
 
-_TUPLE_FIELDS = ("items", "removed", "added")
+_TUPLE_FIELDS = ("items", "removed", "added", "args")
 _VALUE_FIELDS = ("key", "value", *_TUPLE_FIELDS)

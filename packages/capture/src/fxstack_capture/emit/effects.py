@@ -144,6 +144,12 @@ def _class_delete(rebuilder: Rebuilder, e: r.ClassDelete, target: ast.expr, _: t
     return _calling(rebuilder, type.__delattr__, target, ast.Constant(e.name))
 
 
+def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Statements:
+    arguments = [rebuilder.expr(value) for value in e.args]
+    keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in e.kwargs.items()]
+    return [ast.Expr(ast.Call(target, arguments, keywords))]
+
+
 _WRITERS: dict[type, Callable[[Rebuilder, Any, ast.expr, type], Statements]] = {
     r.DictSet: _dict_set,
     r.DictDelete: _dict_delete,
@@ -156,4 +162,5 @@ _WRITERS: dict[type, Callable[[Rebuilder, Any, ast.expr, type], Statements]] = {
     r.CellClear: _cell_clear,
     r.ClassSet: _class_set,
     r.ClassDelete: _class_delete,
+    r.Call: _call,
 }

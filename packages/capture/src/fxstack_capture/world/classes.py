@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 _mro = type.__dict__["__mro__"].__get__
 
+_IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_SPECIAL_METHODS = tuple(
+    f"__{name}__"
+    for name in (
+        "repr str bytes format lt le eq ne gt ge hash bool call len length_hint getitem setitem delitem missing iter next "
+        "reversed contains add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or radd rsub rmul "
+        "rmatmul rtruediv rfloordiv rmod rdivmod rpow rlshift rrshift rand rxor ror iadd isub imul imatmul itruediv "
+        "ifloordiv imod ipow ilshift irshift iand ixor ior neg pos abs invert complex int float index round trunc floor "
+        "ceil get set delete getattribute getattr setattr delattr instancecheck subclasscheck"
+    ).split()
+)
+
 _SELF_ENTERING: frozenset[type] = (
     IMMUTABLE_TYPES
     | IDENTITY_TYPES
@@ -36,6 +48,7 @@ class ClassReads:
         self.cache: dict[tuple[type, str], Any] = {}
         self.reads: dict[type, dict[str, object]] = {}
         self.fixed: dict[type, bool] = {}
+        self.noted: set[type] = set()
         self.overlays: dict[type, dict[str, object]] = {}
 
     def lookup(self, cls: type, name: str) -> Any:
@@ -80,6 +93,16 @@ class ClassReads:
             fixed = self.fixed[cls] = is_fixed_class(cls) or id(cls) in self.world.registry.new
         if not fixed:
             self.reads.setdefault(cls, {})[name] = raw
+
+    def note_special_methods(self, cls: type) -> None:
+        """C code is about to use instances of ``cls``: guard the methods that it finds on the type by itself."""
+        if cls in self.noted:
+            return
+        self.noted.add(cls)
+        if cls.__flags__ & _IMMUTABLE_TYPE:
+            return
+        for name in _SPECIAL_METHODS:
+            self.lookup(cls, name)
 
     def store(self, cls: type, name: str, value: object) -> None:
         """Overlay a class of the outside (``value`` may be ABSENT)."""

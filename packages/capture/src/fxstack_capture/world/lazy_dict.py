@@ -116,12 +116,15 @@ class LazyDict:
         keys = tuple(self.original)
         self.world.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
         full: dict[Any, Any] = {}
+        self.known = {}  # again, in the original's order
         for index, key in enumerate(keys):
             if key in mirror and key not in self.deleted:
                 full[key] = mirror[key]
-                known.setdefault(key, _UNREAD)
+                self.known[key] = known.get(key, _UNREAD)
             elif key not in known and key not in mirror:
                 self._expand_one(index, key, full)
+            else:
+                self.known[key] = known.get(key, _UNREAD)
         late = {k: v for k, v in mirror.items() if k not in full}
         mirror.clear()
         mirror.update(full)

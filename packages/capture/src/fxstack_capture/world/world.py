@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CellType, FunctionType
 
+    from fxstack_capture.effects.records import Effect
     from fxstack_capture.trace import Trace
 
 
@@ -43,6 +44,8 @@ class MirrorWorld:
         """Mirrored cells by id of the stand-in cell."""
         self.parts: dict[int, functions.Parts] = {}
         self.opaque: set[int] = set()
+        self.deferred: list[Effect] = []
+        """Calls to be made for real when the frame is left."""
         self.contents: dict[int, tuple[Any, ...]] = {}
         """What eagerly entered containers held at entry, by id of the stand-in."""
 

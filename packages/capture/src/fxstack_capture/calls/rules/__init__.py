@@ -1,6 +1,6 @@
 """All rules of Python's own library, joined into one table."""
 
-from fxstack_capture.calls.rules import builtin_functions, dict_methods, inspection, modules, object_protocol, torch_names
+from fxstack_capture.calls.rules import builtin_functions, dict_methods, inspection, logging_calls, modules, object_protocol, torch_names
 from fxstack_capture.calls.table import RuleTable
 
 RULES = RuleTable(
@@ -9,6 +9,7 @@ RULES = RuleTable(
         object_protocol.RULES,
         dict_methods.RULES,
         inspection.RULES,
+        logging_calls.RULES,
         modules.RULES,
         torch_names.RULES,
     )

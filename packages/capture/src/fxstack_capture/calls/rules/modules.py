@@ -8,10 +8,12 @@ import torch
 from torch.nn.modules import module as _module
 
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.guards.records import LengthIs
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
+    from fxstack_capture.world.lazy_dict import LazyDict
 
 RULES = RuleTable()
 
@@ -54,8 +56,22 @@ def _hooked(trace: Trace, self: Any) -> bool:
     namespace = trace.world.namespace(_NAMESPACE)  # type: ignore[attr-defined]
     if any(truth(namespace.get(name)) for name in _GLOBAL_HOOKS):
         return True
+    state = trace.world.instances.get(id(self))  # type: ignore[attr-defined]
     load = trace.world.load_attr
-    return any(truth(load(self, name)) for name in _OWN_HOOKS)
+    return any(
+        truth(load(self, name))
+        for name in _OWN_HOOKS
+        if state is None or not _empty_outside(trace, state, name)
+    )
+
+
+def _empty_outside(trace: Trace, state: LazyDict, name: str) -> bool:
+    """Whether the dictionary of hooks is empty and nobody has looked at it: one guard, no stand-in."""
+    hooks = state.original.get(name)
+    if not isinstance(hooks, dict) or hooks or name in state.mirror or name in state.known:
+        return False
+    trace.guard(state.item_source(name), LengthIs(0))
+    return True
 
 
 @RULES.rule(torch._C._get_tracing_state)

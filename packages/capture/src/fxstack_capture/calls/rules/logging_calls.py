@@ -1,0 +1,59 @@
+"""Logging while tracing: a disabled level costs nothing, an enabled one is logged when the graph has run.
+
+A record whose message and arguments are plain values may be written later without anybody noticing: the real
+call is deferred to the end of the frame, in order. Anything else ends the graph.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.effects.records import Call
+from fxstack_capture.sources import pinned
+from fxstack_capture.world.constants import IMMUTABLE_TYPES, is_constant_key
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES = RuleTable()
+
+
+@RULES.rule(logging.Logger.isEnabledFor)
+def _is_enabled_for(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """The same answer without the cache (and its lock), which is not observable."""
+    logger, level = args
+    load, calls = trace.world.load_attr, trace.calls
+    if calls.truth(load(logger, "disabled")):
+        return False
+    if load(load(logger, "manager"), "disable") >= level:
+        return False
+    return bool(level >= calls.call(load(logger, "getEffectiveLevel"), (), {}))
+
+
+@RULES.rule(logging.Logger._log)
+def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    defer(trace, logging.Logger._log, args, kwargs)
+
+
+def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call ``fn`` for real after the graph: its receiver is of the outside, all else is plain data."""
+    world: Any = trace.world
+    values = (*args[1:], *kwargs.values())
+    if world.source_of(args[0]) is None or not all(map(_is_plain, values)):
+        raise graph_break("side-effect-call", f"{fn.__qualname__} with arguments made by the program")
+    world.deferred.append(Call(pinned(fn, fn.__qualname__), args, dict(kwargs)))
+
+
+def _is_plain(value: object) -> bool:
+    kind = type(value)
+    if kind is tuple:
+        return all(map(_is_plain, value))  # type: ignore[call-overload]
+    return kind in IMMUTABLE_TYPES or is_constant_key(value)
+
+
+def is_log_once(fn: Any, args: tuple[Any, ...]) -> bool:
+    """A cached function of a logger, such as ``warning_once``: whether it logs again is for the cache to say."""
+    return bool(args) and isinstance(args[0], logging.Logger) and fn.__name__.endswith("_once")
