@@ -1,1 +1,39 @@
+"""Python functions over tensors as guarded FX graphs."""
 
+from __future__ import annotations
+
+from fxstack_capture.api import (
+    BackendError,
+    Unsupported,
+    capture,
+    disable,
+    explain,
+    graph_break,
+    is_compiling,
+    optimize,
+    reset,
+)
+from fxstack_capture.options import CaptureOptions
+from fxstack_capture.shapes.marks import (
+    mark_dynamic,
+    mark_static,
+    mark_unbacked,
+    maybe_mark_dynamic,
+)
+
+__all__ = [
+    "BackendError",
+    "CaptureOptions",
+    "Unsupported",
+    "capture",
+    "disable",
+    "explain",
+    "graph_break",
+    "is_compiling",
+    "mark_dynamic",
+    "mark_static",
+    "mark_unbacked",
+    "maybe_mark_dynamic",
+    "optimize",
+    "reset",
+]

@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.emit.assemble import Op, read
-from fxstack_capture.emit.builder import attribute, call, item, load, store, tuple_of
+from fxstack_capture.emit.builder import call, item, load, store, tuple_of
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.flow import handler_of, live_before
 from fxstack_capture.emit.frame import Draft, FrameWriter, with_cycles
@@ -185,13 +185,13 @@ class _Ending:
         """Hand over: a resumed frame returns to the loop in the replacement of the user's own frame."""
         function, arguments = resume
         if self._is_resumed:
-            return [ast.Return(call(self._continue, function, tuple_of(arguments)))]
+            return [ast.Return(call(self._continue, tuple_of((function, tuple_of(arguments)))))]
         value = self._writer.builder.fresh("value")
         again = ast.Compare(
             call(self._writer.builder.constant(type, "type"), load(value)), [ast.Is()], [self._continue]
         )
-        starred = ast.Starred(attribute(load(value), "arguments"), ast.Load())
-        onward = ast.Call(attribute(load(value), "function"), [starred], [])
+        starred = ast.Starred(item(load(value), ast.Constant(1)), ast.Load())
+        onward = ast.Call(item(load(value), ast.Constant(0)), [starred], [])
         return [
             ast.Assign([store(value)], call(function, *arguments)),
             ast.While(again, [ast.Assign([store(value)], onward)], []),

@@ -6,10 +6,7 @@ They are few on purpose: what plain syntax can say is emitted as syntax.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__
@@ -18,11 +15,10 @@ instance_dict = object.__getattribute__
 """``instance_dict(obj, "__dict__")``: a type's own ``__getattribute__`` is bypassed."""
 
 
-class Continue(NamedTuple):
-    """What a compiled piece of a frame returns when the frame goes on in another piece."""
+class Continue(tuple[Any, ...]):
+    """What a compiled piece of a frame returns when the frame goes on in another piece: (function, arguments)."""
 
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    __slots__ = ()
 
 
 def class_attr(cls: type, name: str) -> Any:

@@ -43,8 +43,7 @@ def is_definition(obj: object) -> bool:
     """Functions, classes, modules: what a trusted namespace binds once and for all."""
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
-        owner = obj.__self__  # type: ignore[attr-defined]
-        return owner is None or isinstance(owner, (type, types.ModuleType))
+        return _is_static(obj.__self__)  # type: ignore[attr-defined]
     return handler is identity or (handler is None and isinstance(obj, (type, types.ModuleType)))
 
 
@@ -87,13 +86,22 @@ def bound_method(world: MirrorWorld, obj: types.MethodType, source: Source) -> A
 
 def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
     owner = obj.__self__
-    if owner is None or isinstance(owner, (types.ModuleType, type)):
+    if _is_static(owner):
         return identity(world, obj, source)
     world.trace.guard(source, TypeIs(type(obj)))
     standin = world.enter(owner, BuiltinAttr(source, "__self__"))
     world.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
     made = getattr(standin, obj.__name__)
     return made if standin is owner else world.registry.add(obj, made, source).standin
+
+
+def _is_static(owner: object) -> bool:
+    """Whether a builtin belongs to a module or class, not to an object (pybind11 functions belong to a record)."""
+    return (
+        owner is None
+        or isinstance(owner, (types.ModuleType, type))
+        or type(owner).__module__ == "pybind11_builtins"
+    )
 
 
 def partial(world: MirrorWorld, obj: functools.partial[Any], source: Source) -> Any:

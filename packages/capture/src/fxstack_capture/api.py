@@ -1,0 +1,121 @@
+"""The functions that users call: ``optimize``, ``capture``, ``explain``, ``reset``."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from fxstack_capture import native
+from fxstack_capture.annotations import disable, graph_break, is_compiling
+from fxstack_capture.driver.backend import eager
+from fxstack_capture.driver.compiler import FrameCompiler
+from fxstack_capture.driver.errors import BackendError, Unsupported
+from fxstack_capture.driver.explanation import Explanation
+from fxstack_capture.driver.whole import Captured, capture_whole
+from fxstack_capture.optimized_module import OptimizedModule, wrap
+from fxstack_capture.options import CaptureOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.driver.backend import Backend
+    from fxstack_capture.driver.records import Observer
+
+# Only for ``reset``: it forgets what living compilers have compiled.
+_COMPILERS: Final[weakref.WeakSet[FrameCompiler]] = weakref.WeakSet()
+
+
+def optimize(
+    backend: Backend = eager,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: CaptureOptions | None = None,
+    observer: Observer | None = None,
+) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator: the function, method or module with its torch operations captured and compiled.
+
+    Args:
+        backend: ``(GraphModule, example_inputs) -> callable``; ``example_inputs`` are fake tensors and
+            ``SymInt``s. The default runs the captured graph as it is.
+        fullgraph: Raise ``Unsupported`` where the graph would break.
+        dynamic: True: sizes and numbers are symbolic from the start; False: never; None: once they change.
+        options: More options; ``fullgraph`` and ``dynamic`` are taken from the arguments above unless given here.
+        observer: Told of every trace and graph break.
+    """
+    chosen = options or CaptureOptions(fullgraph=fullgraph, dynamic=dynamic)
+
+    def decorate(fn: Callable[..., Any]) -> Any:
+        if not callable(fn):
+            raise TypeError(f"optimize: expected a function or module, got {fn!r}")
+        if not native.AVAILABLE:
+            warnings.warn(f"{native.WHY_MISSING}; running in plain Python", stacklevel=2)
+            return fn
+        return _optimized(fn, _compiler(backend, chosen, observer), decorate)
+
+    return decorate
+
+
+def _compiler(backend: Backend, options: CaptureOptions, observer: Observer | None) -> FrameCompiler:
+    compiler = FrameCompiler(backend, options, native.Owner(), observer)
+    _COMPILERS.add(compiler)
+    return compiler
+
+
+def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) -> Any:
+    def run(function: Callable[..., Any]) -> Any:
+        return native.Optimized(function, compiler.callback, compiler.owner)
+
+    if isinstance(fn, OptimizedModule):
+        fn = fn._orig_mod
+    if isinstance(fn, torch.nn.Module):
+        compiler.root = fn
+        return wrap(fn, run, again)
+    made = run(fn)
+    functools.update_wrapper(made, fn)
+    return made
+
+
+def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Captured:
+    """One whole graph of ``fn(*args, **kwargs)``, with guards and signature.
+
+    Raises:
+        Unsupported: the call cannot be one graph; the text and ``record`` say where and why.
+    """
+    return capture_whole(fn, args, kwargs, CaptureOptions(fullgraph=True))
+
+
+def explain(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., Explanation]:
+    """``explain(fn)(*args)`` runs the call and says what was captured: graphs, guards, graph breaks."""
+
+    def explained(*args: Any, **kwargs: Any) -> Explanation:
+        compiler = _compiler(eager, CaptureOptions(dynamic=dynamic), None)
+        _optimized(fn, compiler, lambda other: other)(*args, **kwargs)
+        return Explanation(tuple(compiler.records))
+
+    return explained
+
+
+def reset() -> None:
+    """Forget everything that was compiled: the next calls compile anew."""
+    for compiler in list(_COMPILERS):
+        compiler.reset()
+
+
+__all__ = [
+    "BackendError",
+    "Captured",
+    "Explanation",
+    "Unsupported",
+    "capture",
+    "disable",
+    "explain",
+    "graph_break",
+    "is_compiling",
+    "optimize",
+    "reset",
+]

@@ -1,0 +1,37 @@
+"""Calling a backend: ``(GraphModule, example_inputs) -> callable``, as torch.compile calls one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture import native
+from fxstack_capture.driver.errors import BackendError
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+    from fxstack_capture.trace import CapturedCode
+
+Backend = Callable[[Any, list[Any]], Callable[..., Any]]
+
+
+def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:  # noqa: ARG001
+    """The backend that runs the captured graph as it is."""
+    return graph_module.forward  # type: ignore[no-any-return]
+
+
+def name_of(backend: Backend) -> str:
+    return getattr(backend, "__qualname__", None) or type(backend).__qualname__
+
+
+def compile_graph(backend: Backend, captured: CapturedCode, where: str) -> Callable[..., Any]:
+    """The compiled graph; it runs with the frame hook off."""
+    try:
+        made = backend(captured.graph_module, list(captured.example_inputs))
+    except Exception as error:
+        raise BackendError(name_of(backend), where, error) from error
+    if not callable(made):
+        error = TypeError(f"it returned a {type(made).__qualname__}, not a callable")
+        raise BackendError(name_of(backend), where, error)
+    return native.Disabled(made) if native.AVAILABLE else made  # type: ignore[no-any-return]

@@ -1,0 +1,264 @@
+"""From a frame to an entry: the callback of the frame hook.
+
+A ``FrameCompiler`` belongs to one ``optimize`` call. It owns the entries (through ``native.Owner``), the
+resume functions and the shape histories of the functions that ran under it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from fxstack_capture import native
+from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
+from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
+from fxstack_capture.driver.backend import compile_graph
+from fxstack_capture.driver.errors import RecompileLimitError, TracingWarning, Unsupported
+from fxstack_capture.driver.policy import is_foreign, is_module_call
+from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
+from fxstack_capture.emit.breaking import draft_stop
+from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
+from fxstack_capture.emit.frame import Draft, draft_return
+from fxstack_capture.emit.resume import Resumptions
+from fxstack_capture.guards.tree import compile_guards
+from fxstack_capture.shapes.history import FrameHistory
+from fxstack_capture.trace import Raised, Returned, Stopped
+from fxstack_capture.versions import program_table
+
+if TYPE_CHECKING:
+    from types import CellType, CodeType, FunctionType
+
+    from fxstack_capture.driver.backend import Backend
+    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.records import Guard
+    from fxstack_capture.interpreter.program import ProgramTable
+    from fxstack_capture.options import CaptureOptions
+
+# Tracing changes process-wide torch state (default dtype, for one): one thread traces at a time.
+_TRACING: Final = threading.RLock()
+
+# Frames of a function without any torch operation that are looked at before it is left alone.
+_PATIENCE = 2
+
+
+@dataclass(slots=True)
+class CodeState:
+    """What is remembered of one code object; keeps it alive so that its id stays its own."""
+
+    code: CodeType
+    history: FrameHistory = field(default_factory=FrameHistory)
+    without_operations: int = 0
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A frame's replacement in the making, and what it was made from."""
+
+    draft: Draft | None
+    guards: tuple[Guard, ...]
+    graph_break: BreakRecord | None
+    raised: BaseException | None = None
+
+
+class FrameCompiler:
+    """Compiles frames for one backend and one set of options."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        options: CaptureOptions,
+        owner: Any,
+        observer: Observer | None = None,
+    ) -> None:
+        self.backend = backend
+        self.options = options
+        self.owner = owner
+        self.observer = observer
+        self.root: Any = None
+        """The module whose calls are compiled, if it is one."""
+        self.records: list[FrameRecord] = []
+        self.programs: ProgramTable = program_table()
+        self.resumptions = Resumptions(self._never_trace)
+        self._states: dict[int, CodeState] = {}
+
+    def _never_trace(self, code: CodeType) -> None:
+        if native.AVAILABLE:
+            native.skip(code)
+
+    def reset(self) -> None:
+        """Forget everything that was compiled."""
+        self.owner.clear()
+        self.resumptions.clear()
+        self._states.clear()
+        self.records.clear()
+
+    # --- the callback ----------------------------------------------------------------------------
+
+    def callback(
+        self,
+        function: FunctionType,
+        code: CodeType,
+        arguments: dict[str, object],
+        cells: tuple[CellType, ...],
+    ) -> Any:
+        """Called by the frame hook for a frame without a valid entry; see ``native``."""
+        if is_foreign(code):
+            return native.SKIP
+        if is_module_call(code) and arguments.get("self") is not self.root:
+            return native.RUN
+        with _TRACING:
+            state = self._states.setdefault(id(code), CodeState(code))
+            if state.entries >= self.options.recompile_limit:
+                return self._limit_reached(code)
+            frame = real_frame(function, code, arguments, cells)
+            return self._compile(frame, code, state)
+
+    def _compile(self, frame: RealFrame, code: CodeType, state: CodeState) -> Any:
+        started = time.perf_counter()
+        try:
+            written = self._write(frame, code, state)
+        except Unsupported:
+            raise
+        except (CannotRebuildError, CannotResumeError) as reason:
+            return self._plain(code, state, str(reason))
+        except GraphBreak as reason:
+            return self._plain(code, state, reason.record.message)
+        except Exception as error:
+            return self._failed(code, error)
+        if self.observer is not None:
+            self.observer.on_trace(time.perf_counter() - started)
+        return self._install(code, state, written)
+
+    # --- tracing ---------------------------------------------------------------------------------
+
+    def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Written:
+        try:
+            return self._traced(frame, code, state, None, None)
+        except GraphBreak as reason:
+            record = reason.record
+            stop_at = getattr(reason, "root_instruction", None)
+        self._report(record)
+        if stop_at is None:
+            raise graph_break("tracing-error", "a graph break outside of the frame")
+        return self._traced(frame, code, state, stop_at, record)
+
+    def _report(self, record: BreakRecord) -> None:
+        if self.observer is not None:
+            self.observer.on_break(record)
+        if self.options.fullgraph:
+            raise Unsupported(record)
+
+    def _traced(
+        self,
+        frame: RealFrame,
+        code: CodeType,
+        state: CodeState,
+        stop_at: int | None,
+        record: BreakRecord | None,
+    ) -> Written:
+        trace = new_trace(self.options, self.programs, state.history)
+        with attempt(frame, trace, stop_at) as done:
+            draft, raised = self._draft(done, frame, code)
+            trace.world.close()  # type: ignore[attr-defined]
+            guards = tuple(trace.guards)
+        return Written(draft, guards, record, raised)
+
+    def _draft(
+        self, done: Attempt, frame: RealFrame, code: CodeType
+    ) -> tuple[Draft | None, BaseException | None]:
+        match done.outcome:
+            case Returned(value):
+                return draft_return(done.trace, frame, code, value), None
+            case Stopped():
+                return draft_stop(done.trace, frame, code, done.outcome, self.resumptions), None
+            case Raised(error):
+                return None, error
+        raise AssertionError(done.outcome)
+
+    # --- verdicts --------------------------------------------------------------------------------
+
+    def _install(self, code: CodeType, state: CodeState, written: Written) -> Any:
+        draft = written.draft
+        if draft is None:
+            return self._entry(code, state, written, code, "", Verdict.RAISES)
+        if draft.captured is None and written.graph_break is None:
+            return self._without_operations(code, state)
+        graph = None
+        if draft.captured is not None:
+            where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+            graph = compile_graph(self.backend, draft.captured, where)
+        emitted = draft.complete(graph)
+        return self._entry(code, state, written, emitted.code, emitted.text, Verdict.COMPILED)
+
+    def _entry(
+        self,
+        code: CodeType,
+        state: CodeState,
+        written: Written,
+        replacement: CodeType,
+        text: str,
+        verdict: Verdict,
+    ) -> Any:
+        captured = None if written.draft is None else written.draft.captured
+        why = "" if written.raised is None else repr(written.raised)
+        self._record(
+            code,
+            verdict,
+            why=why,
+            captured=captured,
+            guards=written.guards,
+            graph_break=written.graph_break,
+            code=text,
+        )
+        state.entries += 1
+        return native.Entry(self.owner, compile_guards(written.guards, code), replacement)
+
+    def _without_operations(self, code: CodeType, state: CodeState) -> Any:
+        state.without_operations += 1
+        return self._plain(code, state, "no torch operation was captured")
+
+    def _plain(self, code: CodeType, state: CodeState, why: str) -> Any:
+        self._record(code, Verdict.PLAIN, why=why)
+        state.without_operations += 1
+        return native.SKIP if state.without_operations > _PATIENCE else native.RUN
+
+    def _limit_reached(self, code: CodeType) -> Any:
+        limit = self.options.recompile_limit
+        text = f"{code.co_qualname} was compiled {limit} times (recompile_limit)"
+        if self.options.fail_on_recompile_limit:
+            raise RecompileLimitError(f"{text}; raise the limit or pass dynamic=True.")
+        warnings.warn(
+            f"{text} and runs in plain Python from now on for new kinds of arguments; "
+            "pass dynamic=True or make its arguments more uniform.",
+            TracingWarning,
+            stacklevel=2,
+        )
+        self._record(code, Verdict.PLAIN, why=text)
+        return native.SKIP
+
+    def _failed(self, code: CodeType, error: Exception) -> Any:
+        """A defect of ours: say so once, run the frame in plain Python."""
+        if self.options.fullgraph:
+            raise graph_error(error) from error
+        name = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+        warnings.warn(
+            f"tracing {name} failed with {type(error).__name__}: {error}; it runs in plain Python."
+            " Please report this with the program.",
+            TracingWarning,
+            stacklevel=2,
+        )
+        self._record(code, Verdict.PLAIN, why=f"{type(error).__name__}: {error}")
+        return native.SKIP
+
+    def _record(self, of: CodeType, verdict: Verdict, **facts: Any) -> None:
+        name, file, line = of.co_qualname, of.co_filename, of.co_firstlineno
+        self.records.append(FrameRecord(name, file, line, verdict, **facts))
+
+
+def graph_error(error: Exception) -> Unsupported:
+    """An internal error where one whole graph was asked for."""
+    return Unsupported(graph_break("tracing-error", f"{type(error).__name__}: {error}").record)

@@ -1,0 +1,36 @@
+"""Errors that a user of capture sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fxstack_capture.breaks import BreakRecord
+
+
+class Unsupported(RuntimeError):  # noqa: N818 - the name that users of torch.compile know
+    """One whole graph was asked for and cannot be had. ``record`` says why as data."""
+
+    def __init__(self, record: BreakRecord) -> None:
+        super().__init__(record.message)
+        self.record = record
+
+
+class BackendError(RuntimeError):
+    """The backend raised while it compiled a captured graph."""
+
+    def __init__(self, backend: str, where: str, error: BaseException) -> None:
+        super().__init__(
+            f"backend {backend} failed on the graph captured from {where}:"
+            f" {type(error).__name__}: {error}\n"
+            "fix: this is an error of the backend, not of capture; run with backend='eager' to go on without it."
+        )
+        self.backend = backend
+
+
+class RecompileLimitError(RuntimeError):
+    """``fail_on_recompile_limit`` was set and a function reached ``recompile_limit`` entries."""
+
+
+class TracingWarning(UserWarning):
+    """A frame runs in plain Python because tracing it failed in a way that is not the program's doing."""

@@ -1,0 +1,46 @@
+"""Which code is never compiled as a frame of its own: ours, and libraries that do no tensor work.
+
+Such code may still be interpreted when a compiled function calls it; this is about frames that the
+hook meets while uncompiled code runs.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+_OWN = str(Path(__file__).parents[1]) + "/"
+_TORCH = str(Path(torch.__file__).parent) + "/"
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
+_SITE_PACKAGES = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
+# Parts of torch that are programs over tensors, written like a user's.
+_TORCH_PROGRAMS = tuple(
+    _TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py")
+)
+_NEVER = tuple(_TORCH + part for part in ("nn/parallel/", "nn/utils/"))
+
+
+def is_foreign(code: CodeType) -> bool:
+    """Whether frames of this code always run in plain Python."""
+    file = code.co_filename
+    if file.startswith(_OWN) or (file.startswith("<") and file != "<string>" and "ipython" not in file):
+        return not file.startswith("<doctest")
+    if file.startswith(_TORCH):
+        return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)
+    return file.startswith(_STANDARD_LIBRARY) and not file.startswith(_SITE_PACKAGES)
+
+
+def is_module_call(code: CodeType) -> bool:
+    """``nn.Module.__call__``: one code object for all modules, so submodules are compiled by their ``forward``."""
+    return code in _MODULE_CALLS
+
+
+_MODULE_CALLS = frozenset(
+    {torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__}
+)

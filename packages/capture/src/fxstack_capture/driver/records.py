@@ -1,0 +1,55 @@
+"""What was compiled, as data: one record per frame that was looked at. ``explain`` shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from fxstack_capture.breaks import BreakRecord
+    from fxstack_capture.guards.records import Guard
+    from fxstack_capture.trace import CapturedCode
+
+
+class Verdict(StrEnum):
+    """What became of a frame."""
+
+    COMPILED = "compiled"
+    """Its entry was installed."""
+    PLAIN = "plain"
+    """It runs in plain Python; ``FrameRecord.why`` says why."""
+    RAISES = "raises"
+    """The program raises an exception: plain Python raises it, under the same guards."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRecord:
+    """One compilation. ``graph`` is None where no torch operation was captured."""
+
+    name: str
+    file: str
+    line: int
+    verdict: Verdict
+    why: str = ""
+    captured: CapturedCode | None = None
+    guards: tuple[Guard, ...] = ()
+    graph_break: BreakRecord | None = None
+    code: str = ""
+    """The replacement as Python-like text."""
+    because: str = ""
+    """Why the entries that existed did not fit."""
+
+    @property
+    def graph(self) -> Any:
+        return None if self.captured is None else self.captured.graph_module
+
+
+class Observer(Protocol):
+    """Told of what happens while compiling."""
+
+    def on_trace(self, seconds: float) -> None:
+        """A frame was traced and its replacement written, in this time (without the backend's)."""
+
+    def on_break(self, record: BreakRecord) -> None:
+        """A graph ended early."""

@@ -1,0 +1,78 @@
+"""The interchange signature of a captured graph: which input is a parameter, a buffer, a symbol, an argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import sources as s
+from fxstack_interchange import (
+    GraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    Stage,
+    StageGraph,
+    SymbolSpec,
+)
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import CapturedCode
+
+_TABLES = {"_parameters": InputKind.PARAMETER, "_buffers": InputKind.BUFFER}
+
+
+def signature_of(captured: CapturedCode, module: torch.nn.Module | None = None) -> StageGraph:
+    """The stage graph of a captured graph; names of parameters are relative to ``module`` if it is given."""
+    graph = captured.graph_module.graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    inputs, symbols = [], []
+    for node, source, value in zip(
+        placeholders, captured.inputs, captured.example_inputs, strict=True
+    ):
+        kind, target = _kind_of(source, value)
+        inputs.append(InputSpec(kind, node.name, target, source.name))
+        if kind is InputKind.SYMBOL:
+            symbols.append(_symbol(value, source))
+    outputs = tuple(
+        OutputSpec(OutputKind.USER_OUTPUT, getattr(node, "name", None)) for node in output.args[0]
+    )
+    signature = GraphSignature(Stage.CAPTURED, tuple(inputs), outputs, tuple(symbols))
+    return StageGraph(captured.graph_module, signature)
+
+
+def _kind_of(source: s.Source, value: Any) -> tuple[InputKind, str | None]:
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return InputKind.SYMBOL, str(value.node.expr)
+    if isinstance(source, s.Key) and isinstance(source.of, s.InstanceAttr):
+        kind = _TABLES.get(source.of.attr)
+        if kind is not None:
+            return kind, qualified_name(source)
+    return InputKind.USER_INPUT, None
+
+
+def qualified_name(source: s.Source) -> str:
+    """``layers.0.weight`` for the source of a parameter or buffer."""
+    parts: list[str] = []
+    current: s.Source | None = source
+    while current is not None:
+        if isinstance(current, s.Key) and isinstance(current.of, s.InstanceAttr):
+            parts.insert(0, str(current.key))
+            current = current.of.of
+            continue
+        break
+    return ".".join(parts)
+
+
+def _symbol(value: Any, source: s.Source) -> SymbolSpec:
+    node = value.node
+    lower, upper = 0, None
+    ranges = getattr(node.shape_env, "var_to_range", {}).get(node.expr)
+    if ranges is not None:
+        lower = int(ranges.lower) if ranges.lower.is_Integer else 0
+        upper = int(ranges.upper) if ranges.upper.is_Integer else None
+    hint = node.hint if isinstance(node.hint, int) else None
+    return SymbolSpec(str(node.expr), hint, lower, upper, source.name)

@@ -1,0 +1,73 @@
+"""A module whose calls are compiled, sharing everything else with the original.
+
+The wrapper is an instance of a subclass of the original's class and has the very same ``__dict__``:
+parameters, buffers, submodules, hooks, ``training`` and every other attribute are one and the same. What
+belongs to the wrapper alone is kept in slots.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+
+class OptimizedModule:
+    """Mixed into the class of the original; ``_orig_mod`` is the original."""
+
+    __slots__ = ()
+
+    _fxstack_original: Any
+    _fxstack_call: Callable[..., Any]
+    _fxstack_forward: Callable[..., Any]
+    _fxstack_again: Callable[[Any], Any]
+
+    @property
+    def _orig_mod(self) -> Any:
+        return self._fxstack_original
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._fxstack_call(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._fxstack_forward(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._fxstack_again(copy.deepcopy(self._fxstack_original, memo))
+
+    def __copy__(self) -> Any:
+        return self._fxstack_again(copy.copy(self._fxstack_original))
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Pickled as the original: compiled code does not travel."""
+        return _original, (self._fxstack_original,)
+
+
+def _original(module: Any) -> Any:
+    return module
+
+
+_SLOTS = ("_fxstack_original", "_fxstack_call", "_fxstack_forward", "_fxstack_again", "__fxstack_log__")
+
+
+def wrap(
+    module: torch.nn.Module,
+    run: Callable[[Callable[..., Any]], Callable[..., Any]],
+    again: Callable[[Any], Any],
+) -> Any:
+    """``module`` with calls through ``run``; ``again`` optimises a copy of it the same way."""
+    cls = type(module)
+    namespace = {"__slots__": _SLOTS, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    made = types.new_class(cls.__name__, (OptimizedModule, cls), exec_body=lambda ns: ns.update(namespace))
+    wrapper = object.__new__(made)
+    object.__setattr__(wrapper, "__dict__", module.__dict__)
+    object.__setattr__(wrapper, "_fxstack_original", module)
+    object.__setattr__(wrapper, "_fxstack_call", run(module.__call__))
+    object.__setattr__(wrapper, "_fxstack_forward", run(module.forward))
+    object.__setattr__(wrapper, "_fxstack_again", again)
+    return wrapper
