@@ -1,0 +1,27 @@
+"""``partition``: the one call that cuts a joint graph."""
+
+from __future__ import annotations
+
+from fxstack_interchange import Partition, StageGraph
+from fxstack_partition.options import PartitionOptions
+from fxstack_partition.registry import REGISTRY, Partitioner
+
+_DEFAULTS = PartitionOptions()
+
+
+def partition(
+    joint: StageGraph,
+    name: str | Partitioner = "min_cut",
+    options: PartitionOptions = _DEFAULTS,
+) -> Partition:
+    """Cut ``joint`` into a forward and a backward graph.
+
+    ``name`` is a registered name or the function itself.
+
+    Raises:
+        UnknownPartitionerError: no partitioner has this name.
+        JointGraphError: ``joint`` is not a well-formed joint graph.
+        PartitionError: the partitioner chose a set of saved values that cannot work.
+    """
+    chosen = REGISTRY.get(name) if isinstance(name, str) else name
+    return chosen(joint, options)

@@ -1,0 +1,244 @@
+"""Cut a joint graph in two, given what is saved.
+
+The forward computes its outputs and what is saved; the backward starts from the saved values and tangents,
+computes again what it needs beyond them, and returns the gradients. Nodes keep their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from fxstack_interchange import (
+    GraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    Partition,
+    Stage,
+    StageGraph,
+)
+from fxstack_partition.joint import JointFacts
+from fxstack_partition.ops import OpKind, is_symbolic_value
+from fxstack_partition.order import choose_order
+
+
+class PartitionError(ValueError):
+    """A partitioner's choice of saved values cannot work; the message names the node and the rule."""
+
+
+def extract(
+    facts: JointFacts, saved: Iterable[Node], reasons: Iterable[tuple[str, str]] = ()
+) -> Partition:
+    """Build the two graphs that hand over exactly ``saved`` and the symbols the backward needs.
+
+    Raises:
+        PartitionError: the backward would have to recompute what must not be, or lacks an input.
+    """
+    chosen = dict.fromkeys(saved)
+    for node in chosen:
+        _check_saved(node, facts)
+    needed = backward_closure(facts, frozenset(chosen))
+    # What is not read is not saved; what the sizes mention has to be.
+    used = {arg for node in needed for arg in node.all_input_nodes}
+    used.update(value for value in facts.gradients if isinstance(value, Node))
+    kept = [node for node in chosen if node in used]
+    symbols = _symbols_to_save(facts, needed, kept)
+    tensors = sorted((n for n in kept if not _is_number(n, facts)), key=facts.position.__getitem__)
+    numbers = {n: None for n in kept if _is_number(n, facts)} | dict.fromkeys(symbols)
+    scalars = sorted(numbers, key=facts.position.__getitem__)
+    handed = (*tensors, *scalars)
+    needed = frozenset(node for node in needed if node not in numbers)
+    forward, names = _forward(facts, handed)
+    backward = _backward(facts, needed, handed, names)
+    recomputed = (n for n in needed if n not in facts.backward and n.op != "get_attr")
+    return Partition(
+        forward=forward,
+        backward=backward,
+        saved=tuple(node.name for node in handed),
+        recomputed=tuple(n.name for n in sorted(recomputed, key=facts.position.__getitem__)),
+        reasons=tuple(reasons),
+    )
+
+
+def _is_number(node: Node, facts: JointFacts) -> bool:
+    spec = facts.input_specs.get(node)
+    is_symbol = spec is not None and spec.kind is InputKind.SYMBOL
+    return is_symbol or is_symbolic_value(node.meta.get("val"))
+
+
+def _check_saved(node: Node, facts: JointFacts) -> None:
+    if node in facts.backward:
+        msg = f"{node.name!r} cannot be saved: it depends on a tangent, so the forward lacks it"
+        raise PartitionError(msg)
+    if isinstance(node.meta.get("val"), tuple | list):
+        msg = f"{node.name!r} cannot be saved: it has several results; save its elements"
+        raise PartitionError(msg)
+
+
+_NEVER_TWICE = (OpKind.RANDOM, OpKind.EFFECT, OpKind.DATA_DEPENDENT, OpKind.COLLECTIVE)
+
+
+def backward_closure(facts: JointFacts, saved: frozenset[Node]) -> frozenset[Node]:
+    """Return every node the backward runs when ``saved`` is handed to it.
+
+    Raises:
+        PartitionError: it would need an input that is not saved, or run what must not run twice.
+    """
+    roots = [value for value in facts.gradients if isinstance(value, Node)]
+    roots += [n for n in facts.backward if facts.kinds[n] in (OpKind.RANDOM, OpKind.EFFECT)]
+    needed: set[Node] = set()
+    pending = [(node, "a gradient") for node in roots]
+    while pending:
+        node, user = pending.pop()
+        if node in needed or node in saved or node in facts.tangents:
+            continue
+        if node not in facts.backward:
+            _check_recomputable(node, user, facts)
+        needed.add(node)
+        pending.extend((arg, repr(node.name)) for arg in node.all_input_nodes)
+    return frozenset(needed)
+
+
+def _check_recomputable(node: Node, user: str, facts: JointFacts) -> None:
+    kind = facts.kinds[node]
+    if kind is OpKind.INPUT:
+        msg = f"{node.name!r}, an input of the forward, is read by {user} in the backward: save it"
+        raise PartitionError(msg)
+    if kind in _NEVER_TWICE:
+        msg = (
+            f"{node.name!r} ({kind.value}) would run a second time in the backward, for {user}: "
+            "save it or what is computed from it"
+        )
+        raise PartitionError(msg)
+
+
+def _symbols_to_save(
+    facts: JointFacts, needed: frozenset[Node], saved: Sequence[Node]
+) -> tuple[Node, ...]:
+    """Return the nodes that bind the symbols which sizes in the backward mention."""
+    wanted: dict[str, None] = {}
+    for node in (*facts.tangents, *saved, *sorted(needed, key=facts.position.__getitem__)):
+        wanted.update(dict.fromkeys(_free_symbols(node.meta.get("val"))))
+    if not wanted:
+        return ()
+    binders: dict[str, Node] = {}
+    for node in facts.nodes[:-1]:
+        value = node.meta.get("val")
+        if node not in facts.backward and isinstance(value, torch.SymInt | torch.SymFloat):
+            expr = value.node.expr
+            if expr.is_Symbol:
+                binders.setdefault(str(expr), node)
+    return tuple(binders[name] for name in wanted if name in binders)
+
+
+def _free_symbols(value: Any) -> tuple[str, ...]:
+    if isinstance(value, torch.Tensor):
+        parts: list[Any] = [*value.shape]
+        if value.layout is torch.strided:
+            parts += [*value.stride(), value.storage_offset()]
+        return tuple(name for part in parts for name in _free_symbols(part))
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return tuple(sorted(str(symbol) for symbol in value.node.expr.free_symbols))
+    if isinstance(value, tuple | list):
+        return tuple(name for item in value for name in _free_symbols(item))
+    return ()
+
+
+def _copy(graph: Graph, node: Node, env: dict[Node, Node]) -> None:
+    env[node] = graph.node_copy(node, env.__getitem__)
+
+
+def _map(value: object, env: dict[Node, Node]) -> Any:
+    return env[value] if isinstance(value, Node) else value
+
+
+def _forward(facts: JointFacts, handed: tuple[Node, ...]) -> tuple[StageGraph, dict[Node, str]]:
+    """Build the forward; also return the name under which each saved node leaves it."""
+    needed = set(facts.forward)
+    pending = list(handed)
+    while pending:
+        node = pending.pop()
+        if node not in needed:
+            needed.add(node)
+            pending.extend(node.all_input_nodes)
+    graph = Graph()
+    env: dict[Node, Node] = {}
+    leaving: dict[Node, Node] = {}
+    shielded = _to_shield(facts, handed)
+    # Placeholders first and all of them: the forward has the joint graph's primals, used or not.
+    for node in facts.primals:
+        _copy(graph, node, env)
+    for node in facts.nodes[:-1]:
+        if node in needed and node not in env:
+            _copy(graph, node, env)
+        if node in shielded:
+            leaving[node] = _shield(graph, env[node])
+    leaving = {node: leaving.get(node, env[node]) for node in handed}
+    outputs = [_map(value, env) for value in facts.forward_outputs]
+    graph.output((*outputs, *leaving.values()))
+    specs = [OutputSpec(OutputKind.SAVED, value.name) for value in leaving.values()]
+    inputs = tuple(facts.input_specs[node] for node in facts.primals)
+    signature = facts.graph.signature
+    stage = GraphSignature(Stage.FORWARD, inputs, (*facts.forward_specs, *specs), signature.symbols)
+    module = GraphModule(facts.graph.graph_module, graph, "Forward")
+    return StageGraph(module, stage), {node: value.name for node, value in leaving.items()}
+
+
+def _to_shield(facts: JointFacts, handed: tuple[Node, ...]) -> frozenset[Node]:
+    """Return the saved nodes that share storage with an input the forward updates.
+
+    They must be copied, or the backward would see the update. Inputs which the backward itself updates
+    are handed over as they are.
+    """
+    updated = {
+        arg
+        for node in facts.backward
+        if facts.kinds[node] is OpKind.EFFECT
+        for arg in node.all_input_nodes[:1]
+    }
+    return frozenset(n for n in handed if facts.alias_root(n) in facts.mutated and n not in updated)
+
+
+def _shield(graph: Graph, node: Node) -> Node:
+    copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+    copy.meta = dict(node.meta)
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        copy.meta["val"] = torch.ops.aten.clone.default(value)
+    return copy
+
+
+def _backward(
+    facts: JointFacts,
+    needed: frozenset[Node],
+    handed: tuple[Node, ...],
+    names: dict[Node, str],
+) -> StageGraph:
+    graph = Graph()
+    env: dict[Node, Node] = {}
+    inputs: list[InputSpec] = []
+    for node in handed:
+        env[node] = graph.placeholder(node.name)
+        env[node].meta = dict(node.meta)
+        inputs.append(InputSpec(InputKind.SAVED, env[node].name, names[node]))
+    for node in facts.tangents:
+        _copy(graph, node, env)
+        inputs.append(replace(facts.input_specs[node], name=env[node].name))
+    for node in choose_order(facts, needed, handed):
+        _copy(graph, node, env)
+    values = [_map(value, env) for value in facts.gradients]
+    graph.output(tuple(values))
+    outputs = tuple(
+        replace(spec, name=value.name if isinstance(value, Node) else None)
+        for spec, value in zip(facts.gradient_specs, values, strict=True)
+    )
+    mentioned = {name for node in graph.nodes for name in _free_symbols(node.meta.get("val"))}
+    symbols = tuple(s for s in facts.graph.signature.symbols if s.name in mentioned)
+    signature = GraphSignature(Stage.BACKWARD, tuple(inputs), outputs, symbols)
+    return StageGraph(GraphModule(facts.graph.graph_module, graph, "Backward"), signature)

@@ -1,0 +1,38 @@
+"""The built-in partitioners: each is a policy, a minimum cut, and the extraction of two graphs."""
+
+from __future__ import annotations
+
+from fxstack_interchange import Partition, StageGraph
+from fxstack_partition.extract import extract
+from fxstack_partition.joint import analyze
+from fxstack_partition.network import build
+from fxstack_partition.options import PartitionOptions
+from fxstack_partition.policy import MIN_CUT_RULES, SAVE_ALL_RULES, Rule
+from fxstack_partition.registry import register
+from fxstack_partition.solve import minimum_cut
+
+
+def cut_with_rules(
+    joint: StageGraph, rules: tuple[Rule, ...], options: PartitionOptions
+) -> Partition:
+    """Partition by the cheapest cut that ``rules`` allow."""
+    facts = analyze(joint)
+    network = build(facts, rules, options)
+    saved = minimum_cut(network, options.solver)
+    reasons = [
+        (node.name, f"{decision.rule.name}: {decision.rule.reason}")
+        for node, decision in network.decisions.items()
+    ]
+    return extract(facts, saved, reasons)
+
+
+@register("save_all")
+def save_all(joint: StageGraph, options: PartitionOptions) -> Partition:
+    """Save whatever the backward reads of the forward; make again only views and sizes."""
+    return cut_with_rules(joint, SAVE_ALL_RULES, options)
+
+
+@register("min_cut")
+def min_cut(joint: StageGraph, options: PartitionOptions) -> Partition:
+    """Save as few bytes as possible; make again what is cheap and fuses."""
+    return cut_with_rules(joint, MIN_CUT_RULES, options)

@@ -1,0 +1,191 @@
+"""Which nodes must be saved, must be recomputed, may be either: an ordered list of named rules.
+
+The first rule that has a verdict decides. Every verdict carries the reason that ``explain`` shows. To change
+a partitioner's behaviour, give it another list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch.fx import Node
+
+from fxstack_partition.joint import JointFacts
+from fxstack_partition.ops import OpKind, is_symbolic_value
+from fxstack_partition.options import PartitionOptions
+
+
+class Verdict(Enum):
+    """What may be done with a node that the backward needs."""
+
+    KEEP = "never recomputed"
+    """Computed in the forward only; its value, or what follows from it there, is saved."""
+    RECOMPUTE = "must be recomputed"
+    """Never saved."""
+    EITHER = "saved or recomputed, whichever is cheaper"
+    FREE = "available to both graphs without being saved"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One named reason to decide about a node; ``decide`` returns None when it does not apply."""
+
+    name: str
+    reason: str
+    decide: Callable[[Node, JointFacts, PartitionOptions], Verdict | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict and the rule that gave it."""
+
+    verdict: Verdict
+    rule: Rule
+
+
+def of_kind(*kinds: OpKind, verdict: Verdict) -> Callable[..., Verdict | None]:
+    """Return a ``decide`` that gives ``verdict`` to nodes of these kinds."""
+    return lambda node, facts, _options: verdict if facts.kinds[node] in kinds else None
+
+
+def _input(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return Verdict.KEEP if facts.kinds[node] is OpKind.INPUT else None
+
+
+def tag_of(node: Node) -> str | None:
+    """Return the user's recomputation tag: ``must_save``, ``prefer_recompute``, and so on."""
+    tag = node.meta.get("recompute")
+    if tag is None:
+        return None
+    return str(getattr(tag, "name", tag)).lower()
+
+
+_TAGS = {
+    "must_save": Verdict.KEEP,
+    "prefer_save": Verdict.KEEP,
+    "must_recompute": Verdict.RECOMPUTE,
+    "prefer_recompute": Verdict.RECOMPUTE,
+}
+
+
+def _tagged(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    tag = tag_of(node)
+    return _TAGS.get(tag) if tag is not None and facts.kinds[node] is not OpKind.VIEW else None
+
+
+def _element(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return Verdict.EITHER if facts.kinds[node] is OpKind.GETITEM else None
+
+
+def _view(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    if facts.kinds[node] is not OpKind.VIEW:
+        return None
+    return Verdict.EITHER if options.recompute_views else Verdict.KEEP
+
+
+def _reduction(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    if facts.kinds[node] is not OpKind.REDUCTION:
+        return None
+    return Verdict.EITHER if options.recompute_reductions else Verdict.KEEP
+
+
+def _backward_only(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return None if node in facts.forward else Verdict.RECOMPUTE
+
+
+_UNSAVABLE_NOTE = "is not a tensor or a number, so it cannot be handed to the backward"
+
+
+def _unsavable(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    value = node.meta.get("val")
+    pure = facts.kinds[node] in (OpKind.SYMBOLIC, OpKind.OTHER, OpKind.VIEW)
+    known = isinstance(value, torch.Tensor | tuple | list) or is_symbolic_value(value)
+    return Verdict.RECOMPUTE if "val" in node.meta and not known and pure else None
+
+
+NECESSITIES: tuple[Rule, ...] = (
+    Rule(
+        "constant",
+        "is a constant that both graphs hold",
+        of_kind(OpKind.CONSTANT, verdict=Verdict.FREE),
+    ),
+    Rule("input", "is an input of the forward", _input),
+    Rule(
+        "random",
+        "draws random numbers: drawing again would give others",
+        of_kind(OpKind.RANDOM, verdict=Verdict.KEEP),
+    ),
+    Rule("effect", "has a side effect", of_kind(OpKind.EFFECT, verdict=Verdict.KEEP)),
+    Rule(
+        "data-dependent",
+        "has a size that depends on data",
+        of_kind(OpKind.DATA_DEPENDENT, verdict=Verdict.KEEP),
+    ),
+    Rule(
+        "collective",
+        "communicates with other processes",
+        of_kind(OpKind.COLLECTIVE, verdict=Verdict.KEEP),
+    ),
+    Rule("element", "is an element of a multiple result", _element),
+    Rule("unsavable", _UNSAVABLE_NOTE, _unsavable),
+)
+"""What correctness demands; every partitioner starts with these."""
+
+USER_TAGS: tuple[Rule, ...] = (Rule("tag", "the program says so (recompute tag)", _tagged),)
+
+MIN_CUT_RULES: tuple[Rule, ...] = (
+    *NECESSITIES,
+    *USER_TAGS,
+    Rule(
+        "higher-order",
+        "is a higher-order operator, as costly as its body",
+        of_kind(OpKind.HIGHER_ORDER, verdict=Verdict.KEEP),
+    ),
+    Rule("heavy", "is compute-heavy", of_kind(OpKind.HEAVY, verdict=Verdict.KEEP)),
+    Rule("view", "is a view, free to make again", _view),
+    Rule(
+        "reduction", "reduces: its result is small and making it again reads its input", _reduction
+    ),
+    Rule(
+        "cheap",
+        "is cheap and fuses with what uses it",
+        of_kind(
+            OpKind.POINTWISE,
+            OpKind.CREATION,
+            OpKind.SYMBOLIC,
+            OpKind.GATHER,
+            verdict=Verdict.EITHER,
+        ),
+    ),
+    Rule("unknown", "is not known to be cheap", lambda _node, _facts, _options: Verdict.KEEP),
+)
+
+SAVE_ALL_RULES: tuple[Rule, ...] = (
+    *NECESSITIES,
+    *USER_TAGS,
+    Rule("view", "is a view, free to make again", _view),
+    Rule("symbolic", "is arithmetic on sizes", of_kind(OpKind.SYMBOLIC, verdict=Verdict.EITHER)),
+    Rule("backward-only", "is used by the backward alone", _backward_only),
+    Rule("save-all", "is used by the backward", lambda _node, _facts, _options: Verdict.KEEP),
+)
+
+
+class Policy:
+    """An ordered list of rules, applied to nodes; every rule list must end in one that always decides."""
+
+    def __init__(self, rules: Iterable[Rule], facts: JointFacts, options: PartitionOptions) -> None:
+        self._rules = tuple(rules)
+        self._facts = facts
+        self._options = options
+
+    def decide(self, node: Node) -> Decision:
+        """Return the verdict of the first rule that has one."""
+        for rule in self._rules:
+            verdict = rule.decide(node, self._facts, self._options)
+            if verdict is not None:
+                return Decision(verdict, rule)
+        msg = f"no rule decides about {node.name!r}; the last rule of a policy must always decide"
+        raise LookupError(msg)

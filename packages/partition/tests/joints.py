@@ -1,0 +1,135 @@
+"""Joint graphs for tests: traced from small functions, with the signature that the format asks for."""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fxstack_interchange import (
+    GraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    Stage,
+    StageGraph,
+    SymbolSpec,
+)
+
+
+def trace_joint(fn, *inputs, dynamic=False, decompositions=None, parameters=()):
+    """Trace ``fn`` (tensors -> tensor or tuple) and its backward; return the joint StageGraph."""
+    outputs = _as_tuple(fn(*inputs))
+    tangents = [torch.ones_like(out) for out in outputs]
+    needs = [x.is_floating_point() and x.requires_grad for x in inputs]
+
+    def joint(*args):
+        primals, given = args[: len(inputs)], args[len(inputs) :]
+        outs = _as_tuple(fn(*primals))
+        wanted = [x for x, need in zip(primals, needs) if need]
+        differentiable = [(o, t) for o, t in zip(outs, given) if o.requires_grad]
+        grads = torch.autograd.grad(
+            [o for o, _ in differentiable],
+            wanted,
+            [t for _, t in differentiable],
+            allow_unused=True,
+        )
+        each = iter(grads)
+        return (*outs, *(next(each) if need else None for need in needs))
+
+    mode = "symbolic" if dynamic else "fake"
+    gm = make_fx(joint, tracing_mode=mode, decomposition_table=decompositions)(*inputs, *tangents)
+    return describe(gm, len(inputs), len(outputs), parameters)
+
+
+def describe(gm: GraphModule, n_primals, n_forward, parameters=()) -> StageGraph:
+    """Give a traced joint graph its signature; sizes are bound by symbol inputs put in front."""
+    graph = gm.graph
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    for i, node in enumerate(placeholders[n_primals:]):
+        node._rename(f"tangent_{i}")
+    symbols = bind_symbols(graph, placeholders)
+    output = next(n for n in reversed(graph.nodes) if n.op == "output")
+    values = list(output.args[0])
+    names = [getattr(v, "name", None) for v in values]
+    inputs = [InputSpec(InputKind.SYMBOL, n.name, spec.name) for n, spec in symbols]
+    inputs += [
+        InputSpec(InputKind.PARAMETER if i in parameters else InputKind.USER_INPUT, n.name, None)
+        for i, n in enumerate(placeholders[:n_primals])
+    ]
+    inputs += [
+        InputSpec(InputKind.TANGENT, n.name, names[i])
+        for i, n in enumerate(placeholders[n_primals:])
+    ]
+    outputs = [OutputSpec(OutputKind.USER_OUTPUT, n) for n in names[:n_forward]]
+    outputs += [
+        OutputSpec(OutputKind.GRADIENT, n, p.name)
+        for n, p in zip(names[n_forward:], placeholders[:n_primals])
+    ]
+    graph.eliminate_dead_code()
+    gm.recompile()
+    signature = GraphSignature(
+        Stage.JOINT, tuple(inputs), tuple(outputs), tuple(s for _, s in symbols)
+    )
+    return StageGraph(gm, signature)
+
+
+def bind_symbols(graph, placeholders):
+    found = {}
+    for node in placeholders:
+        value = node.meta["val"]
+        for size in value.shape:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                found.setdefault(str(size.node.expr), size)
+    bound = []
+    with graph.inserting_before(placeholders[0]):
+        for name, size in found.items():
+            node = graph.placeholder(name)
+            node.meta["val"] = size
+            bound.append((node, SymbolSpec(name, size.node.hint, 2)))
+    return bound
+
+
+def symbol_values(joint: StageGraph, tensors):
+    """Return the integers that the symbol inputs take for these tensors."""
+    values = {}
+    placeholders = [n for n in joint.graph_module.graph.nodes if n.op == "placeholder"]
+    fakes = [n for n in placeholders if isinstance(n.meta["val"], torch.Tensor)]
+    for node, tensor in zip(fakes, tensors):
+        for size, actual in zip(node.meta["val"].shape, tensor.shape):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                values[str(size.node.expr)] = actual
+    return [values[s.name] for s in joint.signature.symbols]
+
+
+def run_joint(joint: StageGraph, inputs, tangents):
+    """Run the joint graph itself; returns (forward outputs, gradients)."""
+    symbols = symbol_values(joint, inputs)
+    out = joint.graph_module(*symbols, *inputs, *tangents)
+    n = len([s for s in joint.signature.outputs if s.kind is not OutputKind.GRADIENT])
+    return list(out[:n]), list(out[n:])
+
+
+def run_partition(joint, part, inputs, tangents):
+    """Run forward, hand over what is saved by kind and name, run backward."""
+    symbols = symbol_values(joint, inputs)
+    out = part.forward.graph_module(*symbols, *inputs)
+    specs = part.forward.signature.outputs
+    saved = [(s, v) for s, v in zip(specs, out) if s.kind is OutputKind.SAVED]
+    received = part.backward.signature.inputs_of(InputKind.SAVED)
+    assert [s.name for s, _ in saved] == [s.target for s in received]
+    forward = [v for s, v in zip(specs, out) if s.kind is not OutputKind.SAVED]
+    grads = part.backward.graph_module(*(v for _, v in saved), *tangents)
+    return forward, list(grads)
+
+
+def fake_inputs(*shapes):
+    with FakeTensorMode(shape_env=ShapeEnv()):
+        return [torch.empty(s, requires_grad=True) for s in shapes]
+
+
+def _as_tuple(value):
+    return value if isinstance(value, tuple) else (value,)
