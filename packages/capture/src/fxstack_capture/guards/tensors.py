@@ -35,3 +35,7 @@ def tensor_facts(tensor: torch.Tensor) -> TensorIs:
 def prepare_tensors(capsule: object = None) -> None:
     """Tell the native side what a tensor is and, with a capsule, to read tensors through the compiled checks."""
     native.use_tensors(torch._C.TensorBase, torch._C._dispatch_keys, capsule)
+
+
+if native.AVAILABLE:
+    prepare_tensors()

@@ -19,6 +19,7 @@ from fxstack_capture.guards.lowering import (
     lower_root,
     lower_step,
 )
+from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,6 +104,7 @@ def compile_guards(guards: Iterable[records.Guard], code: CodeType) -> Any:
     Raises:
         TypeError, ValueError: a record that cannot be checked natively; says which.
     """
+    TENSOR_CHECKS.poll()
     builder = _Builder(code)
     numbered = tuple(guards)
     for index, guard in enumerate(numbered):

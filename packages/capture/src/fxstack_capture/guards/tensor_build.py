@@ -1,0 +1,160 @@
+"""Builds, caches and loads ``native/tensor_check.cpp`` for the torch that is installed.
+
+The compiler runs in the background (two to four seconds, once per machine, torch and Python): until it is
+done, and where there is no C++ compiler, guards read tensors the slow way. The file lands in the user's cache
+directory by atomic rename, so concurrent processes and killed compilers leave nothing half-written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fxstack_capture.guards.tensors import prepare_tensors
+from fxstack_capture.guards.tensor_selftest import agrees_with_torch
+
+_NATIVE = Path(__file__).parent.parent / "native"
+_SOURCES = ("tensor_check.cpp", "tensor_api.h")
+_MODULE = "fxstack_tensor_check"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """One compilation: the command up to the output file, and where the result belongs."""
+
+    command: tuple[str, ...]
+    target: Path
+
+
+def cache_directory() -> Path:
+    """Where compiled checks are kept: ``FXSTACK_CACHE_DIR``, or the platform's user cache directory."""
+    chosen = os.environ.get("FXSTACK_CACHE_DIR")
+    if chosen:
+        return Path(chosen) / "tensor_check"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "fxstack" / "tensor_check"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "fxstack" / "tensor_check"
+
+
+def find_compiler() -> str | None:
+    """The C++ compiler: ``CXX`` or the usual names."""
+    candidates = (os.environ.get("CXX"), "g++", "c++", "clang++")
+    return next((path for name in candidates if name and (path := shutil.which(name))), None)
+
+
+def make_plan(compiler: str, directory: Path) -> BuildPlan:
+    """How to compile for this torch and this Python."""
+    torch_root = Path(torch.__file__).parent
+    library = torch_root / "lib"
+    command = (
+        *(compiler, "-O2", "-g0", "-shared", "-fPIC", "-std=c++20"),
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        *(f"-I{path}" for path in (_NATIVE, torch_root / "include", sysconfig.get_path("include"))),
+        str(_NATIVE / "tensor_check.cpp"),
+        *(f"-L{library}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{library}"),
+    )
+    key = hashlib.sha256()
+    for part in (*command, torch.__version__, str(torch.version.git_version), sys.version):
+        key.update(part.encode() + b"\0")
+    for name in _SOURCES:
+        key.update((_NATIVE / name).read_bytes())
+    return BuildPlan(command, directory / f"{_MODULE}-{key.hexdigest()[:24]}.so")
+
+
+def load(path: Path) -> object:
+    """The capsule with the functions of a compiled module."""
+    loader = importlib.machinery.ExtensionFileLoader(_MODULE, str(path))
+    spec = importlib.util.spec_from_file_location(_MODULE, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module.api
+
+
+class TensorChecks:
+    """The compiled checks of this process: ``poll`` brings them nearer, and switches to them once."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.compiled = False
+        self.why_not: str | None = None
+        self._directory = directory or cache_directory()
+        self._plan: BuildPlan | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: Path | None = None
+
+    def poll(self) -> bool:
+        """Start, look after or finish the build without waiting; True when the compiled checks are in use."""
+        if self.compiled or self.why_not is not None:
+            return self.compiled
+        try:
+            self._step()
+        except Exception as error:  # whatever goes wrong here, guards work without
+            self.why_not = f"{type(error).__name__}: {error}"
+        return self.compiled
+
+    def wait(self) -> bool:
+        """As ``poll``, until there is a result."""
+        while not self.poll() and self.why_not is None:
+            if self._process is not None:
+                self._process.wait()
+        return self.compiled
+
+    def _step(self) -> None:
+        if self._plan is None:
+            compiler = find_compiler()
+            if compiler is None:
+                self.why_not = "there is no C++ compiler (g++, clang++, or CXX)"
+                return
+            self._plan = make_plan(compiler, self._directory)
+        if self._process is None:
+            if not self._plan.target.exists():
+                self._start(self._plan)
+                return
+        elif not self._finished(self._plan):
+            return
+        self._use(self._plan)
+
+    def _start(self, plan: BuildPlan) -> None:
+        plan.target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(suffix=".tmp", dir=plan.target.parent)
+        os.close(handle)
+        self._output = Path(name)
+        self._process = subprocess.Popen(  # noqa: S603 - the user's own compiler on our own source
+            [*plan.command, "-o", name], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+
+    def _finished(self, plan: BuildPlan) -> bool:
+        assert self._process is not None
+        assert self._output is not None
+        if self._process.poll() is None:
+            return False
+        if self._process.returncode != 0:
+            errors = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
+            self._output.unlink(missing_ok=True)
+            raise RuntimeError(f"the C++ compiler failed: {errors[:500]}")
+        self._output.replace(plan.target)
+        return True
+
+    def _use(self, plan: BuildPlan) -> None:
+        capsule = load(plan.target)
+        prepare_tensors(capsule)
+        if not agrees_with_torch():
+            prepare_tensors()
+            raise RuntimeError("the compiled checks disagree with this torch")
+        self.compiled = True
+
+
+TENSOR_CHECKS = TensorChecks()
+"""The process's one build: which functions the native side uses is a property of the process."""
