@@ -1,6 +1,6 @@
 """Fake stand-ins of real tensors: same metadata, same sharing of storages, no data.
 
-Written here rather than taken from ``FakeTensorMode.from_tensor``, because that also fakes gradients and
+Written here rather than taken from ``CaptureFakeMode.from_tensor``, because that also fakes gradients and
 bases, allocates symbols for the *values* of integer scalars, and costs ten times as much for parameters.
 """
 
@@ -17,13 +17,13 @@ from fxstack_capture.breaks import graph_break
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 
 
 class Faker:
     """Makes fakes for one trace; tensors that share a storage give fakes that share one."""
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: CaptureFakeMode) -> None:
         self.mode = mode
         # Real objects are kept so that their addresses cannot be reused while the trace runs.
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
@@ -62,7 +62,7 @@ class Faker:
                 meta = torch._conj(meta)
             if real.is_neg():
                 meta = torch._neg_view(meta)
-            made = FakeTensor(self.mode, meta, real.device)
+            made = self.mode.wrap(meta, real.device)
         if not real.requires_grad:
             return made
         made.requires_grad_()

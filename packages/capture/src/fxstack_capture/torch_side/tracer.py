@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, TypeIs
@@ -17,6 +17,7 @@ from fxstack_capture.sources import StorageOffset
 from fxstack_capture.torch_side import attributes, facts, finishing, leaves, rules, state
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.execution import name_of, run_fake
+from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes import Faker
 from fxstack_capture.torch_side.function_mode import RecordingMode
 from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder
@@ -48,7 +49,7 @@ class TorchTracer:
             allow_scalar_outputs=options.capture_scalar_outputs,
             allow_dynamic_output_shape_ops=options.capture_dynamic_output_shape_ops,
         )
-        self.mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=False)
+        self.mode = CaptureFakeMode(shape_env=self.shape_env, allow_non_fake_inputs=False)
         self.geometry = Geometry(self.shape_env)
         self.symbols = Symbols(self.geometry.primary)
         self.builder = GraphBuilder(self.symbols)

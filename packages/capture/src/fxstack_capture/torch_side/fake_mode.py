@@ -1,0 +1,99 @@
+"""The fake-tensor mode of a trace: torch's, with results of known operators made from recipes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from fxstack_capture.torch_side.operator_cache import (
+    MASKS,
+    Fresh,
+    Same,
+    View,
+    is_predictable,
+    key_of,
+    process_cache,
+    recipe_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_capture.torch_side.operator_cache import Part, Recipe
+
+_NO_KWARGS: dict[str, Any] = {}
+_INDEX = torch.ops.aten.index.Tensor
+_DEVICE = torch.ops.prim.device.default
+
+
+class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
+    """Same results as ``FakeTensorMode``, which it asks whenever it has no recipe."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        return False
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._recipes = process_cache()
+        self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
+        self._templates: dict[torch.device, dict[str, Any]] = {}
+
+    @property
+    def avoid_device_init(self) -> bool:
+        return self._avoids_devices
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or _NO_KWARGS
+        if func is _DEVICE:  # asked by kernels several times a call
+            return args[0].device
+        if self.in_kernel_invocation or not is_predictable(func):
+            return self.dispatch(func, types, args, kwargs)
+        tensors: list[FakeTensor] = []
+        key = key_of(func, args, kwargs, tensors)
+        if key is None or (func is _INDEX and any(t.dtype in MASKS for t in tensors[1:])):
+            return self.dispatch(func, types, args, kwargs)
+        recipe = self._recipes.get(key)
+        if recipe is not None:
+            return self._make(recipe, tensors)
+        result = self.dispatch(func, types, args, kwargs)
+        # An operator that changes the metadata of its arguments has no recipe.
+        recipe = recipe_of(result, tensors)
+        if recipe is not None and key_of(func, args, kwargs, []) == key:
+            self._recipes.put(key, recipe)
+        return result
+
+    def _make(self, recipe: Recipe, tensors: list[FakeTensor]) -> Any:
+        made = [self._part(part, tensors) for part in recipe.parts]
+        return made[0] if recipe.container is None else recipe.container(made)
+
+    def _part(self, part: Part, tensors: list[FakeTensor]) -> FakeTensor:
+        if type(part) is Same:
+            return tensors[part.of]
+        if type(part) is Fresh:
+            meta = torch.empty_strided(part.size, part.stride, dtype=part.dtype, device="meta")
+            return self.wrap(meta, part.device)
+        assert type(part) is View
+        meta = torch.empty(0, dtype=part.dtype, device="meta")
+        base = tensors[part.of]
+        meta.set_(base.untyped_storage(), part.offset, part.size, part.stride)
+        return self.wrap(meta, base.fake_device)
+
+    def wrap(self, meta: torch.Tensor, device: torch.device) -> FakeTensor:
+        """A fake over a meta tensor; what is the same for all fakes of a device is copied from the first."""
+        template = self._templates.get(device)
+        if template is None:
+            made = FakeTensor(self, meta, device)
+            self._templates[device] = dict(made.__dict__)
+            return made
+        made = torch.Tensor._make_subclass(
+            FakeTensor, meta, False, dispatch_device=True, device_for_backend_keys=device
+        )
+        torch._C._set_throw_on_mutable_data_ptr(made)
+        made.__dict__.update(template)
+        return made
