@@ -27,6 +27,9 @@ class OptimizedModule:
     _fxstack_forward: Callable[..., Any]
     _fxstack_again: Callable[[Any], Any]
 
+    def __init_subclass__(cls) -> None:
+        """What the original's class does with its subclasses is not meant for this one."""
+
     @property
     def _orig_mod(self) -> Any:
         return self._fxstack_original
