@@ -206,9 +206,7 @@ static int entry_traverse(Entry *e, visitproc visit, void *arg) {
     Py_VISIT((PyObject *)e->flat);
     /* Code objects hide their constants from the collector; where the code is ours alone we show them, because
        that is where compiled graphs are kept, which may lead back to the owner. */
-    if (Py_REFCNT(e->code) == 1)
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(e->code->co_consts); i++)
-            Py_VISIT(PyTuple_GET_ITEM(e->code->co_consts, i));
+    if (Py_REFCNT(e->code) == 1) Py_VISIT(e->code->co_consts);
     return 0;
 }
 
