@@ -69,7 +69,9 @@ def run_program(steps, outputs, inputs):
             if op in VIEWS:
                 values.append(VIEWS[op](x))
             elif op in INPLACE:
-                INPLACE[op](x, y)
+                # Reading what is being written is undefined in eager.
+                same = y.untyped_storage()._cdata == x.untyped_storage()._cdata
+                INPLACE[op](x, y.clone() if same and y is not x else y)
             else:
                 values.append(PURE[op](x, y))
     return tuple(values[o % len(values)] for o in outputs)

@@ -6,7 +6,7 @@ from compare import check, refuses
 
 
 def leaf(*shape, grad=True):
-    return torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).requires_grad_(grad)
+    return torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).clone().requires_grad_(grad)
 
 
 def nonleaf(*shape):

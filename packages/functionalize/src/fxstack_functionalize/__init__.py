@@ -4,6 +4,7 @@ from fxstack_functionalize.aot import aot, trace_inference, trace_joint
 from fxstack_functionalize.errors import (
     CompilerContractError,
     FunctionalizeError,
+    TraceFailedError,
     UnsupportedGraphError,
 )
 from fxstack_functionalize.options import AotOptions
@@ -13,6 +14,7 @@ __all__ = [
     "AotOptions",
     "CompilerContractError",
     "FunctionalizeError",
+    "TraceFailedError",
     "UnsupportedGraphError",
     "aot",
     "aot_function",

@@ -7,6 +7,7 @@ becomes a flat output of the graph and everything else is made from it.
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,6 +30,17 @@ if TYPE_CHECKING:
 
 Place = tuple[AliasSource, int]
 """Where a tensor is found at run time: an argument, a flat output, or an alias made before."""
+
+
+class Truth(Enum):
+    """What the memory that a tensor shares says about its gradient."""
+
+    VIEW = auto()
+    """Everything: it is a view, or it has no gradient."""
+    CUSTOM = auto()
+    """Nothing: a custom ``autograd.Function`` made the view and may give it any gradient."""
+    UNCLEAR = auto()
+    """It has a gradient of its own beside its owner's."""
 
 
 class AliasPlan:
@@ -66,17 +78,23 @@ class AliasPlan:
             self.aliases.append(info)
         return self._places[id(tensor)]
 
-    def replayable(self, tensor: torch.Tensor) -> bool:
-        """Whether the plan would give ``tensor`` the gradient that it has."""
+    def truth(self, tensor: torch.Tensor) -> Truth:
+        """Say whether making ``tensor`` again from its owner would give it the gradient that it has."""
+        if id(tensor) in self._places:
+            return Truth.VIEW
         base = tensor._base
-        if not tensor.requires_grad:
-            return base is None or self.replayable(base) or self._is_placed(base)
-        return base is not None and _is_plain_view(tensor, base) and (
-            self._is_placed(base) or self.replayable(base)
-        )
+        if base is None:
+            return Truth.UNCLEAR if tensor.requires_grad else Truth.VIEW
+        own = _view_truth(tensor, base)
+        return self.truth(base) if own is Truth.VIEW else own
 
-    def _is_placed(self, tensor: torch.Tensor) -> bool:
-        return id(tensor) in self._places
+    def custom_view(self, tensor: torch.Tensor) -> AliasInfo:
+        """Describe the memory of a view that a custom function made."""
+        owner = self._owner[storage_key(tensor)]
+        source, index = self._places[id(owner)]
+        chain = view_steps(self.session.engine.core(tensor))
+        steps = _remaining(chain, view_steps(self.session.engine.core(owner)))
+        return AliasInfo(source, index, steps)
 
     def _plan(self, tensor: torch.Tensor) -> AliasInfo:
         base = tensor._base
@@ -85,14 +103,21 @@ class AliasPlan:
         chain = view_steps(self.session.engine.core(tensor))
         steps = _remaining(chain, view_steps(self.session.engine.core(parent)))
         if base is not None:
-            meta = torch._C._autograd._get_creation_meta(tensor)
-            detached = meta == torch._C._autograd.CreationMeta.NO_GRAD_MODE
+            no_grad = is_no_grad_view(tensor)
             return AliasInfo(
-                source, index, steps, Detachment.NO_GRAD if detached else Detachment.NONE
+                source, index, steps, Detachment.NO_GRAD if no_grad else Detachment.NONE
             )
         if chain and is_detach(chain[-1]):
             return AliasInfo(source, index, steps[:-1] if steps else (), Detachment.DETACH)
         return AliasInfo(source, index, steps, Detachment.DATA)
+
+
+def is_no_grad_view(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` is a view that was made while grad mode was off."""
+    if tensor._base is None:
+        return False
+    meta = torch._C._autograd._get_creation_meta(tensor)
+    return bool(meta == torch._C._autograd.CreationMeta.NO_GRAD_MODE)
 
 
 def root_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -123,24 +148,19 @@ def _remaining(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step,
     return chain[len(prefix) :]
 
 
-def _is_plain_view(tensor: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether only view operators lie between ``base`` and ``tensor`` in the autograd graph.
-
-    A custom ``autograd.Function`` may return a view of its input and give it any gradient.
-    """
+def _view_truth(tensor: torch.Tensor, base: torch.Tensor) -> Truth:
+    """Look at what lies between ``base`` and its view ``tensor`` in the autograd graph."""
     node, stop = grad_fn_of(tensor), grad_fn_of(base)
-    if node is None:  # a view made under no_grad
-        return True
-    while node is not None and node is not stop:
-        if type(node).__name__ == "AccumulateGrad":
-            return True
+    if not tensor.requires_grad or node is None:
+        return Truth.VIEW
+    while node is not None and node is not stop and type(node).__name__ != "AccumulateGrad":
         if isinstance(node, torch.autograd.function.BackwardCFunction):
-            return False
+            return Truth.CUSTOM
         following = [edge for edge, _ in node.next_functions if edge is not None]
         if len(following) != 1:
-            return False
+            return Truth.UNCLEAR
         node = following[0]
-    return node is not None
+    return Truth.UNCLEAR if node is None or is_no_grad_view(tensor) else Truth.VIEW
 
 
 def grad_fn_of(tensor: torch.Tensor) -> torch.autograd.graph.Node | None:

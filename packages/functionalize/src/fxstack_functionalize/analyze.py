@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_functionalize.aliases import AliasPlan, choose_base, grad_fn_of, root_of
+from fxstack_functionalize.aliases import (
+    AliasPlan,
+    Truth,
+    choose_base,
+    grad_fn_of,
+    is_no_grad_view,
+    root_of,
+)
 from fxstack_functionalize.engine import storage_key
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import (
@@ -21,6 +28,7 @@ from fxstack_functionalize.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fxstack_functionalize.inputs import CapturedInput
     from fxstack_functionalize.session import Session, TracedInput
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -34,12 +42,13 @@ class Analysis:
     outputs: list[OutputInfo] = field(default_factory=list)
     aliases: list[AliasInfo] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
+    custom_views: dict[int, AliasInfo] = field(default_factory=dict)
 
 
 def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> Analysis:
     """Classify every input and every user output after the captured graph has run."""
     infos = [
-        _input_info(session, spec.name, traced)
+        _input_info(session, spec, traced)
         for spec, traced in zip(session.captured.inputs, session.inputs, strict=True)
     ]
     _refuse_aliased_mutation(session, infos)
@@ -48,7 +57,8 @@ def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> 
     return analysis
 
 
-def _input_info(session: Session, name: str, traced: TracedInput) -> InputInfo:
+def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> InputInfo:
+    name = spec.name
     if traced.inner is None:
         return InputInfo(name, is_tensor=False)
     argument = traced.argument
@@ -61,14 +71,31 @@ def _input_info(session: Session, name: str, traced: TracedInput) -> InputInfo:
             why="only changes of an input's values can be carried back to the caller's tensor",
             fix="use the out-of-place form of the operator (x = x.t() instead of x.t_())",
         )
+    mutates_data = torch._functionalize_has_data_mutation(core)
+    if mutates_data and is_leaf_view(spec):
+        raise _leaf_view(spec)
     return InputInfo(
         name,
         is_tensor=True,
         requires_grad=traced.leaf is not None,
         is_leaf=traced.leaf is None or traced.leaf is argument,
-        mutates_data=torch._functionalize_has_data_mutation(core),
+        mutates_data=mutates_data,
         grad_visible=argument.grad_fn is not traced.grad_fn,
         version_bumps=argument._version - traced.version,
+    )
+
+
+def is_leaf_view(spec: CapturedInput) -> bool:
+    """Whether the input is a leaf that requires a gradient although it is a view of a tensor that does not."""
+    fake = spec.fake
+    return bool(fake.requires_grad and fake.is_leaf and fake._is_view())
+
+
+def _leaf_view(spec: CapturedInput) -> UnsupportedGraphError:
+    return UnsupportedGraphError(
+        f"input {spec.name!r} is a view on which requires_grad_() was called, and it is changed in place",
+        why="views of it belong to its base, which requires no gradient",
+        fix="detach the view before requires_grad_()",
     )
 
 
@@ -147,14 +174,34 @@ class _Outputs:
     def _tensor(self, value: torch.Tensor) -> OutputInfo:
         grad = value.requires_grad
         position = self.first[id(value)]
-        known = self.plan._places.get(id(value))
-        if known is None and (not self._has_owner(value) or not self.plan.replayable(value)):
+        truth = self._truth(value)
+        if truth is Truth.UNCLEAR:
+            raise UnsupportedGraphError(
+                "an output shares memory with another tensor but has a gradient of its own",
+                why="it comes from .data, detach() or a view under no_grad, and was changed with gradients on",
+                fix="clone the tensor before changing it",
+            )
+        if truth is Truth.CUSTOM or not (self._has_owner(value) or self._is_placed(value)):
             self.analysis.values[position] = value
+            if truth is Truth.CUSTOM:
+                self.analysis.custom_views[position] = self.plan.custom_view(value)
             return OutputInfo(OutputSource.VALUE, position, requires_grad=grad)
         source, index = self.plan.place(value)
         if source is AliasSource.OUTPUT:
             self.analysis.values[index] = value
         return OutputInfo(_SOURCES[source], index, requires_grad=grad)
+
+    def _truth(self, value: torch.Tensor) -> Truth:
+        if self._is_placed(value) or not self._has_owner(value):
+            return Truth.VIEW
+        owner = self.plan._owner[storage_key(value)]
+        for spec, traced in zip(self.session.captured.inputs, self.session.inputs, strict=True):
+            if traced.argument is owner and is_no_grad_view(value) and is_leaf_view(spec):
+                return Truth.UNCLEAR
+        return self.plan.truth(value)
+
+    def _is_placed(self, value: torch.Tensor) -> bool:
+        return id(value) in self.plan._places
 
     def _has_owner(self, value: torch.Tensor) -> bool:
         return storage_key(value) in self.plan._owner

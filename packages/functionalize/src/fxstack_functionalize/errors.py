@@ -1,9 +1,9 @@
 """What this package raises, and when.
 
 A graph that cannot be functionalised with eager's exact semantics raises ``UnsupportedGraphError`` while it is
-traced: nothing has run, no input has changed, and the captured graph may be run in eager instead. Errors that
-eager raises for the same program (a shape mismatch, an in-place change of a leaf) pass through unchanged, with
-a note that names the captured node and the user's line.
+traced: nothing has run, no input has changed, and the captured graph may be run in eager instead. So does a graph
+that raises while it is traced (a shape mismatch, an in-place change of a leaf): eager then raises the same error,
+at the right moment.
 """
 
 from __future__ import annotations
@@ -24,6 +24,23 @@ class UnsupportedGraphError(FunctionalizeError):
         self.why = why
         self.fix = fix
         super().__init__(f"{what}\n  why: {why}\n  fix: {fix}")
+
+
+class TraceFailedError(UnsupportedGraphError):
+    """Running the captured graph on fake tensors raised ``error``, which is also this error's ``__cause__``.
+
+    Eager very likely raises the same. It is not passed on as it is, because only eager knows when, and after which
+    effects: run the captured graph in eager to get it.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
+        super().__init__(
+            f"tracing stopped with {type(error).__name__}: {error}{notes}",
+            why="the graph cannot run on the example inputs",
+            fix="run the captured graph in eager: it raises the error at the right moment",
+        )
 
 
 class CompilerContractError(FunctionalizeError):

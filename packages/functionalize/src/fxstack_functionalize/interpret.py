@@ -9,6 +9,8 @@ import torch
 from torch.fx.node import map_arg
 from torch.nn.utils import stateless
 
+from fxstack_functionalize.overlap import refuse_overlap
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -49,10 +51,13 @@ class CapturedRun:
         return map_arg(value, self.env.__getitem__)
 
     def call_function(self, node: Node) -> Any:
-        return node.target(*self._load(node.args), **self._load(node.kwargs))  # type: ignore[operator]
+        args = self._load(node.args)
+        refuse_overlap(node, args)
+        return node.target(*args, **self._load(node.kwargs))  # type: ignore[operator]
 
     def call_method(self, node: Node) -> Any:
-        receiver, *rest = self._load(node.args)
+        receiver, *rest = args = self._load(node.args)
+        refuse_overlap(node, args)
         return getattr(receiver, str(node.target))(*rest, **self._load(node.kwargs))
 
     def call_module(self, node: Node) -> Any:

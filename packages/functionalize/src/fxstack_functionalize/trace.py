@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.analyze import Analysis, analyze
 from fxstack_functionalize.engine import DispatcherEngine, Engine, ModeEngine
+from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.finalize import FlatSlot, finish
 from fxstack_functionalize.functional import copy_back_in_graph
 from fxstack_functionalize.interpret import CapturedRun
@@ -60,12 +61,17 @@ def trace(
 ) -> Traced:
     """Trace ``captured``, with the fast functionalisation first and the general one if that refuses."""
     table = dict(decompositions or {})
-    if _needs_modes(captured):
-        return _trace_with(ModeEngine(), captured, request, table)
     try:
-        return _trace_with(DispatcherEngine(), captured, request, table)
-    except NeedsModesError:
-        return _trace_with(ModeEngine(), captured, request, table)
+        if _needs_modes(captured):
+            return _trace_with(ModeEngine(), captured, request, table)
+        try:
+            return _trace_with(DispatcherEngine(), captured, request, table)
+        except NeedsModesError:
+            return _trace_with(ModeEngine(), captured, request, table)
+    except FunctionalizeError:
+        raise
+    except Exception as error:
+        raise TraceFailedError(error) from error
 
 
 def _needs_modes(captured: Captured) -> bool:
@@ -104,6 +110,7 @@ def _trace_with(
             inputs=tuple(analysis.inputs),
             outputs=tuple(analysis.outputs),
             aliases=tuple(analysis.aliases),
+            custom_views=tuple(analysis.custom_views.items()),
             mutated=tuple(i for i, seen in enumerate(analysis.inputs) if seen.mutates_data),
             in_graph=(),
             output_count=len(slots),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
+from fxstack_functionalize.metadata.replay import AliasInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class GraphInfo:
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
     aliases: tuple[AliasInfo, ...]
+    custom_views: tuple[tuple[int, AliasInfo], ...]
+    """Flat outputs that are views of an input (or flat output) with the gradient of a custom function."""
     mutated: tuple[int, ...]
     in_graph: tuple[int, ...]
     output_count: int
@@ -82,10 +84,6 @@ class GraphInfo:
             replace(seen, index=seen.index + by) if seen.source is OutputSource.VALUE else seen
             for seen in self.outputs
         )
-        aliases = tuple(
-            replace(alias, index=alias.index + by)
-            if alias.source is AliasSource.OUTPUT
-            else alias
-            for alias in self.aliases
-        )
-        return replace(self, outputs=outputs, aliases=aliases)
+        aliases = tuple(alias.shifted(by) for alias in self.aliases)
+        custom = tuple((at + by, alias.shifted(by)) for at, alias in self.custom_views)
+        return replace(self, outputs=outputs, aliases=aliases, custom_views=custom)

@@ -7,7 +7,7 @@ rules for a later in-place change. Sizes that are symbolic are kept as expressio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,12 @@ class AliasInfo:
     @property
     def symbolic(self) -> bool:
         return any(_has_symbols(arguments) for _, arguments in self.steps)
+
+    def shifted(self, by: int) -> AliasInfo:
+        """Return the record for a graph with ``by`` more flat outputs in front."""
+        if self.source is not AliasSource.OUTPUT:
+            return self
+        return replace(self, index=self.index + by)
 
     def bind(self, evaluate: Callable[[Any], Any]) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return the function that makes the alias; ``evaluate`` gives the value of a SymInt."""

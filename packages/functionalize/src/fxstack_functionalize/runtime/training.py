@@ -9,12 +9,14 @@ import torch
 from fxstack_interchange import InputKind, OutputKind
 
 from fxstack_functionalize.errors import DOUBLE_BACKWARD
+from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.runtime.calling import listed
-from fxstack_functionalize.runtime.modes import without_autocast
+from fxstack_functionalize.runtime.modes import without_autocast, without_views
 from fxstack_functionalize.runtime.mutation import version_reader, write_back
 from fxstack_functionalize.runtime.outputs import output_epilogue
 from fxstack_functionalize.runtime.strides import restrider
 from fxstack_functionalize.runtime.tangents import tangent_fixer
+from fxstack_functionalize.symbols import evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +57,7 @@ def training_wrapper(
     info = traced.info
     outputs = partition.forward.signature.outputs
     backward_count = len(partition.backward.signature.outputs)
-    call = without_autocast(listed(forward, len(outputs), "forward graph"))
+    call = without_views(without_autocast(listed(forward, len(outputs), "forward graph")))
     backward = LazyBackward(
         lambda: without_autocast(listed(compile_backward(), backward_count, "backward graph"))
     )
@@ -92,15 +94,15 @@ def _make_function(
     gather = _backward_arguments(traced, partition.backward)
     scatter = _gradient_positions(traced, partition.backward)
     input_count = len(info.inputs)
+    share = _custom_views(traced)
 
     class Compiled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
-            with torch._C._AutoDispatchBelowAutograd():
-                flat = call(list(args))
+            flat = call(list(args))
             ctx.save_for_backward(*flat[tensors])
             ctx.symbols = flat[symbols]
-            results = tuple(flat[:count])
+            results = share(args, tuple(flat[:count]))
             ctx.mark_non_differentiable(
                 *[results[p] for p in constant if isinstance(results[p], torch.Tensor)]
             )
@@ -109,7 +111,7 @@ def _make_function(
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             twice = torch.is_grad_enabled()
-            with torch._C._AutoDispatchBelowAutograd():
+            with torch.no_grad():
                 results = backward(gather(ctx.saved_tensors, ctx.symbols, grads))
             gradients: list[Any] = [None] * input_count
             for position, value in zip(scatter, results, strict=True):
@@ -118,6 +120,23 @@ def _make_function(
 
     apply: Callable[..., Any] = Compiled.apply
     return apply
+
+
+def _custom_views(traced: Traced) -> Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]:
+    """Return a function that replaces outputs by real views where a custom function returned a view."""
+    views = traced.info.custom_views
+    if not views:
+        return lambda _args, results: results
+    bind = evaluator(traced.captured)
+
+    def share(args: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
+        made = list(results)
+        for position, alias in views:
+            base = (args if alias.source is AliasSource.INPUT else made)[alias.index]
+            made[position] = alias.bind(bind(args))(base)
+        return tuple(made)
+
+    return share
 
 
 def _saved_layout(partition: Partition, count: int) -> tuple[slice, slice]:
