@@ -1,7 +1,7 @@
 """Siblings of the interpreter that do the native thing, and a comparison with CPython.
 
-``check(fn, *args)`` runs ``fn`` in CPython and in the interpreter, on fresh copies of the arguments, and compares
-what it returns or raises.
+``check(fn, *args)`` runs ``fn`` in CPython and in the interpreter, on fresh copies of the
+arguments, and compares what it returns or raises.
 """
 
 from __future__ import annotations
@@ -93,8 +93,12 @@ class PlainCalls:
 
     def _evaluate(self, fn, args, kwargs):
         frame = self.trace.interp.current_frame()
-        if len(args) == 1 and not kwargs:
-            args = (*args, frame.globals, frame.local_values())
+        if not any(args[1:]) and not kwargs:
+            args = (args[0], frame.globals, frame.local_values())
+        if isinstance(args[0], str):
+            # Without the __future__ imports of this file.
+            code = compile(args[0].lstrip(" \t"), "<string>", fn.__name__, dont_inherit=True)
+            args = (code, *args[1:])
         return fn(*args, **kwargs)
 
     def _construct(self, cls, args, kwargs):

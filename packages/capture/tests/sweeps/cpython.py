@@ -2,14 +2,16 @@
 
     python packages/capture/tests/sweeps/cpython.py [--verbose] [test_list test_dict ...]
 
-Every test method of the modules is run twice: by CPython, and with its body (and everything that it calls in
-Python, through the interpreter's own calls) interpreted with plain siblings. The outcomes must be the same. Needs
-no torch, so that it also runs in bare installations of other Python versions.
+Every test method of the modules is run twice: by CPython, and with its body (and everything that it
+calls in Python, through the interpreter's own calls) interpreted with plain siblings. The outcomes
+must be the same. Needs no torch, so that it also runs in bare installations of other Python
+versions.
 """
 
 from __future__ import annotations
 
 import argparse
+import builtins
 import doctest
 import faulthandler
 import importlib
@@ -37,21 +39,24 @@ from fxstack_capture.breaks import GraphBreak  # noqa: E402
 from fxstack_capture.versions import program_table  # noqa: E402
 
 MODULES = """
-test_list test_dict test_set test_tuple test_deque test_defaultdict test_ordered_dict test_collections
-test_generators test_exceptions test_raise test_with test_contextlib test_functools test_itertools test_operator
-test_math test_float test_int test_complex test_bool test_str test_iter test_sort test_range test_enumerate
-test_property test_descr test_class test_super test_scope test_patma test_dataclasses test_enum test_listcomps
-test_unpack test_unpack_ex test_userdict test_userlist test_heapq test_bisect test_named_expressions
-test_keywordonlyarg test_positional_only_arg test_exception_group test_except_star test_yield_from test_genexps
-test_extcall test_augassign test_decorators test_fstring test_slice test_binop test_compare test_contains
-test_metaclass test_subclassinit test_abc test_typechecks test_dynamicclassattribute test_copy test_reprlib
-test_string test_textwrap test_statistics test_fractions test_weakref test_generator_stop test_global test_grammar
-test_syntax test_setcomps test_dictcomps test_dictviews test_userstring test_bytes test_types test_call
-test_funcattrs test_opcodes test_pow test_index test_long test_graphlib test_configparser test_json test_pprint
-test_inspect test_typing test_string_literals test_builtin test_exception_variations test_baseexception test_isinstance
-test_lambda test_module test_numeric_tower test_random test_re test_richcmp test_shlex test_structseq test_traceback
-test_coroutines test_asyncgen test_type_annotations test_type_params test_type_aliases test_urlparse test_zipfile
-test_csv test_datetime test_decimal test_difflib test_ipaddress test_calendar test_argparse test_ast
+ test_list test_dict test_set test_tuple test_deque test_defaultdict test_ordered_dict
+test_collections test_generators test_exceptions test_raise test_with test_contextlib
+test_functools test_itertools test_operator test_math test_float test_int test_complex test_bool
+test_str test_iter test_sort test_range test_enumerate test_property test_descr test_class
+test_super test_scope test_patma test_dataclasses test_enum test_listcomps test_unpack
+test_unpack_ex test_userdict test_userlist test_heapq test_bisect test_named_expressions
+test_keywordonlyarg test_positional_only_arg test_exception_group test_except_star test_yield_from
+test_genexps test_extcall test_augassign test_decorators test_fstring test_slice test_binop
+test_compare test_contains test_metaclass test_subclassinit test_abc test_typechecks
+test_dynamicclassattribute test_copy test_reprlib test_string test_textwrap test_statistics
+test_fractions test_weakref test_generator_stop test_global test_grammar test_syntax test_setcomps
+test_dictcomps test_dictviews test_userstring test_bytes test_types test_call test_funcattrs
+test_opcodes test_pow test_index test_long test_graphlib test_configparser test_json test_pprint
+test_inspect test_typing test_string_literals test_builtin test_exception_variations
+test_baseexception test_isinstance test_lambda test_module test_numeric_tower test_random test_re
+test_richcmp test_shlex test_structseq test_traceback test_coroutines test_asyncgen
+test_type_annotations test_type_params test_type_aliases test_urlparse test_zipfile test_csv
+test_datetime test_decimal test_difflib test_ipaddress test_calendar test_argparse test_ast
 """.split()
 """Modules that do not exist in a version are passed over."""
 
@@ -78,7 +83,7 @@ def cases(suite):
 def outcome(case, run):
     """(kind, detail) of one test method."""
     stream = io.StringIO()
-    cls = type(case)
+    before = dict(vars(builtins))
     signal.alarm(SECONDS)
     try:
         with redirect_stdout(stream), redirect_stderr(stream):
@@ -98,6 +103,7 @@ def outcome(case, run):
         return "raised", f"{type(error).__name__}: {str(error)[:300]}", error
     finally:
         signal.alarm(0)
+        vars(builtins).update(before)
     return "ok", "", None
 
 

@@ -1,7 +1,8 @@
 """Bind call arguments to parameters exactly as CPython does, its error messages included.
 
-The common case (positional arguments only, as many as parameters) is done here. Everything else is done by CPython:
-a stub function with the same signature and qualified name returns its own locals as a list.
+The common case (positional arguments only, as many as parameters) is done here. Everything else is
+done by CPython: a stub function with the same signature and qualified name returns its own locals
+as a list.
 """
 
 from __future__ import annotations
@@ -37,28 +38,31 @@ class Signature:
             code.co_posonlyargcount,
             code.co_kwonlyargcount,
             code.co_name,
-            code.co_qualname,
         )
 
     def bind(
         self,
-        parts: tuple[tuple[Any, ...] | None, Mapping[str, Any] | None],
+        parts: tuple[str, tuple[Any, ...] | None, Mapping[str, Any] | None],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> list[Any]:
-        """The initial local slots; raises the TypeError that CPython raises. ``parts`` are the defaults."""
+        """The initial local slots; raises the TypeError that CPython raises.
+
+        ``parts``: the function's qualified name, defaults and keyword defaults.
+        """
         if self.plain and not kwargs and len(args) == self.argcount:
             return [*args, *self._padding]
         if self._stub is None:
             self._stub = self._make_stub()
-        defaults, kwdefaults = parts
+        qualname, defaults, kwdefaults = parts
         stub = FunctionType(self._stub, {}, None, defaults or None)
+        stub.__qualname__ = qualname
         if kwdefaults:
             stub.__kwdefaults__ = dict(kwdefaults)
         return [*stub(*args, **kwargs), *self._padding]
 
     def _make_stub(self) -> CodeType:
-        names, posonly, kwonly, name, qualname = self.template
+        names, posonly, kwonly, name = self.template
         places = [f"p{index}" for index in range(len(names))]
         declared = [*places[: self.argcount]]
         if posonly:
@@ -73,4 +77,4 @@ class Signature:
         source = f"def stub({', '.join(declared)}): return [{', '.join(places)}]"
         module = compile(source, "<signature>", "exec")
         (stub,) = (const for const in module.co_consts if isinstance(const, CodeType))
-        return stub.replace(co_varnames=names, co_name=name, co_qualname=qualname)
+        return stub.replace(co_varnames=names, co_name=name)

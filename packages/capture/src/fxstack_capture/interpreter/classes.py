@@ -1,10 +1,11 @@
-"""The ``class`` statement: what ``builtins.__build_class__`` does, with a body that is interpreted."""
+"""The ``class`` statement: what ``builtins.__build_class__`` does, with a body that is
+interpreted.
+"""
 
 from __future__ import annotations
 
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
-
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.machine import BytecodeInterpreter

@@ -1,4 +1,6 @@
-"""From a code object to a ``Program``: merge prefixes, drop cache entries, resolve jumps and handlers."""
+"""From a code object to a ``Program``: merge prefixes, drop cache entries, resolve jumps and
+handlers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The exceptions that bytecode itself raises, and how exceptions are chained, as in CPython's ``errors.c``."""
+"""The exceptions that bytecode itself raises, and how exceptions are chained, as in CPython's
+``errors.c``.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ class HandledException:
 class Flight:
     """An exception on its way through interpreted frames, as the program sees it.
 
-    ``anew``: it was raised by a statement that has not been accounted for. ``counted``: ``traceback`` has an
-    entry for the frame that it is in.
+    ``anew``: it was raised by a statement that has not been accounted for. ``counted``:
+    ``traceback`` has an entry for the frame that it is in.
     """
 
     __slots__ = ("anew", "context", "counted", "error", "traceback")
@@ -54,7 +56,9 @@ class Flight:
 
 
 def chain_context(exception: BaseException, handled: BaseException | None) -> None:
-    """Set ``__context__`` when ``exception`` is raised while ``handled`` is handled, avoiding cycles."""
+    """Set ``__context__`` when ``exception`` is raised while ``handled`` is handled, avoiding
+    cycles.
+    """
     if handled is None or handled is exception:
         return
     seen: set[int] = set()

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Bytecode offsets ``start <= offset < end`` are handled at ``target`` with ``depth`` stack items kept."""
+    """Bytecode offsets ``start <= offset < end`` are handled at ``target`` with ``depth`` stack
+    items kept.
+    """
 
     start: int
     end: int

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Frame:
     """State of a running or suspended frame.
 
-    ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound), ``names``
-    the namespace of a class body (None in functions), ``pc`` the index of the current step of ``program``.
+    ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound),
+    ``names`` the namespace of a class body (None in functions), ``pc`` the index of the current
+    step of ``program``.
     """
 
     __slots__ = (
@@ -46,19 +47,19 @@ class Frame:
     def __init__(
         self,
         interp: BytecodeInterpreter,
-        code: CodeType,
+        fn: Any,
         program: Program,
         fast: list[Any],
-        namespaces: tuple[dict[str, object], dict[str, object]],
         closure: tuple[CellType, ...],
     ) -> None:
         self.interp = interp
         self.world: World = interp.trace.world
         self.calls: Calls = interp.trace.calls
-        self.code = code
+        self.code: CodeType = fn.__code__
         self.program = program
         self.fast = fast
-        self.globals, self.builtins = namespaces
+        self.globals: dict[str, object] = fn.__globals__
+        self.builtins: dict[str, object] = fn.__builtins__
         self.closure = closure
         self.names: Any = None
         self.stack: list[Any] = []
@@ -84,7 +85,9 @@ class Frame:
         return (*self.outer_stack, (self.code.co_filename, self.line, self.code.co_qualname))
 
     def value_of(self, index: int) -> Any:
-        """What a local variable or cell holds, or NULL; for introspection, not for the fast path."""
+        """What a local variable or cell holds, or NULL; for introspection, not for the fast
+        path.
+        """
         value = self.fast[index]
         if type(value) is Lazy:
             value = self.fast[index] = self.world.enter(value.value, value.source)

@@ -1,6 +1,8 @@
-"""Builtins that look at the frame which calls them: ``super()``, ``locals()``, ``sys.exc_info()`` and so on.
+"""Builtins that look at the frame which calls them: ``super()``, ``locals()``, ``sys.exc_info()``
+and so on.
 
-``frame_rules()`` lists them for ``calls``: each rule takes the interpreter, positional and keyword arguments.
+``frame_rules()`` lists them for ``calls``: each rule takes the interpreter, positional and keyword
+arguments.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ def super_arguments(frame: Frame) -> tuple[type, Any]:
     if cls is NULL:
         raise RuntimeError("super(): empty __class__ cell")
     if not isinstance(cls, type):
-        raise RuntimeError(f"super(): __class__ is not a type ({type(cls).__name__})")
+        # CPython raises RuntimeError for all that is wrong with a zero-argument super().
+        raise RuntimeError(  # noqa: TRY004
+            f"super(): __class__ is not a type ({type(cls).__name__})"
+        )
     return cls, instance
 
 
@@ -72,7 +77,9 @@ def _dir(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str,
 
 
 def frame_rules() -> Mapping[Any, FrameRule]:
-    """Rules for calls without arguments (``__build_class__``: with any) of functions that look at frames."""
+    """Rules for calls without arguments (``__build_class__``: with any) of functions that look at
+    frames.
+    """
     rules: dict[Any, FrameRule] = {
         builtins.__build_class__: build_class,
         builtins.locals: _locals,

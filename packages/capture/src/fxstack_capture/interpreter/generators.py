@@ -1,7 +1,7 @@
 """Generators of the trace world: real Python iterators that resume an interpreted frame.
 
-C code (``list``, ``sum``, ``zip``) and Python code use them like native generators; rules show their type
-as ``types.GeneratorType`` (``python_type_of``), and so does ``isinstance``.
+C code (``list``, ``sum``, ``zip``) and Python code use them like native generators; rules show
+their type as ``types.GeneratorType`` (``python_type_of``), and so does ``isinstance``.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class TraceGenerator:
         self._running = False
         self._started = False
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
         return GeneratorType
 
     def __repr__(self) -> str:
@@ -76,6 +76,7 @@ class TraceGenerator:
         try:
             self._throw(GeneratorExit())
         except GeneratorExit:
+            frame.interp.forget_exception()
             return None
         except StopIteration as stop:
             return stop.value if frame.program.close_returns_value else None
@@ -223,7 +224,9 @@ def _throw_into(inner: Any, error: BaseException, frame: Frame) -> _Yielded | Ba
         if type(inner) is TraceGenerator:
             value = inner.close() if closing else inner.throw(error)
         else:
-            method = _close_method(frame, inner) if closing else _optional_attr(frame, inner, "throw")
+            method = (
+                _close_method(frame, inner) if closing else _optional_attr(frame, inner, "throw")
+            )
             if method is None:
                 return error
             value = frame.calls.call(method, () if closing else (error,), {})
@@ -242,7 +245,9 @@ def _optional_attr(frame: Frame, obj: Any, name: str) -> Any:
 
 
 def _close_method(frame: Frame, inner: Any) -> Any:
-    """``close``, or None; other errors of the look-up are reported and passed over, as in CPython."""
+    """``close``, or None; other errors of the look-up are reported and passed over, as in
+    CPython.
+    """
     try:
         return _optional_attr(frame, inner, "close")
     except Exception:

@@ -1,4 +1,6 @@
-"""``except*``: splitting exception groups, and putting together what is raised again (CPython's ``exceptions.c``)."""
+"""``except*``: splitting exception groups, and putting together what is raised again (CPython's
+``exceptions.c``).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def check_star_types(wanted: Any) -> None:
 
 
 def match_group(calls: Calls, exception: BaseException | None, wanted: Any) -> tuple[Any, Any]:
-    """(matching part, rest), each perhaps None. A naked exception that matches is wrapped in a group."""
+    """(matching part, rest), each perhaps None. A naked exception that matches is wrapped in a
+    group.
+    """
     if exception is None:
         return None, None
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -45,7 +49,9 @@ def match_group(calls: Calls, exception: BaseException | None, wanted: Any) -> t
 
 
 def reraised_group(calls: Calls, original: BaseException, raised: list[Any]) -> Any:
-    """What an ``except*`` statement raises in the end, or None: new exceptions beside what was not handled."""
+    """What an ``except*`` statement raises in the end, or None: new exceptions beside what was not
+    handled.
+    """
     if not raised:
         return None
     if not isinstance(original, BaseExceptionGroup):

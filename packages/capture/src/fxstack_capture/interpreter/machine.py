@@ -1,7 +1,8 @@
 """The bytecode interpreter: runs frames of the trace world on real Python objects.
 
-The loop executes decoded steps (``program``) with handlers (``handlers``). Everything that is not bytecode is
-asked of the siblings: attributes, globals and cells of ``trace.world``, calls and operators of ``trace.calls``.
+The loop executes decoded steps (``program``) with handlers (``handlers``). Everything that is not
+bytecode is asked of the siblings: attributes, globals and cells of ``trace.world``, calls and
+operators of ``trace.calls``.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
     from fxstack_capture.interpreter.generators import TraceGenerator
-    from fxstack_capture.interpreter.program import Program, ProgramTable
+    from fxstack_capture.interpreter.program import ProgramTable
     from fxstack_capture.trace import Lazy, RootOutcome, Trace
 
 
 class BytecodeInterpreter:
-    """Implements ``trace.Interpreter``. ``programs`` is the table of decoded code, shared by many traces."""
+    """Implements ``trace.Interpreter``. ``programs`` is the table of decoded code, shared by many
+    traces.
+    """
 
     def __init__(self, trace: Trace, programs: ProgramTable) -> None:
         self.trace = trace
@@ -46,14 +49,13 @@ class BytecodeInterpreter:
 
     def new_frame(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
         """The frame of a call, not started. Raises TypeError when the arguments do not fit."""
-        code = fn.__code__
-        program = self.programs.of(code)
+        program = self.programs.of(fn.__code__)
         signature = program.signature
         defaults, kwdefaults, closure = self.trace.world.function_parts(fn)
-        fast = signature.bind((defaults, kwdefaults), args, kwargs)
+        fast = signature.bind((fn.__qualname__, defaults, kwdefaults), args, kwargs)
         if signature.flags & ASYNC_FLAGS:
-            raise graph_break("unsupported-bytecode", f"the coroutine {code.co_qualname}")
-        return Frame(self, code, program, fast, (fn.__globals__, fn.__builtins__), closure)
+            raise graph_break("unsupported-bytecode", f"the coroutine {fn.__qualname__}")
+        return Frame(self, fn, program, fast, closure)
 
     def run_body(self, fn: FunctionType, namespace: Any) -> Any:
         """Run the body of a class statement in ``namespace``."""
@@ -68,13 +70,18 @@ class BytecodeInterpreter:
         local_values: dict[str, Lazy],
         stop_at: int | None,
     ) -> RootOutcome:
-        """Run the root frame, ``stop_at`` steps of it at most; a GraphBreak carries ``root_instruction``."""
+        """Run the root frame, ``stop_at`` steps of it at most; a GraphBreak carries
+        ``root_instruction``.
+        """
         return RootRun(self, fn, code).execute(local_values, stop_at)
 
-    # --- the loop ----------------------------------------------------------------------------------
+    # --- the loop
+    # ----------------------------------------------------------------------------------
 
     def run(self, frame: Frame, error: BaseException | None) -> Any:
-        """Run a frame until it returns or yields; with ``error``, raise that at its current step first."""
+        """Run a frame until it returns or yields; with ``error``, raise that at its current step
+        first.
+        """
         self.enter(frame)
         steps = frame.program.steps
         pc = frame.pc
@@ -82,7 +89,7 @@ class BytecodeInterpreter:
             while True:
                 try:
                     if error is not None:
-                        raise error
+                        raise error  # noqa: TRY301 - enters the handler below
                     while True:
                         frame.pc = pc
                         handler, operand = steps[pc]
@@ -129,10 +136,12 @@ class BytecodeInterpreter:
         stack.append(error)
         return handler.target
 
-    # --- exceptions --------------------------------------------------------------------------------
+    # --- exceptions
+    # --------------------------------------------------------------------------------
 
     def account(self, frame: Frame, error: BaseException) -> None:
-        """Give an exception that has arrived in ``frame`` the context and traceback that the program sees.
+        """Give an exception that has arrived in ``frame`` the context and traceback that the
+        program sees.
 
         What Python's own ``raise`` did to it inside the interpreter is undone.
         """
@@ -155,7 +164,9 @@ class BytecodeInterpreter:
         self._flight = Flight(error, traceback)
 
     def raising(self, error: BaseException) -> BaseException:
-        """Say that the program raises ``error`` here: it gets a context, and its traceback grows."""
+        """Say that the program raises ``error`` here: it gets a context, and its traceback
+        grows.
+        """
         self._flight = Flight(error, error.__traceback__, anew=True)
         return error
 
@@ -178,7 +189,9 @@ class BytecodeInterpreter:
             reason.record = dataclasses.replace(reason.record, stack=self.user_stack())
 
     def close_dropped(self, generator: TraceGenerator) -> None:
-        """Close a generator that nothing refers to any more; what it raises is lost, as in CPython."""
+        """Close a generator that nothing refers to any more; what it raises is lost, as in
+        CPython.
+        """
         flight = self._flight
         try:
             generator.close()
@@ -189,7 +202,8 @@ class BytecodeInterpreter:
             pass
         self._flight = flight
 
-    # --- what others ask -----------------------------------------------------------------------------
+    # --- what others ask
+    # -----------------------------------------------------------------------------
 
     def current_frame(self) -> Frame:
         """The innermost interpreted frame."""

@@ -1,7 +1,7 @@
 """A code object decoded once: a flat list of (handler, operand) steps, and what surrounds them.
 
-Prefix instructions (EXTENDED_ARG, KW_NAMES, PRECALL) are merged into the instruction that they belong to, so
-a step is always a whole operation: a frame can be stopped between any two steps.
+Prefix instructions (EXTENDED_ARG, KW_NAMES, PRECALL) are merged into the instruction that they
+belong to, so a step is always a whole operation: a frame can be stopped between any two steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.tracebacks import TracebackStub
 
     Handler = Callable[[Frame, Any], int | None]
-    """Executes one step; gives the index of the next step, None for the following one, ``LEAVE`` to leave."""
+    """Executes one step; gives the index of the next step, None for the following one, ``LEAVE`` to
+    leave.
+    """
     Step = tuple[Handler, Any]
     Lowering = Callable[["Instruction"], Step]
 
@@ -59,7 +61,9 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class ExceptHandler:
-    """Where to go when a step raises: keep ``depth`` items, push the offset if ``lasti``, push the exception."""
+    """Where to go when a step raises: keep ``depth`` items, push the offset if ``lasti``, push the
+    exception.
+    """
 
     target: int
     depth: int
@@ -87,7 +91,9 @@ class Program:
 
 
 class ProgramTable:
-    """Decoded code objects by identity; owned by whoever makes interpreters. Entries die with their code."""
+    """Decoded code objects by identity; owned by whoever makes interpreters. Entries die with their
+    code.
+    """
 
     def __init__(self, decode: Callable[[CodeType], Program]) -> None:
         self._decode = decode

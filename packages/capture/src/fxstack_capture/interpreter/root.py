@@ -1,4 +1,6 @@
-"""The root frame: the one that is compiled. It counts its steps, so that it can be run again up to any of them."""
+"""The root frame: the one that is compiled. It counts its steps, so that it can be run again up to
+any of them.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
     from fxstack_capture.interpreter.machine import BytecodeInterpreter
-    from fxstack_capture.interpreter.program import Step
+    from fxstack_capture.interpreter.program import Handler, Step
     from fxstack_capture.trace import Lazy, RootOutcome
 
-_ENTERING = {
+_ENTERING: dict[Any, Handler] = {
     local_slots.load_fast: local_slots.root_load_fast,
     local_slots.load_fast_load_fast: local_slots.root_load_fast_load_fast,
     local_slots.load_fast_and_clear: local_slots.root_load_fast_and_clear,
@@ -43,8 +45,8 @@ class RootRun:
         fn, interp = self.fn, self.interp
         closure = interp.trace.world.function_parts(fn)[2]
         fast: list[Any] = [local_values.get(name, NULL) for name in self.program.names]
-        namespaces = (fn.__globals__, fn.__builtins__)
-        frame = Frame(interp, self.code, self.program, fast, namespaces, closure)
+        frame = Frame(interp, fn, self.program, fast, closure)
+        frame.code = self.code
         interp.tracing = True
         interp.enter(frame)
         try:
@@ -89,8 +91,7 @@ class RootRun:
 
     def _entering_steps(self) -> tuple[Step, ...]:
         return tuple(
-            (_ENTERING.get(handler, handler), operand)  # type: ignore[arg-type]
-            for handler, operand in self.program.steps
+            (_ENTERING.get(handler, handler), operand) for handler, operand in self.program.steps
         )
 
     def _snapshot(self, frame: Frame) -> Stopped:

@@ -1,19 +1,22 @@
-"""Tracebacks of interpreted frames: real traceback objects that name the user's files, lines and functions.
+"""Tracebacks of interpreted frames: real traceback objects that name the user's files, lines and
+functions.
 
-CPython makes tracebacks of real frames only, so each entry has the frame of a stub: a generator that is never
-started and carries the file name and function name of the user's code. (The frame of a function that
-was called would keep its callers, and so all of the interpreter's frames, alive.)
+CPython makes tracebacks of real frames only, so each entry has the frame of a stub: a generator
+that is never started and carries the file name and function name of the user's code. (The frame of
+a function that was called would keep its callers, and so all of the interpreter's frames, alive.)
 """
 
 from __future__ import annotations
 
-from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import TYPE_CHECKING
+from types import CodeType, FrameType, FunctionType, GeneratorType, TracebackType
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from fxstack_capture.interpreter.frame import Frame
+
+    _Stub = GeneratorType[None, None, None]
 
 
 def _never_started() -> Generator[None]:
@@ -21,24 +24,28 @@ def _never_started() -> Generator[None]:
 
 
 class TracebackStub:
-    """Makes, once, the frame that stands for all frames of one code object. Does not keep the code alive."""
+    """Makes, once, the frame that stands for all frames of one code object. Does not keep the code
+    alive.
+    """
 
     __slots__ = ("_generator", "_names")
 
     def __init__(self, code: CodeType) -> None:
         self._names = (code.co_filename, code.co_name, code.co_qualname, code.co_firstlineno)
-        self._generator: Generator[None] | None = None
+        self._generator: _Stub | None = None
 
     @property
     def frame(self) -> FrameType:
-        # ``traceback.clear_frames`` may have finished it.
-        if self._generator is None or self._generator.gi_frame is None:
-            file, name, qualname, line = self._names
-            stub = _never_started.__code__.replace(
-                co_filename=file, co_name=name, co_qualname=qualname, co_firstlineno=line
-            )
-            self._generator = FunctionType(stub, {})()
-        return self._generator.gi_frame  # type: ignore[no-any-return]
+        """The frame; made anew when ``traceback.clear_frames`` has finished it."""
+        frame = None if self._generator is None else self._generator.gi_frame
+        if frame is not None:
+            return frame
+        file, name, qualname, line = self._names
+        stub = _never_started.__code__.replace(
+            co_filename=file, co_name=name, co_qualname=qualname, co_firstlineno=line
+        )
+        self._generator = cast("_Stub", FunctionType(stub, {})())
+        return cast("FrameType", self._generator.gi_frame)
 
 
 def add_entry(following: TracebackType | None, frame: Frame) -> TracebackType:

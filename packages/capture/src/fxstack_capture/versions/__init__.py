@@ -40,7 +40,9 @@ def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> Instruct
 
 
 def program_table() -> ProgramTable:
-    """An empty table of decoded code objects for the running Python; share it among interpreters."""
+    """An empty table of decoded code objects for the running Python; share it among
+    interpreters.
+    """
     instructions = instruction_set()
 
     def decode_code(code: CodeType) -> Program:

@@ -18,7 +18,9 @@ def load_attr(frame: Frame, name: str) -> None:
 
 
 def load_method_null_below(frame: Frame, name: str) -> None:
-    """3.11, 3.12. A bound method is left whole: NULL and the method are as good as function and self."""
+    """3.11, 3.12. A bound method is left whole: NULL and the method are as good as function and
+    self.
+    """
     stack = frame.stack
     stack[-1:] = (NULL, frame.world.load_attr(stack[-1], name))
 
@@ -40,7 +42,9 @@ def delete_attr(frame: Frame, name: str) -> None:
 
 
 def _super_attr(frame: Frame, name: str, *, explicit: bool) -> Any:
-    """``super().name`` or ``super(cls, self).name``; ``super`` may have been rebound by the program."""
+    """``super().name`` or ``super(cls, self).name``; ``super`` may have been rebound by the
+    program.
+    """
     stack = frame.stack
     fn, cls, instance = stack[-3:]
     del stack[-3:]
@@ -64,7 +68,9 @@ def load_super_method_null_above(frame: Frame, operand: tuple[str, bool]) -> Non
 
 
 def special_method(frame: Frame, obj: Any, name: str) -> Any:
-    """``obj``'s bound special method as CPython looks it up: on the type, past the instance; NULL if missing."""
+    """``obj``'s bound special method as CPython looks it up: on the type, past the instance; NULL
+    if missing.
+    """
     cls = type(obj)
     for base in cls.__mro__:
         if name in base.__dict__:

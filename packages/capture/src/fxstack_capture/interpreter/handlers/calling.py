@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def call(frame: Frame, count: int) -> None:
-    """3.11, 3.12: NULL, callable or method, self; 3.13: callable, NULL or method, self. Then the arguments."""
+    """3.11, 3.12: NULL, callable or method, self; 3.13: callable, NULL or method, self. Then the
+    arguments.
+    """
     stack = frame.stack
     if count:
         args = tuple(stack[-count:])
@@ -69,7 +71,8 @@ def call_function_ex(frame: Frame, flags: int) -> None:
     stack.append(frame.calls.call(fn, args, kwargs))
 
 
-# --- functions -------------------------------------------------------------------------------------
+# --- functions
+# -------------------------------------------------------------------------------------
 
 
 def _new_function(
@@ -81,7 +84,9 @@ def _new_function(
 
 
 def make_function(frame: Frame, flags: int) -> None:
-    """3.11, 3.12: flags say which of closure, annotations, keyword defaults and defaults are given."""
+    """3.11, 3.12: flags say which of closure, annotations, keyword defaults and defaults are
+    given.
+    """
     stack = frame.stack
     code = stack.pop()
     closure = stack.pop() if flags & 8 else None
@@ -104,7 +109,9 @@ def _annotations(pairs: Any) -> dict[str, Any]:
 
 
 def make_plain_function(frame: Frame, _operand: Any) -> None:
-    """3.13: the rest is set by SET_FUNCTION_ATTRIBUTE. Empty cells keep the place of the closure."""
+    """3.13: the rest is set by SET_FUNCTION_ATTRIBUTE. Empty cells keep the place of the
+    closure.
+    """
     code = frame.stack.pop()
     closure = tuple(CellType() for _ in code.co_freevars)
     frame.stack.append(_new_function(frame, code, None, closure))

@@ -151,7 +151,8 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
     return dict_merge
 
 
-# --- unpacking -------------------------------------------------------------------------------------
+# --- unpacking
+# -------------------------------------------------------------------------------------
 
 
 def _iterator(frame: Frame, value: Any) -> Any:

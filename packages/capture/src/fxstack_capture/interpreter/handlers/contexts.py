@@ -27,7 +27,9 @@ def before_with(frame: Frame, _operand: Any) -> None:
 
 
 def with_except_start(frame: Frame, _operand: Any) -> None:
-    """Call ``__exit__`` with the exception; its result decides whether the exception is swallowed."""
+    """Call ``__exit__`` with the exception; its result decides whether the exception is
+    swallowed.
+    """
     stack = frame.stack
     exception = stack[-1]
     args = (type(exception), exception, exception.__traceback__)

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def return_generator(frame: Frame, _operand: Any) -> int:
-    """The frame is suspended before its first statement, and the generator returned to the caller."""
+    """The frame is suspended before its first statement, and the generator returned to the
+    caller.
+    """
     frame.stack.append(TraceGenerator(frame))
     frame.pc += 1
     frame.suspended = True

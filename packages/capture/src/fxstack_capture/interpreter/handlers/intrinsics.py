@@ -1,4 +1,6 @@
-"""CALL_INTRINSIC_1 and CALL_INTRINSIC_2 (3.12 and later): functions of the interpreter without a name."""
+"""CALL_INTRINSIC_1 and CALL_INTRINSIC_2 (3.12 and later): functions of the interpreter without a
+name.
+"""
 
 from __future__ import annotations
 

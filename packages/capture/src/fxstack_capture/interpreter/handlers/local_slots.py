@@ -56,7 +56,8 @@ def delete_fast(frame: Frame, index: int) -> None:
     frame.fast[index] = NULL
 
 
-# --- the root frame: arguments enter the trace world when they are first loaded ---------------------
+# --- the root frame: arguments enter the trace world when they are first loaded
+# ---------------------
 
 
 def _enter(frame: Frame, index: int) -> None:

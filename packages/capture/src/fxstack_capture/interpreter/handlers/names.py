@@ -35,7 +35,8 @@ def delete_global(frame: Frame, name: str) -> None:
     frame.world.delete_global(frame.globals, name)
 
 
-# --- class bodies ----------------------------------------------------------------------------------
+# --- class bodies
+# ----------------------------------------------------------------------------------
 
 
 def _lookup(frame: Frame, namespace: Any, name: str) -> Any:

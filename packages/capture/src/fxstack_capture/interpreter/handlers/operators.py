@@ -1,4 +1,6 @@
-"""Unary, binary, comparison and subscript operators. Plain numbers and strings need no help of ``calls``."""
+"""Unary, binary, comparison and subscript operators. Plain numbers and strings need no help of
+``calls``.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,9 @@ def _class_attributes(
 
 
 def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
-    """``__match_args__``, and whether the only positional pattern is the subject itself (``int(x)``)."""
+    """``__match_args__``, and whether the only positional pattern is the subject itself
+    (``int(x)``).
+    """
     try:
         names = frame.world.load_attr(cls, "__match_args__")
     except AttributeError:
