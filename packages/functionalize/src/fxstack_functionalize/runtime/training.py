@@ -6,22 +6,23 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fxstack_interchange import InputKind, OutputKind
+from fxstack_interchange import OutputKind
 
 from fxstack_functionalize.errors import DOUBLE_BACKWARD
 from fxstack_functionalize.metadata import AliasSource
+from fxstack_functionalize.runtime.backward import BackwardPlan, sizes_keeper
 from fxstack_functionalize.runtime.calling import listed
 from fxstack_functionalize.runtime.modes import without_autocast, without_views
 from fxstack_functionalize.runtime.mutation import version_reader, write_back
 from fxstack_functionalize.runtime.outputs import output_epilogue
 from fxstack_functionalize.runtime.strides import restrider
-from fxstack_functionalize.runtime.tangents import tangent_fixer
+from fxstack_functionalize.runtime.saved import holder
 from fxstack_functionalize.symbols import evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_interchange import Partition, StageGraph
+    from fxstack_interchange import Partition
 
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.runtime.calling import Compiled
@@ -91,18 +92,21 @@ def _make_function(
     constant = [
         position for position in range(count) if position not in set(info.differentiable)
     ]
-    gather = _backward_arguments(traced, partition.backward)
-    scatter = _gradient_positions(traced, partition.backward)
-    input_count = len(info.inputs)
+    plan = BackwardPlan(traced, partition)
+    keep_sizes = sizes_keeper(traced)
+    names = [spec.name for spec in traced.stage_graph.signature.inputs]
+    hold = holder(partition, info, tensors, names)
     share = _custom_views(traced)
 
     class Compiled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
             flat = call(list(args))
-            ctx.save_for_backward(*flat[tensors])
-            ctx.symbols = flat[symbols]
             results = share(args, tuple(flat[:count]))
+            ctx.save_for_backward(*hold(args, results, flat[tensors]))
+            ctx.symbols = flat[symbols]
+            ctx.sizes = keep_sizes(results)
+            ctx.set_materialize_grads(False)
             ctx.mark_non_differentiable(
                 *[results[p] for p in constant if isinstance(results[p], torch.Tensor)]
             )
@@ -112,10 +116,8 @@ def _make_function(
         def backward(ctx: Any, *grads: Any) -> Any:
             twice = torch.is_grad_enabled()
             with torch.no_grad():
-                results = backward(gather(ctx.saved_tensors, ctx.symbols, grads))
-            gradients: list[Any] = [None] * input_count
-            for position, value in zip(scatter, results, strict=True):
-                gradients[position] = value
+                arguments = plan.arguments(ctx.saved_tensors, ctx.symbols, ctx.sizes, grads)
+                gradients = plan.gradients(backward(arguments), grads)
             return _differentiable_once(gradients) if twice else tuple(gradients)
 
     apply: Callable[..., Any] = Compiled.apply
@@ -151,38 +153,6 @@ def _saved_layout(partition: Partition, count: int) -> tuple[slice, slice]:
             split = position
             break
     return slice(count, split), slice(split, total)
-
-
-def _backward_arguments(
-    traced: Traced, backward: StageGraph
-) -> Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]:
-    """Return a function of (saved tensors, saved symbols, all output gradients) that lists the backward's inputs."""
-    joint_tangents = traced.stage_graph.signature.inputs_of(InputKind.TANGENT)
-    position_of = {
-        spec.name: position
-        for spec, position in zip(joint_tangents, traced.info.differentiable, strict=True)
-    }
-    wanted = [position_of[spec.name] for spec in backward.signature.inputs_of(InputKind.TANGENT)]
-    fixers = [tangent_fixer(node) for node in _tangent_nodes(traced, backward)]
-
-    def gather(saved: Sequence[Any], symbols: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
-        tangents = [fix(grads[p]) for fix, p in zip(fixers, wanted, strict=True)]
-        return [*saved, *symbols, *tangents]
-
-    return gather
-
-
-def _tangent_nodes(traced: Traced, backward: StageGraph) -> list[torch.fx.Node]:
-    by_name = {
-        node.name: node
-        for node in traced.stage_graph.graph_module.graph.find_nodes(op="placeholder")
-    }
-    return [by_name[spec.name] for spec in backward.signature.inputs_of(InputKind.TANGENT)]
-
-
-def _gradient_positions(traced: Traced, backward: StageGraph) -> list[int]:
-    names = {spec.name: i for i, spec in enumerate(traced.stage_graph.signature.inputs)}
-    return [names[str(spec.target)] for spec in backward.signature.outputs]
 
 
 def _differentiable_once(gradients: list[Any]) -> tuple[Any, ...]:

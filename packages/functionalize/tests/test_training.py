@@ -1,0 +1,135 @@
+"""Autograd's own rules around a compiled backward."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from compare import check, compiled
+from test_semantics import A, leaf, mk, nonleaf
+
+
+def both(fn, x):
+    return [(f, x.detach().clone().requires_grad_()) for f in (compiled(fn, [x]), fn)]
+
+
+def test_saved_input_changed_before_backward():
+    for f, x in both(lambda x: (x * x,), leaf(3)):
+        y = f(x)[0]
+        with torch.no_grad():
+            x.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_saved_view_of_input_changed_before_backward():
+    for f, x in both(lambda x: (x.t() @ x.t(),), leaf(3, 3)):
+        y = f(x)[0]
+        with torch.no_grad():
+            x.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_saved_output_changed_before_backward():
+    for f, x in both(lambda x: (x.exp(),), leaf(3)):
+        y = f(x)[0]
+        y.detach().add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_input_changed_by_the_graph_itself():
+    check(lambda x, y: (x.mul_(y), x + 1), lambda: (nonleaf(3, 4), leaf(3, 4)))
+    check(lambda x, y: ((x.exp() * y).sum(), x.detach().sin(), x.add_(1).sum())[:2], lambda: (leaf(3, grad=False), leaf(3)))
+
+
+def test_missing_gradients_stay_missing():
+    fn = lambda x, y: (x * 2, y * 3, (x * y).sum())
+    for f in (compiled(fn, (leaf(3), leaf(3))), fn):
+        x, y = leaf(3), leaf(3)
+        f(x, y)[0].sum().backward()
+        assert y.grad is None
+        assert torch.equal(x.grad, torch.full((3,), 2.0))
+
+
+def test_backward_twice():
+    for f, x in both(lambda x: (x * x,), leaf(3)):
+        y = f(x)[0].sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        assert torch.equal(x.grad, 4 * x)
+        with pytest.raises(RuntimeError, match="second time"):
+            y.backward()
+
+
+@pytest.mark.parametrize("penalty", [lambda g: g.pow(2).sum(), lambda g: g.sum()])
+def test_second_derivative_is_an_explained_error(penalty):
+    x = leaf(3)
+    y = compiled(lambda x: (x**3,), [x])(x)[0]
+    (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+        penalty(grad).backward()
+
+
+def test_create_graph_gives_the_first_derivative():
+    x = leaf(3)
+    y = compiled(lambda x: (x**3,), [x])(x)[0]
+    (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    torch.testing.assert_close(grad.detach(), 3 * x.detach() ** 2)
+
+
+def test_partial_gradients():
+    fn = lambda x, y: (x * y,)
+    x, y = leaf(3), leaf(3)
+    (gx,) = torch.autograd.grad(compiled(fn, (x, y))(x, y)[0].sum(), [x])
+    assert torch.equal(gx, y)
+
+
+def test_hooks_on_outputs_and_leaves():
+    for f, x in both(lambda x: (x * 2,), leaf(3)):
+        seen = []
+        x.register_hook(lambda g: seen.append(g.clone()))
+        y = f(x)[0]
+        y.register_hook(lambda g: g * 10)
+        y.sum().backward()
+        assert torch.equal(seen[0], torch.full((3,), 20.0))
+
+
+@pytest.mark.parametrize("shape", [lambda g: g.expand(3, 4), lambda g: torch.ones(4, 3).t()])
+def test_gradients_of_any_layout(shape):
+    for f, x in both(lambda x: (x.sin(),), leaf(3, 4)):
+        f(x)[0].backward(shape(torch.ones(())))
+        torch.testing.assert_close(x.grad, x.detach().cos())
+
+
+def test_memory_is_freed_after_backward():
+    alive = []
+
+    def watch(module, example_inputs):
+        def run(*args):
+            results = module.forward(*args)
+            alive.extend(weakref.ref(t) for t in results if isinstance(t, torch.Tensor))
+            return results
+
+        return run
+
+    x = torch.randn(50, 50, requires_grad=True)
+    f = compiled(lambda x: ((x.sin() @ x.exp()).t().tanh(),), [x], compiler=watch)
+    gc.collect()
+    gc.disable()
+    try:
+        y = f(x)[0]
+        y.sum().backward()
+        x.grad = None
+        del y
+        assert [r for r in alive if r() is not None] == []
+        f(x)
+        assert [r for r in alive if r() is not None] == []
+    finally:
+        gc.enable()
+
+
+def test_anomaly_mode():
+    with torch.autograd.detect_anomaly(check_nan=False):
+        check(lambda x: (x.sin(),), mk(A))
