@@ -55,6 +55,9 @@ class World(Protocol):
     def load_attr(self, obj: object, name: str) -> Any:
         """CPython's full attribute protocol on a trace-world object; raises the real AttributeError."""
 
+    def load_special(self, obj: object, name: str) -> Any:
+        """A special method as CPython finds it: on the type, past the instance, bound; AttributeError if missing."""
+
     def store_attr(self, obj: object, name: str, value: object) -> None: ...
 
     def delete_attr(self, obj: object, name: str) -> None: ...

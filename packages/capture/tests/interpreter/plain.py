@@ -30,6 +30,13 @@ class PlainWorld:
     def load_attr(self, obj, name):
         return getattr(obj, name)
 
+    def load_special(self, obj, name):
+        for base in type(obj).__mro__:
+            if name in vars(base):
+                raw = vars(base)[name]
+                return raw.__get__(obj, type(obj)) if hasattr(type(raw), "__get__") else raw
+        raise AttributeError(name)
+
     def store_attr(self, obj, name, value):
         setattr(obj, name, value)
 
@@ -93,7 +100,7 @@ class PlainCalls:
 
     def _evaluate(self, fn, args, kwargs):
         frame = self.trace.interp.current_frame()
-        if not any(args[1:]) and not kwargs:
+        if all(arg is None for arg in args[1:]) and not kwargs:
             args = (args[0], frame.globals, frame.local_values())
         if isinstance(args[0], str):
             # Without the __future__ imports of this file.

@@ -107,8 +107,6 @@ class MirrorWorld:
         self.lazy.pop(id(state.mirror), None)
 
     def expand(self, obj: object) -> None:
-        if not self.lazy:
-            return
         state = self.lazy.get(id(obj))
         if state is not None:
             state.expand()
@@ -172,6 +170,12 @@ class MirrorWorld:
         if isinstance(obj, torch.Tensor):
             return self.trace.torch.load_attr(obj, name)
         return attributes.load(self, obj, name)
+
+    def load_special(self, obj: object, name: str) -> Any:
+        raw = self.classes.lookup(type(obj), name)
+        if raw is ABSENT:
+            raise AttributeError(name)
+        return self.bind(raw, obj)
 
     def store_attr(self, obj: object, name: str, value: object) -> None:
         attributes.store(self, obj, name, value)

@@ -1,9 +1,8 @@
-"""Attribute access, also through ``super()``, and the look-up of special methods on types."""
+"""Attribute access, also through ``super()``."""
 
 from __future__ import annotations
 
 import builtins
-from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.values import NULL
@@ -65,23 +64,3 @@ def load_super_method_null_below(frame: Frame, operand: tuple[str, bool]) -> Non
 def load_super_method_null_above(frame: Frame, operand: tuple[str, bool]) -> None:
     name, explicit = operand
     frame.stack += (_super_attr(frame, name, explicit=explicit), NULL)
-
-
-def special_method(frame: Frame, obj: Any, name: str) -> Any:
-    """``obj``'s bound special method as CPython looks it up: on the type, past the instance; NULL
-    if missing.
-    """
-    cls = type(obj)
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            raw = base.__dict__[name]
-            break
-    else:
-        return NULL
-    frame.world.load_attr(cls, name)  # guards what the class has
-    if type(raw) is FunctionType:
-        return MethodType(raw, obj)
-    if not hasattr(type(raw), "__get__"):
-        return raw
-    getter = frame.world.load_attr(type(raw), "__get__")
-    return frame.calls.call(getter, (raw, obj, cls), {})

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.interpreter.handlers.attributes import special_method
-from fxstack_capture.interpreter.values import NULL
-
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
@@ -16,14 +13,18 @@ def before_with(frame: Frame, _operand: Any) -> None:
     stack = frame.stack
     manager = stack[-1]
     described = f"'{type(manager).__name__}' object does not support the context manager protocol"
-    enter = special_method(frame, manager, "__enter__")
-    if enter is NULL:
-        raise TypeError(described)
-    leave = special_method(frame, manager, "__exit__")
-    if leave is NULL:
-        raise TypeError(described + " (missed __exit__ method)")
+    enter = _special(frame, manager, "__enter__", described)
+    leave = _special(frame, manager, "__exit__", described + " (missed __exit__ method)")
     stack[-1] = leave
     stack.append(frame.calls.call(enter, (), {}))
+
+
+def _special(frame: Frame, manager: Any, name: str, missing: str) -> Any:
+    try:
+        return frame.world.load_special(manager, name)
+    except AttributeError:
+        frame.interp.forget_exception()
+    raise TypeError(missing)
 
 
 def with_except_start(frame: Frame, _operand: Any) -> None:

@@ -31,9 +31,9 @@ def _instance(frame: Frame, raised: Any, message: str) -> BaseException:
     if isinstance(raised, type) and issubclass(raised, BaseException):
         instance = frame.calls.call(raised, (), {})
         if not isinstance(instance, BaseException):
-            name = type(instance)
             raise TypeError(
-                f"calling {raised!r} should have returned an instance of BaseException, not {name!r}"
+                f"calling {raised!r} should have returned an instance of BaseException,"
+                f" not {type(instance)!r}"
             )
         return instance
     if isinstance(raised, BaseException):
