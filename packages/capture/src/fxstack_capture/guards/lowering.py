@@ -108,6 +108,11 @@ def _has_key(source: Source, check: records.HasKey) -> LoweredCheck:
     return source, "HasKey", (check.key, check.present)
 
 
+def _class_unchanged(source: Source, check: records.ClassUnchanged) -> LoweredCheck:
+    values = tuple(None if value is records.NOT_FOUND else (value,) for value in check.values)
+    return source, "ClassUnchanged", (check.names, values)
+
+
 def _tensor(source: Source, check: records.TensorIs) -> LoweredCheck:
     arguments = (
         *(check.cls, check.keyset, check.dtype, check.device, check.layout, check.requires_grad),
@@ -133,7 +138,7 @@ CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.LengthIs: (2, lambda s, c: (s, "LengthIs", (c.length,))),
     records.HasKey: (5, _has_key),
     records.TorchStateIs: (5, _torch_state),
-    records.ClassUnchanged: (6, lambda s, c: (s, "ClassUnchanged", (c.names, c.values))),
+    records.ClassUnchanged: (6, _class_unchanged),
     records.TensorIs: (10, _tensor),
     records.KeysAre: (20, lambda s, c: (s, "KeysAre", (c.keys, c.ordered))),
     records.RangeIs: (60, lambda s, c: (s, "RangeIs", ((c.start, c.stop, c.step),))),

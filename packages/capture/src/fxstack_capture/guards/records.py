@@ -7,7 +7,7 @@ data: nothing here runs a check. ``words`` says what a record demands, for peopl
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import sympy
@@ -78,9 +78,13 @@ class RangeIs(Check):
     step: int
 
 
+NOT_FOUND: Any = object()
+"""In ``ClassUnchanged``: the class has no such attribute (one that is None is recorded as None)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClassUnchanged(Check):
-    """Looking ``names`` up raw along the MRO of the class gives the recorded objects (None: not found).
+    """Looking ``names`` up raw along the MRO of the class gives the recorded objects (``NOT_FOUND``: none).
 
     Checked by the class's version tag first; the names are compared only when the tag changed.
     """

@@ -83,15 +83,19 @@ def _tensor_found(check: records.TensorIs, value: Any, _read: Reader) -> str:
     return ", ".join(changes) or "something else about it changed"
 
 
+def _attribute(value: object) -> str:
+    return "not there" if value is records.NOT_FOUND else _short(value)
+
+
 def _class_changes(check: records.ClassUnchanged, cls: Any, _read: Reader) -> str:
     if not isinstance(cls, type):
         return f"it is {_short(cls)}"
     found = {
-        name: next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
+        name: next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), records.NOT_FOUND)
         for name in check.names
     }
     changed = [
-        f"{_class_name(cls)}.{name} is {_short(found[name])} (was {_short(old)})"
+        f"{_class_name(cls)}.{name} is {_attribute(found[name])} (was {_attribute(old)})"
         for name, old in zip(check.names, check.values, strict=True)
         if found[name] is not old
     ]

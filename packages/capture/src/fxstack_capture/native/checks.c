@@ -23,7 +23,7 @@ static int check_length_is(Test *t, const Value *v) {
 /* --- keys ---------------------------------------------------------------------------------------- */
 
 /* Keys are held as (key or weak reference, how): constants by value, others by identity. */
-enum { KEY_CONSTANT, KEY_IDENTITY, KEY_WEAK };
+enum { KEY_CONSTANT, KEY_IDENTITY, KEY_WEAK, KEY_ABSENT };
 
 static inline int key_holds(PyObject *keys, Py_ssize_t i, PyObject *key) {
     PyObject *held = PyTuple_GET_ITEM(keys, 2 * i);
@@ -124,7 +124,7 @@ static int check_class_unchanged(Test *t, const Value *v) {
         PyObject *found = _PyType_Lookup(type, PyTuple_GET_ITEM(t->object, i));
         PyObject *held = PyTuple_GET_ITEM(t->other, 2 * i);
         long how = PyLong_AS_LONG(PyTuple_GET_ITEM(t->other, 2 * i + 1));
-        if (how == KEY_CONSTANT) { /* stands for: not found */
+        if (how == KEY_ABSENT) {
             if (found != NULL) return 0;
         } else if (found == NULL || !holds_object(held, how == KEY_WEAK, found)) {
             return 0;
@@ -180,18 +180,35 @@ static int check_torch_state(Test *t, const Value *v) {
 
 /* --- building ------------------------------------------------------------------------------------ */
 
-static PyObject *hold_keys(Tree *tree, PyObject *keys, int by_value) {
-    Py_ssize_t n = PyTuple_GET_SIZE(keys);
+/* Dict keys: constants by value, others by identity, weakly where possible. */
+static PyObject *hold_key(Tree *tree, PyObject *key, int *how) {
+    int weak = 0;
+    *how = KEY_CONSTANT;
+    if (is_constant(key)) return key;
+    PyObject *held = tree_hold_weakly(tree, key, &weak);
+    *how = weak ? KEY_WEAK : KEY_IDENTITY;
+    return held;
+}
+
+/* Class attributes: (value,) by identity, weakly where possible; None stands for no such attribute. */
+static PyObject *hold_attribute(Tree *tree, PyObject *item, int *how) {
+    int weak = 0;
+    *how = KEY_ABSENT;
+    if (!PyTuple_Check(item)) return item;
+    PyObject *held = tree_hold_weakly(tree, PyTuple_GET_ITEM(item, 0), &weak);
+    *how = weak ? KEY_WEAK : KEY_IDENTITY;
+    return held;
+}
+
+static PyObject *hold_all(Tree *tree, PyObject *items, PyObject *(*hold)(Tree *, PyObject *, int *)) {
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
     PyObject *held = PyTuple_New(2 * n);
     for (Py_ssize_t i = 0; held && i < n; i++) {
-        PyObject *key = PyTuple_GET_ITEM(keys, i);
-        int weak = 0;
-        /* by_value: dict keys. Otherwise class attributes, where None stands for "not found". */
-        int constant = by_value ? is_constant(key) : key == Py_None;
-        PyObject *kept = constant ? key : tree_hold_weakly(tree, key, &weak);
+        int how;
+        PyObject *kept = hold(tree, PyTuple_GET_ITEM(items, i), &how);
         if (kept == NULL) return Py_DECREF(held), NULL;
         PyTuple_SET_ITEM(held, 2 * i, Py_NewRef(kept));
-        PyTuple_SET_ITEM(held, 2 * i + 1, PyLong_FromLong(constant ? KEY_CONSTANT : weak ? KEY_WEAK : KEY_IDENTITY));
+        PyTuple_SET_ITEM(held, 2 * i + 1, PyLong_FromLong(how));
     }
     PyObject *result = held ? tree_hold(tree, held) : NULL;
     Py_XDECREF(held);
@@ -215,7 +232,7 @@ static int build_length(Tree *tree, Test *t, PyObject *args) {
 }
 
 static int build_keys(Tree *tree, Test *t, PyObject *args) {
-    t->object = hold_keys(tree, PyTuple_GET_ITEM(args, 0), 1);
+    t->object = hold_all(tree, PyTuple_GET_ITEM(args, 0), hold_key);
     t->number = PyObject_IsTrue(PyTuple_GET_ITEM(args, 1));
     return t->object ? 0 : -1;
 }
@@ -231,7 +248,7 @@ static int build_has_key(Tree *tree, Test *t, PyObject *args) {
 
 static int build_class(Tree *tree, Test *t, PyObject *args) {
     t->object = tree_hold(tree, PyTuple_GET_ITEM(args, 0));
-    t->other = t->object ? hold_keys(tree, PyTuple_GET_ITEM(args, 1), 0) : NULL;
+    t->other = t->object ? hold_all(tree, PyTuple_GET_ITEM(args, 1), hold_attribute) : NULL;
     return t->other ? 0 : -1;
 }
 

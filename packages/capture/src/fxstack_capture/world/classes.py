@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.guards.records import ClassUnchanged
+from fxstack_capture.guards.records import NOT_FOUND, ClassUnchanged
 from fxstack_capture.sources import ClassAttr, pinned
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -73,7 +73,7 @@ class ClassReads:
         for base in mro:
             if name in base.__dict__:
                 return self._found(cls, base, name)
-        self._note(cls, name, None)
+        self._note(cls, name, NOT_FOUND)
         return ABSENT
 
     def _found(self, cls: type, base: type, name: str) -> Any:
