@@ -21,8 +21,9 @@ from fxstack_capture.driver.policy import is_foreign, is_module_call
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
 from fxstack_capture.emit.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
-from fxstack_capture.emit.frame import Draft, draft_return
+from fxstack_capture.emit.frame import Draft, Emitted, draft_return
 from fxstack_capture.emit.resume import Resumptions
+from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.trace import Raised, Returned, Stopped
@@ -131,7 +132,7 @@ class FrameCompiler:
             return self._failed(code, error)
         if self.observer is not None:
             self.observer.on_trace(time.perf_counter() - started)
-        return self._install(code, state, written)
+        return self._install(frame, code, state, written)
 
     # --- tracing ---------------------------------------------------------------------------------
 
@@ -181,45 +182,56 @@ class FrameCompiler:
 
     # --- verdicts --------------------------------------------------------------------------------
 
-    def _install(self, code: CodeType, state: CodeState, written: Written) -> Any:
+    def _install(
+        self, frame: RealFrame, code: CodeType, state: CodeState, written: Written
+    ) -> Any:
         draft = written.draft
+        if draft is not None and draft.captured is None and written.graph_break is None:
+            return self._plain(code, state, "no torch operation was captured")
+        tree = compile_guards(written.guards, code)
+        failure = first_failure(tree, frame.function, frame.arguments)
+        if failure is not None:
+            return self._failed(code, RuntimeError(f"guards reject their own frame: {failure.message}"))
+        because = self._because(frame, code)
         if draft is None:
-            return self._entry(code, state, written, code, "", Verdict.RAISES)
-        if draft.captured is None and written.graph_break is None:
-            return self._without_operations(code, state)
+            return self._entry(code, state, written, tree, Emitted(code, ""), because)
         graph = None
         if draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             graph = compile_graph(self.backend, draft.captured, where)
         emitted = draft.complete(graph)
-        return self._entry(code, state, written, emitted.code, emitted.text, Verdict.COMPILED)
+        return self._entry(code, state, written, tree, emitted, because)
+
+    def _because(self, frame: RealFrame, code: CodeType) -> tuple[str, ...]:
+        """Why the existing entries do not fit this frame."""
+        failures = (
+            first_failure(entry.tree, frame.function, frame.arguments)
+            for entry in native.entries(code, self.owner)
+        )
+        return tuple(failure.message for failure in failures if failure is not None)
 
     def _entry(
         self,
         code: CodeType,
         state: CodeState,
         written: Written,
-        replacement: CodeType,
-        text: str,
-        verdict: Verdict,
+        tree: Any,
+        emitted: Emitted,
+        because: tuple[str, ...],
     ) -> Any:
-        captured = None if written.draft is None else written.draft.captured
-        why = "" if written.raised is None else repr(written.raised)
+        raised = written.raised is not None
         self._record(
             code,
-            verdict,
-            why=why,
-            captured=captured,
+            Verdict.RAISES if raised else Verdict.COMPILED,
+            why=repr(written.raised) if raised else "",
+            captured=None if written.draft is None else written.draft.captured,
             guards=written.guards,
             graph_break=written.graph_break,
-            code=text,
+            code=emitted.text,
+            because=because,
         )
         state.entries += 1
-        return native.Entry(self.owner, compile_guards(written.guards, code), replacement)
-
-    def _without_operations(self, code: CodeType, state: CodeState) -> Any:
-        state.without_operations += 1
-        return self._plain(code, state, "no torch operation was captured")
+        return native.Entry(self.owner, tree, emitted.code)
 
     def _plain(self, code: CodeType, state: CodeState, why: str) -> Any:
         self._record(code, Verdict.PLAIN, why=why)

@@ -37,8 +37,8 @@ class FrameRecord:
     graph_break: BreakRecord | None = None
     code: str = ""
     """The replacement as Python-like text."""
-    because: str = ""
-    """Why the entries that existed did not fit."""
+    because: tuple[str, ...] = ()
+    """Why the entries that existed did not fit: one line each."""
 
     @property
     def graph(self) -> Any:
