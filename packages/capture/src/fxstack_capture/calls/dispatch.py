@@ -10,9 +10,10 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import classes, operators, policy
+from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.rules import RULES
-from fxstack_capture.calls.rules.logging_calls import defer, is_log_once
+from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
@@ -185,13 +186,6 @@ def _bound_slot(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     return calls.call(descriptor, (fn.__self__, *args), kwargs)
 
 
-def _cached_function(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
-    """``functools.lru_cache``: the wrapped function is traced; the cache outside is neither read nor filled."""
-    if is_log_once(fn, args):
-        return defer(calls.trace, fn, args, kwargs)
-    return calls.call(calls.world.load_attr(fn, "__wrapped__"), args, kwargs)
-
-
 def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
@@ -218,7 +212,12 @@ def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     return calls.call(bound, args, kwargs)
 
 
+def _operator_object(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    return OPERATOR_OBJECTS[type(fn)](calls.trace, fn, args, kwargs)
+
+
 _CALLERS: dict[type, Caller] = {
+    **dict.fromkeys(OPERATOR_OBJECTS, _operator_object),
     types.FunctionType: _function,
     types.MethodType: _method,
     functools.partial: _partial,
@@ -227,7 +226,7 @@ _CALLERS: dict[type, Caller] = {
     types.WrapperDescriptorType: _descriptor_call,
     types.ClassMethodDescriptorType: _descriptor_call,
     types.MethodWrapperType: _bound_slot,
-    type(functools.lru_cache(lambda: None)): _cached_function,
+    type(functools.lru_cache(lambda: None)): call_cached,
     type: classes.call_class,
 }
 

@@ -19,7 +19,7 @@ import sympy
 import torch
 
 from fxstack_capture import native
-from fxstack_capture.calls import scan
+from fxstack_capture.calls import callbacks, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +87,9 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
 
 
 def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    taken = callbacks.TAKEN.get(id(fn))
+    if taken is not None:
+        args, kwargs = callbacks.routed(trace, taken, args, kwargs)
     world: Any = trace.world
     values = (*args, *kwargs.values()) if kwargs else args
     found: list[Any] = []

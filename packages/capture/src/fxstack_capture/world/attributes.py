@@ -48,6 +48,12 @@ def raw_dict(obj: object) -> dict[str, Any]:
     return dict_descriptor(type(obj)).__get__(obj)  # type: ignore[no-any-return]
 
 
+_MIRRORED_TYPES = frozenset(
+    {int, float, complex, collections.deque, collections.defaultdict, collections.OrderedDict, functools.partial}
+)
+"""C types whose stand-ins have all of the original's C-level state."""
+
+
 # --- descriptors found on the type ---------------------------------------------------------------
 
 
@@ -129,7 +135,7 @@ def _get_getset(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     if entry.original is obj:
         value = raw.__get__(obj, cls)
         return world.enter(value, BuiltinAttr(entry.source, raw.__name__))
-    if isinstance(obj, BaseException) or raw.__objclass__ in (int, float, complex):
+    if isinstance(obj, BaseException) or raw.__objclass__ in _MIRRORED_TYPES:
         return raw.__get__(obj, cls)
     if raw.__name__ == "__weakref__":
         return raw.__get__(obj, cls)

@@ -123,9 +123,9 @@ def set_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
 
 def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level accessors."""
-    base, new = native_new(type(obj))
+    base: type = next(b for b in _DICTS if isinstance(obj, b))
     world.trace.guard(source, TypeIs(type(obj)))
-    standin = new(type(obj))
+    standin = native_new(type(obj))[1](type(obj))
     _register(world, obj, standin, source)
     if base is collections.defaultdict:
         factory = world.enter(obj.default_factory, BuiltinAttr(source, "default_factory"))
@@ -147,6 +147,8 @@ def simple_namespace(world: MirrorWorld, obj: Any, source: Source) -> Any:
     world.trace.guard(source, TypeIs(type(obj)))
     return _register(world, obj, types.SimpleNamespace.__new__(type(obj)), source)
 
+
+_DICTS = (collections.OrderedDict, collections.defaultdict, dict)
 
 _BY_BASE: dict[type, Handler] = {
     object: plain,

@@ -58,6 +58,19 @@ def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return construct(trace.calls, args[0], args[1:], kwargs)  # type: ignore[arg-type]
 
 
+def _state_rule(method: Any) -> None:
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args:
+            trace.world.expand(args[0])
+        return run(trace, method, args, kwargs)
+
+    RULES.add(method, rule)
+
+
+for _method in (object.__reduce_ex__, object.__reduce__, object.__getstate__, object.__dir__):
+    _state_rule(_method)
+
+
 @RULES.rule(object.__init__)
 def _init(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return object.__init__(*args, **kwargs)

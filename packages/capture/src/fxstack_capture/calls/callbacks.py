@@ -1,0 +1,84 @@
+"""Functions that C code calls back: routed through the dispatcher, whatever kind of callable they are.
+
+The frame hook catches Python functions only. A builtin, class, ``attrgetter`` or partial object that is given to
+``map`` or as a ``key=`` is therefore replaced by a function of ours, which asks the dispatcher.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import heapq
+import itertools
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Where a C function takes callables: positions and keywords."""
+
+    positions: tuple[int, ...] = ()
+    keywords: tuple[str, ...] = ()
+
+
+_KEY = Taken(keywords=("key",))
+_TABLE: tuple[tuple[Callable[..., Any], Taken], ...] = (
+    (map, Taken((0,))),
+    (filter, Taken((0,))),
+    (functools.reduce, Taken((0,))),
+    (functools.cmp_to_key, Taken((0,), ("mycmp",))),
+    (sorted, _KEY),
+    (list.sort, _KEY),
+    (min, _KEY),
+    (max, _KEY),
+    (itertools.accumulate, Taken((1,), ("func",))),
+    (itertools.groupby, Taken((1,), ("key",))),
+    (itertools.takewhile, Taken((0,))),
+    (itertools.dropwhile, Taken((0,))),
+    (itertools.filterfalse, Taken((0,))),
+    (itertools.starmap, Taken((0,))),
+    (bisect.bisect_left, _KEY),
+    (bisect.bisect_right, _KEY),
+    (bisect.insort_left, _KEY),
+    (bisect.insort_right, _KEY),
+    (heapq.merge, _KEY),
+)
+TAKEN: dict[int, Taken] = {id(fn): taken for fn, taken in _TABLE}
+
+
+def routed(
+    trace: Trace, taken: Taken, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with callables replaced where that is needed."""
+    for position in taken.positions:
+        if position < len(args) and _needs_route(args[position]):
+            args = (*args[:position], _route(trace, args[position]), *args[position + 1 :])
+    for name in taken.keywords:
+        if name in kwargs and _needs_route(kwargs[name]):
+            kwargs = {**kwargs, name: _route(trace, kwargs[name])}
+    return args, kwargs
+
+
+def _needs_route(fn: Any) -> bool:
+    if fn is None:
+        return False
+    inner = fn.__func__ if type(fn) is types.MethodType else fn
+    if type(inner) is types.FunctionType:
+        return not native.AVAILABLE
+    return type(inner) is not types.MethodDescriptorType or inner.__objclass__ is not str
+
+
+def _route(trace: Trace, fn: Any) -> Callable[..., Any]:
+    def route(*args: Any) -> Any:
+        return trace.calls.call(fn, args, {})
+
+    return route

@@ -1,0 +1,51 @@
+"""``operator.attrgetter``, ``itemgetter`` and ``methodcaller``: their C code reads attributes, ours does so lazily."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.trace import Trace
+
+
+def _attrgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return getter(*args, **kwargs)
+    names = getter.__reduce__()[1]
+    found = tuple(_dotted(trace, args[0], name) for name in names)
+    return found[0] if len(names) == 1 else found
+
+
+def _dotted(trace: Trace, obj: Any, name: str) -> Any:
+    for part in name.split("."):
+        obj = trace.world.load_attr(obj, part)
+    return obj
+
+
+def _itemgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return getter(*args, **kwargs)
+    keys = getter.__reduce__()[1]
+    found = tuple(trace.calls.binary(operator.getitem, args[0], key) for key in keys)
+    return found[0] if len(keys) == 1 else found
+
+
+def _methodcaller(trace: Trace, caller: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return caller(*args, **kwargs)
+    cls, parts = caller.__reduce__()
+    keywords: dict[str, Any] = {}
+    if cls is not operator.methodcaller:  # a partial that holds the name and the keywords
+        keywords, parts = cls.keywords, (*cls.args, *parts)
+    method = trace.world.load_attr(args[0], parts[0])
+    return trace.calls.call(method, parts[1:], keywords)
+
+
+OPERATOR_OBJECTS: dict[type, Callable[..., Any]] = {
+    operator.attrgetter: _attrgetter,
+    operator.itemgetter: _itemgetter,
+    operator.methodcaller: _methodcaller,
+}
