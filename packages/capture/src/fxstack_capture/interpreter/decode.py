@@ -4,13 +4,15 @@ handlers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dis
+from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_capture.interpreter import generators
 from fxstack_capture.interpreter.binding import Signature
 from fxstack_capture.interpreter.exception_table import exception_regions
-from fxstack_capture.interpreter.program import ExceptHandler, Instruction, Program
+from fxstack_capture.interpreter.program import ExceptHandler, Instruction, Program, Surroundings
 from fxstack_capture.interpreter.tracebacks import TracebackStub
 
 if TYPE_CHECKING:
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
 
     from fxstack_capture.interpreter.program import Lowering
 
-_CACHE = "CACHE"
+_CACHE = dis.opmap["CACHE"]
 _EXTENDED_ARG = "EXTENDED_ARG"
 _KW_NAMES = "KW_NAMES"
 _DROPPED_PREFIXES = frozenset({"PRECALL"})
 _RESUME = "RESUME"
+_YIELD = "YIELD_VALUE"
 _RESUME_AFTER_DELEGATION = 2
 """RESUME's argument (two bits): 0 start, 1 after yield, 2 after yield from, 3 after await."""
 
@@ -43,22 +46,22 @@ class InstructionSet:
 def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
     """Decode one code object."""
     names = local_names(code)
-    raw = list(_instructions(code, instruction_set.opnames, names))
-    indices = {instruction.start: index for index, instruction in enumerate(raw)}
+    indices: dict[int, int] = {}
+    surroundings = Surroundings(code, names, indices)
+    raw = list(_instructions(surroundings, instruction_set.opnames))
+    for index, instruction in enumerate(raw):
+        indices[instruction.start] = index
     indices[len(code.co_code)] = len(raw)
-    steps = []
-    for instruction in raw:
-        lower = instruction_set.lowerings[instruction.opname]
-        steps.append(lower(replace(instruction, indices=indices)))
+    lowerings = instruction_set.lowerings
     return Program(
-        steps=tuple(steps),
-        offsets=tuple(i.start for i in raw),
+        steps=tuple([lowerings[i.opname](i) for i in raw]),
+        offsets=tuple([i.start for i in raw]),
         lines=_lines(code, raw),
         handlers=_handlers(code, raw, indices),
         names=names,
         cell_indices=cell_indices(code, names),
         signature=Signature(code),
-        delegations=_delegations(raw, indices, known=instruction_set.throw_leaves_send),
+        delegations=_delegations(raw, known=instruction_set.throw_leaves_send),
         close_returns_value=instruction_set.close_returns_value,
         ours=code.co_filename == generators.__file__,
         traceback_stub=TracebackStub(code),
@@ -78,11 +81,9 @@ def cell_indices(code: CodeType, names: tuple[str, ...]) -> frozenset[int]:
     return frozenset(index for index, name in enumerate(names) if name in cells)
 
 
-def _instructions(
-    code: CodeType, opnames: tuple[str, ...], names: tuple[str, ...]
-) -> Iterator[Instruction]:
+def _instructions(around: Surroundings, opnames: tuple[str, ...]) -> Iterator[Instruction]:
     """Whole operations in order. CACHE units belong to the instruction before them."""
-    units = code.co_code
+    units = around.code.co_code
     size = len(units)
     start = offset = extended = 0
     keywords: tuple[str, ...] = ()
@@ -90,27 +91,17 @@ def _instructions(
         opname = opnames[units[offset]]
         oparg = extended | units[offset + 1]
         following = offset + 2
-        while following < size and opnames[units[following]] == _CACHE:
+        while following < size and units[following] == _CACHE:
             following += 2
         extended = 0
         if opname == _EXTENDED_ARG:
             extended = oparg << 8
         elif opname == _KW_NAMES:
-            keywords = code.co_consts[oparg]
+            keywords = around.code.co_consts[oparg]
         elif opname not in _DROPPED_PREFIXES:
-            delegating = _delegating(units, opnames, following)
-            yield Instruction(
-                code=code,
-                opname=opname,
-                oparg=oparg,
-                start=start,
-                offset=offset,
-                following=following,
-                keywords=keywords,
-                delegating=opname == "YIELD_VALUE" and delegating,
-                indices={},
-                names=names,
-            )
+            delegating = opname == _YIELD and _delegating(units, opnames, following)
+            extent = (start, offset, following)
+            yield Instruction(around, opname, oparg, extent, keywords, delegating=delegating)
             start, keywords = following, ()
         offset = following
 
@@ -122,30 +113,37 @@ def _delegating(units: bytes, opnames: tuple[str, ...], following: int) -> bool:
     return units[following + 1] & 3 == _RESUME_AFTER_DELEGATION
 
 
-def _delegations(
-    raw: list[Instruction], indices: Mapping[int, int], *, known: bool
-) -> dict[int, int | None]:
+def _delegations(raw: list[Instruction], *, known: bool) -> dict[int, int | None]:
     """The yields of ``yield from``, each with the step after it if a ``throw`` has to go there."""
     found: dict[int, int | None] = {}
     for index, instruction in enumerate(raw):
         if instruction.delegating:
-            send = replace(raw[index - 1], indices=indices)
+            send = raw[index - 1]
             found[index] = send.jump(send.oparg) if known else None
     return found
 
 
 def _lines(code: CodeType, raw: list[Instruction]) -> tuple[int, ...]:
-    by_unit = [line for line, *_ in code.co_positions()]
-    return tuple(by_unit[i.offset // 2] or code.co_firstlineno for i in raw)
+    """Line of each instruction; the definition's for those without."""
+    first = code.co_firstlineno
+    spans = code.co_lines()
+    end = 0
+    line: int | None = first
+    lines: list[int] = []
+    for instruction in raw:
+        while instruction.offset >= end:
+            _, end, line = next(spans)
+        lines.append(first if line is None else line)
+    return tuple(lines)
 
 
 def _handlers(
     code: CodeType, raw: list[Instruction], indices: Mapping[int, int]
 ) -> tuple[ExceptHandler | None, ...]:
     found: list[ExceptHandler | None] = [None] * len(raw)
+    offsets = [instruction.offset for instruction in raw]
     for region in exception_regions(code):
         handler = ExceptHandler(indices[region.target], region.depth, region.lasti)
-        for index, instruction in enumerate(raw):
-            if region.start <= instruction.offset < region.end:
-                found[index] = handler
+        begin, end = bisect_left(offsets, region.start), bisect_left(offsets, region.end)
+        found[begin:end] = [handler] * (end - begin)
     return tuple(found)

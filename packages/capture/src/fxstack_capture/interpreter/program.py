@@ -33,30 +33,59 @@ LEAVE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
-    """One instruction with its prefixes: what a lowering turns into a step."""
+class Surroundings:
+    """What the instructions of one code object have in common."""
 
     code: CodeType
-    opname: str
-    oparg: int
-    start: int
-    """Offset of the first prefix."""
-    offset: int
-    """Offset of the instruction itself."""
-    following: int
-    """Offset of what comes after it and its cache entries: jumps are relative to this."""
-    keywords: tuple[str, ...]
-    """Names given by a KW_NAMES prefix."""
-    delegating: bool
-    """A YIELD_VALUE that belongs to ``yield from``."""
-    indices: Mapping[int, int]
-    """Step index of each instruction offset."""
     names: tuple[str, ...]
     """Names of the fast locals, cells and free variables."""
+    indices: Mapping[int, int]
+    """Step index of each instruction offset."""
+
+
+class Instruction:
+    """One instruction with its prefixes: what a lowering turns into a step.
+
+    ``start`` is the offset of its first prefix, ``offset`` its own, ``following`` that of what comes
+    after it and its cache entries (jumps are relative to this). ``keywords`` are the names that a
+    KW_NAMES prefix gives; ``delegating`` marks a YIELD_VALUE that belongs to ``yield from``.
+    """
+
+    __slots__ = (
+        "around",
+        "delegating",
+        "following",
+        "keywords",
+        "offset",
+        "oparg",
+        "opname",
+        "start",
+    )
+
+    def __init__(
+        self,
+        around: Surroundings,
+        opname: str,
+        oparg: int,
+        extent: tuple[int, int, int],
+        keywords: tuple[str, ...],
+        *,
+        delegating: bool,
+    ) -> None:
+        self.around = around
+        self.opname = opname
+        self.oparg = oparg
+        self.start, self.offset, self.following = extent
+        self.keywords = keywords
+        self.delegating = delegating
+
+    @property
+    def code(self) -> CodeType:
+        return self.around.code
 
     def jump(self, distance: int, skip: int = 0) -> int:
         """Index of the step ``distance`` code units away, plus ``skip`` steps."""
-        return self.indices[self.following + 2 * distance] + skip
+        return self.around.indices[self.following + 2 * distance] + skip
 
 
 @dataclass(frozen=True, slots=True)
