@@ -84,7 +84,7 @@ class Slotted:
     __slots__ = ("a", "b")
 
     def __init__(self, a):
-        self.a = a
+        self.a = self.b = a
 
 
 class Typed:

@@ -19,6 +19,7 @@ import sympy
 import torch
 
 from fxstack_capture import native
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import callbacks, scan
 
 if TYPE_CHECKING:
@@ -86,6 +87,13 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
 """Functions that treat a SymInt as the number that it is, or only move it around."""
 
 
+_IDENTITY_FUNCTIONS: frozenset[int] = frozenset(map(id, (isinstance, id, callable, type, operator.is_)))
+
+
+def _name(fn: Any) -> str:
+    return f"a call of {getattr(fn, '__qualname__', fn)}"
+
+
 def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     taken = callbacks.TAKEN.get(id(fn))
     if taken is not None:
@@ -104,6 +112,8 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
         kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
     if flags & (scan.TENSOR | scan.PYTHON):
         for value in found:
+            if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
+                raise graph_break("unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}")
             world.classes.note_special_methods(type(value))
         return run_intercepted(trace, fn, args, kwargs)
     return fn(*args, **kwargs)

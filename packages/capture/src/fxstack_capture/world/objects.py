@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 def handler(cls: type) -> Handler | None:
     """How instances of ``cls`` enter; None when their state is out of reach."""
     base, _ = native_new(cls)
+    if base is object and not _is_bare(cls):
+        return None
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
+
+
+def _is_bare(cls: type) -> bool:
+    """Whether ``object.__new__`` makes instances of ``cls``: C types without a constructor refuse."""
+    try:
+        object.__new__(cls)
+    except TypeError:
+        return False
+    return True
 
 
 def _register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any:
