@@ -18,7 +18,7 @@ from fxstack_capture.shapes.policy import Kind
 from fxstack_capture.sources import Size, StorageOffset, Stride
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fxstack_capture.shapes.env import CaptureShapeEnv
     from fxstack_capture.shapes.policy import SizePlan, TensorPlan
@@ -39,11 +39,24 @@ class Binding:
 class Geometry:
     """Makes symbols for one trace. ``bindings`` says what every number that was made symbolic must equal."""
 
-    def __init__(self, env: CaptureShapeEnv) -> None:
-        self.env = env
+    def __init__(self, make_env: Callable[[], CaptureShapeEnv]) -> None:
+        """``make_env`` is called once, when the first symbol is needed: most traces need none."""
+        self._make_env = make_env
+        self._env: CaptureShapeEnv | None = None
         self.bindings: list[Binding] = []
         self.primary: dict[sympy.Symbol, tuple[Source, Any]] = {}
         self.strict: dict[sympy.Symbol, Source] = {}
+
+    @property
+    def env(self) -> CaptureShapeEnv:
+        if self._env is None:
+            self._env = self._make_env()
+        return self._env
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is anything symbolic in the trace."""
+        return self._env is not None
 
     def tensor(
         self, real: torch.Tensor, source: Source, plan: TensorPlan

@@ -27,6 +27,8 @@ Located = tuple["Source", ShapeHolds, "UserStack"]
 
 def shape_guards(geometry: Geometry) -> list[Located]:
     """(source, record, user's stack) of every demand on symbolic numbers."""
+    if not geometry.is_used:
+        return []
     env = geometry.env
     fixed = _specialised(geometry)
     found = [

@@ -56,7 +56,7 @@ def run_fake(
 ) -> Any:
     """``fn(*args, **kwargs)`` on fakes; raises the program's exception or GraphBreak."""
     # Some composite kernels take symbolic sizes only in their Python form.
-    symbolic = mode.shape_env is not None and mode.shape_env.var_to_range
+    symbolic = mode.shape_env is not None
     dispatcher = torch._C._EnablePythonDispatcher() if symbolic else nullcontext()
     try:
         with dispatcher, mode:

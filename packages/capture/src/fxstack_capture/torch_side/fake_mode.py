@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorConverter,
+    FakeTensorMode,
+    should_allow_numbers_as_tensors,
+)
+from torch.nested._internal import nested_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from fxstack_capture.torch_side.fake_kernels import kernel_of
 from fxstack_capture.torch_side.operator_cache import (
     MASKS,
     Fresh,
@@ -20,6 +29,8 @@ from fxstack_capture.torch_side.operator_cache import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     from fxstack_capture.torch_side.operator_cache import Part, Recipe
 
@@ -36,11 +47,39 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
         return False
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(self) -> None:
+        """Sets what ``FakeTensorMode.__init__`` sets, which would load torch's own compiler.
+
+        A test compares the attributes with those of torch's class.
+        """
+        TorchDispatchMode.__init__(self)
+        self.allow_fallback_kernels = True
+        self.propagate_real_tensors = False
+        self.fake_tensor_converter = FakeTensorConverter(copy_data=False, export=False)
+        self.static_shapes = True
+        self.allow_scalar_outputs = False
+        self._allow_unsafe_data_ptr_access = False
+        self.allow_meta = True
+        self.cache_enabled = False
+        self.cache_crosscheck_enabled = False
+        self.allow_non_fake_inputs = False
+        self.in_kernel_invocation = False
+        self.enter_stack: list[Any] = []
+        self.shape_env: ShapeEnv | None = None
+        self._stack_trace = traceback.StackSummary()
+        self._stack = None
+        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+        self.nt_tensor_id_initial_count = nested_tensor._tensor_id_counter
+        self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self._recipes = process_cache()
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
+
+    def use_symbols(self, env: ShapeEnv) -> None:
+        """From now on sizes may be symbolic."""
+        self.shape_env = env
+        self.static_shapes = False
+        self.cache_enabled = True
 
     @property
     def avoid_device_init(self) -> bool:
@@ -61,12 +100,25 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         recipe = self._recipes.get(key)
         if recipe is not None:
             return self._make(recipe, tensors)
-        result = self.dispatch(func, types, args, kwargs)
+        result = self._compute(func, types, args, kwargs, tensors)
         # An operator that changes the metadata of its arguments has no recipe.
         recipe = recipe_of(result, tensors)
         if recipe is not None and key_of(func, args, kwargs, []) == key:
             self._recipes.put(key, recipe)
         return result
+
+    def _compute(
+        self, func: Any, types: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]
+    ) -> Any:
+        kernel = kernel_of(func)
+        ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
+        if (
+            kernel is None
+            or not ordinary
+            or (not tensors and should_allow_numbers_as_tensors(func))
+        ):
+            return self.dispatch(func, types, args, kwargs)
+        return kernel(self, func, args, kwargs)
 
     def _make(self, recipe: Recipe, tensors: list[FakeTensor]) -> Any:
         made = [self._part(part, tensors) for part in recipe.parts]

@@ -44,6 +44,17 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "__ge__": operator.ge,
 }
 
+# ``number += tensor`` is ``number + tensor``: nothing is changed in place, and a literal has no place.
+_OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {
+    getattr(operator, f"i{name}"): getattr(
+        operator, name if name not in ("and", "or") else f"{name}_"
+    )
+    for name in (
+        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
+        *("and", "or", "xor", "lshift", "rshift"),
+    )
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -65,6 +76,8 @@ def target_of(fn: Callable[..., Any], args: tuple[Any, ...]) -> Target:
         return _method(fn.__name__, args)
     if getattr(torch.Tensor, getattr(fn, "__name__", ""), None) is fn:
         return _method(fn.__name__, args)
+    if fn in _OUT_OF_PLACE and not isinstance(args[0], torch.Tensor):
+        return Target("call_function", _OUT_OF_PLACE[fn], args)
     if isinstance(fn, CustomOpDef):
         return Target("call_function", fn._opoverload, args)
     return Target("call_function", fn, args)

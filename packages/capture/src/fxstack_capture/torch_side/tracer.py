@@ -43,14 +43,8 @@ class TorchTracer:
     def __init__(self, trace: Trace, history: FrameHistory | None = None) -> None:
         self.trace = trace
         self.history = FrameHistory() if history is None else history
-        options = trace.options
-        self.shape_env = CaptureShapeEnv(
-            self._user_stack,
-            allow_scalar_outputs=options.capture_scalar_outputs,
-            allow_dynamic_output_shape_ops=options.capture_dynamic_output_shape_ops,
-        )
-        self.mode = CaptureFakeMode(shape_env=self.shape_env, allow_non_fake_inputs=False)
-        self.geometry = Geometry(self.shape_env)
+        self.mode = CaptureFakeMode()
+        self.geometry = Geometry(self._make_shape_env)
         self.symbols = Symbols(self.geometry.primary)
         self.builder = GraphBuilder(self.symbols)
         self.state = state.StateLog()
@@ -63,6 +57,19 @@ class TorchTracer:
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
         self._offsets_guarded = False
         self._attributes: dict[int, dict[str, Any]] = {}
+        options = trace.options
+        if options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops:
+            assert self.geometry.env is self.mode.shape_env  # data-dependent sizes need one
+
+    def _make_shape_env(self) -> CaptureShapeEnv:
+        options = self.trace.options
+        env = CaptureShapeEnv(
+            self._user_stack,
+            allow_scalar_outputs=options.capture_scalar_outputs,
+            allow_dynamic_output_shape_ops=options.capture_dynamic_output_shape_ops,
+        )
+        self.mode.use_symbols(env)
+        return env
 
     # --- inputs ----------------------------------------------------------------------------------
 

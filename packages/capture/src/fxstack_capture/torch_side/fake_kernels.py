@@ -1,0 +1,70 @@
+"""Compute an aten operator on fake tensors whose sizes are plain numbers.
+
+The last legs of ``FakeTensorMode.dispatch``, for the operators and arguments for which only they apply: no
+detour through profiles of custom operators (which would load torch's own compiler), no log records for
+errors that are the program's.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from torch._decomp import decomposition_table, meta_table
+from torch._library import simple_registry
+from torch._subclasses.fake_impls import has_meta, op_implementations_checks
+from torch._subclasses.fake_tensor import (
+    FakeTensorMode,
+    UnsupportedOperatorException,
+    in_kernel_invocation_manager,
+    torch_decomp_decompositions,
+)
+from torch.utils._pytree import tree_leaves
+
+
+@cache
+def kernel_of(func: Any) -> Any:
+    """How to compute ``func``: a function of (mode, func, args, kwargs); None: torch's mode must be asked."""
+    if func.namespace != "aten" or _has_registered_fake(func):
+        return None
+    if func not in meta_table and not FakeTensorMode.cpp_meta_supports_symint(FakeTensorMode, func):
+        if func in decomposition_table and torch_decomp_decompositions(func):
+            return _decomposed
+        if func._can_decompose():
+            return _composite
+    if any(check(func) for check, _ in op_implementations_checks):
+        return _special
+    return _meta if has_meta(func) else None
+
+
+def _has_registered_fake(func: Any) -> bool:
+    return simple_registry.singleton.find(func.name()).fake_impl.kernel is not None
+
+
+def _decomposed(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+    with mode:
+        return decomposition_table[func](*args, **kwargs)
+
+
+def _composite(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+    with mode:
+        return func.decompose(*args, **kwargs)
+
+
+def _special(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+    for check, kernel in op_implementations_checks:
+        if check(func):
+            result = kernel(mode, func, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
+    if has_meta(func):
+        return _meta(mode, func, args, kwargs)
+    raise UnsupportedOperatorException(func)
+
+
+def _meta(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+    with in_kernel_invocation_manager(mode):
+        result = func(*args, **kwargs)
+    return mode.wrap_meta_outputs_with_default_device_logic(
+        result, func, tree_leaves((args, kwargs)), device=kwargs.get("device")
+    )
