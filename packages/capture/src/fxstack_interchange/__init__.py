@@ -1,5 +1,16 @@
 """The FX-graph interchange format: what the stages of fxstack hand to each other, in memory and as files."""
 
+from fxstack_interchange.container import Limits
+from fxstack_interchange.errors import (
+    InterchangeError,
+    LoadError,
+    SaveError,
+    VerificationError,
+    Violation,
+)
+from fxstack_interchange.files import load, save, to_bytes
+from fxstack_interchange.metadata import METADATA_KEYS, user_line
+from fxstack_interchange.show import show
 from fxstack_interchange.signature import (
     GraphSignature,
     InputKind,
@@ -11,15 +22,29 @@ from fxstack_interchange.signature import (
     StageGraph,
     SymbolSpec,
 )
+from fxstack_interchange.verify import verify
 
 __all__ = [
+    "METADATA_KEYS",
     "GraphSignature",
     "InputKind",
     "InputSpec",
+    "InterchangeError",
+    "Limits",
+    "LoadError",
     "OutputKind",
     "OutputSpec",
     "Partition",
+    "SaveError",
     "Stage",
     "StageGraph",
     "SymbolSpec",
+    "VerificationError",
+    "Violation",
+    "load",
+    "save",
+    "show",
+    "to_bytes",
+    "user_line",
+    "verify",
 ]

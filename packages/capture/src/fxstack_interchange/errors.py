@@ -1,0 +1,42 @@
+"""The errors of the format: what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class InterchangeError(ValueError):
+    """Base of every error that this package raises on purpose."""
+
+
+class SaveError(InterchangeError):
+    """A graph holds something the format has no word for; the message names the node and the value."""
+
+
+class LoadError(InterchangeError):
+    """A file is damaged, hostile or of another version; the message names the defect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule: where, which, how, and the line of the user's program it comes from."""
+
+    node: str | None
+    rule: str
+    message: str
+    user_line: str | None = None
+
+    def __str__(self) -> str:
+        where = f"node {self.node!r}" if self.node is not None else "graph"
+        line = f"\n    from {self.user_line}" if self.user_line else ""
+        return f"{where} breaks rule {self.rule!r}: {self.message}{line}"
+
+
+class VerificationError(InterchangeError):
+    """A stage graph breaks rules of its stage; ``violations`` lists them all."""
+
+    def __init__(self, stage: str, violations: tuple[Violation, ...]) -> None:
+        self.violations = violations
+        shown = "\n  ".join(str(item) for item in violations[:20])
+        more = f"\n  ... and {len(violations) - 20} more" if len(violations) > 20 else ""
+        super().__init__(f"this is not a well-formed {stage} graph:\n  {shown}{more}")

@@ -1,0 +1,41 @@
+"""The closed list of node metadata keys. Passes keep anything else in tables of their own."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+METADATA_KEYS: dict[str, str] = {
+    "val": "the node's value: a fake tensor, a symbolic or plain number, or a nest of them",
+    "stack_trace": "where in the user's program the node comes from, in the form of a traceback",
+    "nn_module_stack": "the modules around the call: an ordered map from path to (qualified name, class)",
+    "source_fn_stack": "the torch functions the node was decomposed from: pairs of (name, target)",
+    "original_name": "the name of the captured node that this node comes from",
+    "recompute": "must_save, prefer_save, must_recompute or prefer_recompute",
+    "unbacked_bindings": "which part of the value defines which data-dependent symbol",
+    "example_value": "the same as val, for backends in the style of torch.compile; never saved",
+}
+
+RECOMPUTE_TAGS = ("must_save", "prefer_save", "must_recompute", "prefer_recompute")
+
+SAVED_KEYS = tuple(key for key in METADATA_KEYS if key != "example_value")
+
+_FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?')
+
+
+def user_line(node: Node) -> str | None:
+    """Return ``file:line: source text`` of the innermost frame in the node's stack trace, if it has one."""
+    trace = node.meta.get("stack_trace")
+    if not isinstance(trace, str):
+        return None
+    lines = trace.rstrip().splitlines()
+    for index in range(len(lines) - 1, -1, -1):
+        match = _FRAME.search(lines[index])
+        if match:
+            text = lines[index + 1].strip() if index + 1 < len(lines) else ""
+            where = f"{match['file']}:{match['line']}"
+            return f"{where}: {text}" if text else where
+    return None

@@ -1,0 +1,166 @@
+"""A stage graph as readable, Python-like text with shapes, dtypes and the user's source lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import GraphModule, Node
+
+from fxstack_interchange.metadata import user_line
+from fxstack_interchange.signature import InputSpec, OutputSpec, StageGraph, SymbolSpec
+
+_DTYPES = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "b8",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+}
+
+
+def show(graph: StageGraph) -> str:
+    """Return the graph as text; for people, not for parsing."""
+    lines = [
+        *_header(graph),
+        *_body(graph.graph_module, graph.signature.inputs, graph.signature.outputs, ""),
+    ]
+    for path, child in _subgraphs(graph.graph_module):
+        lines += ["", f"# subgraph {path}", *_body(child, (), (), path)]
+    return "\n".join(lines) + "\n"
+
+
+def _header(graph: StageGraph) -> Iterator[str]:
+    signature = graph.signature
+    count = sum(1 for n in graph.graph_module.graph.nodes if n.op not in ("placeholder", "output"))
+    yield (
+        f"# {signature.stage.value} graph: {len(signature.inputs)} inputs, {count} operations, "
+        f"{len(signature.outputs)} outputs"
+    )
+    yield from (_symbol(spec) for spec in signature.symbols)
+
+
+def _symbol(spec: SymbolSpec) -> str:
+    upper = "inf" if spec.upper is None else str(spec.upper)
+    seen = "" if spec.hint is None else f", seen as {spec.hint}"
+    source = f", from {spec.source}" if spec.source else ""
+    return f"# symbol {spec.name} in {spec.lower}..{upper}{seen}{source}"
+
+
+def _subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
+    used = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
+    for path in sorted(used):
+        value: Any = module
+        for part in path.split("."):
+            value = getattr(value, part, None)
+        if isinstance(value, GraphModule):
+            yield path, value
+            yield from ((f"{path}.{inner}", child) for inner, child in _subgraphs(value))
+
+
+def _body(
+    module: GraphModule, inputs: tuple[InputSpec, ...], outputs: tuple[OutputSpec, ...], name: str
+) -> Iterator[str]:
+    nodes = list(module.graph.nodes)
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    yield f"def {name.replace('.', '_') or 'graph'}("
+    for index, node in enumerate(placeholders):
+        note = _input_note(inputs[index]) if index < len(inputs) else ""
+        yield f"    {node.name}: {value_text(node.meta.get('val'))},{note}"
+    yield "):"
+    last = None
+    for node in nodes:
+        if node.op == "placeholder":
+            continue
+        line = user_line(node)
+        if line is not None and line != last and node.op != "output":
+            yield f"    # {line}"
+            last = line
+        yield from _output(node, outputs) if node.op == "output" else (_statement(node),)
+
+
+def _input_note(spec: InputSpec) -> str:
+    parts = [spec.kind.value]
+    if spec.target is not None:
+        parts.append(spec.target)
+    if spec.source is not None and spec.source != spec.target:
+        parts.append(f"from {spec.source}")
+    return "  # " + " ".join(parts)
+
+
+def _output(node: Node, specs: tuple[OutputSpec, ...]) -> Iterator[str]:
+    values = node.args[0] if node.args else ()
+    if not isinstance(values, tuple | list):
+        yield f"    return {_argument(values)}"
+        return
+    yield "    return ("
+    for index, value in enumerate(values):
+        note = ""
+        if index < len(specs):
+            target = f" of {specs[index].target}" if specs[index].target is not None else ""
+            note = f"  # {specs[index].kind.value}{target}"
+        yield f"        {_argument(value)},{note}"
+    yield "    )"
+
+
+def _statement(node: Node) -> str:
+    arguments = [_argument(arg) for arg in node.args]
+    arguments += [f"{key}={_argument(value)}" for key, value in node.kwargs.items()]
+    if node.op == "get_attr":
+        call = f"self.{node.target}"
+    elif node.op == "call_method":
+        call = f"{arguments[0]}.{node.target}({', '.join(arguments[1:])})"
+    else:
+        call = f"{target_text(node.target)}({', '.join(arguments)})"
+    kind = value_text(node.meta.get("val"))
+    return f"    {node.name}: {kind} = {call}"
+
+
+def target_text(target: Any) -> str:
+    """Return an operator's name as people write it."""
+    if isinstance(target, OpOverload):
+        return str(target).removesuffix(".default")
+    if isinstance(target, HigherOrderOperator):
+        return target.name()
+    if isinstance(target, str):
+        return target
+    module = str(getattr(target, "__module__", "") or "").removeprefix("_")
+    name = str(getattr(target, "__name__", target))
+    return f"{module}.{name}" if module not in ("", "builtins") else name
+
+
+def value_text(value: Any) -> str:
+    """Return a value's dtype and shape, ``f32[s0, 5]``; its device when it is not the CPU."""
+    if isinstance(value, torch.Tensor):
+        dtype = _DTYPES.get(value.dtype, str(value.dtype).removeprefix("torch."))
+        device = "" if value.device.type == "cpu" else f" {value.device}"
+        return f"{dtype}[{', '.join(str(size) for size in value.shape)}]{device}"
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return f"Sym({value})"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(value_text(item) for item in value)})"
+    return "?" if value is None else type(value).__name__
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, Node):
+        return value.name
+    if isinstance(value, list):
+        return f"[{', '.join(map(_argument, value))}]"
+    if isinstance(value, tuple):
+        inner = ", ".join(map(_argument, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {_argument(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({_argument(value.start)}, {_argument(value.stop)}, {_argument(value.step)})"
+    return target_text(value) if callable(value) and not isinstance(value, type) else repr(value)
