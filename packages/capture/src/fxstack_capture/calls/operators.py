@@ -212,6 +212,8 @@ def _iterate_tensor(calls: CallDispatcher, value: torch.Tensor) -> Any:
 
 def advance(calls: CallDispatcher, iterator: Any) -> Any:
     if type(iterator) in _NATIVE_ITERATORS:
+        if id(iterator) in calls.world.opaque:
+            raise graph_break("unsupported-object", "an iterator that was begun outside of the graph")
         return next(iterator)
     method = _user_method(calls, iterator, "__next__")
     if method is not None and not _is_ours(iterator):

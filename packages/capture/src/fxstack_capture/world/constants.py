@@ -41,8 +41,21 @@ IDENTITY_TYPES: frozenset[type] = frozenset(
 )
 
 
+_VALUE_TYPES = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)}
+)
+
+
+def is_value(key: object) -> bool:
+    """Found again by value: what a ``Key`` source and an ``Equals`` check can hold."""
+    cls = type(key)
+    if cls is tuple or cls is frozenset:
+        return all(map(is_value, key))  # type: ignore[call-overload]
+    return cls in _VALUE_TYPES
+
+
 def is_constant_key(key: object) -> bool:
-    """A dictionary key that a ``Key`` source can hold: found again by value or by identity."""
+    """A dictionary key that means the same inside of the trace and outside: compared by value or by identity."""
     cls = type(key)
     if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
         return True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture.guards.records import HasKey, KeysAre, LengthIs
 from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, ValueAt
-from fxstack_capture.world.constants import is_constant_key
+from fxstack_capture.world.constants import is_constant_key, is_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,10 +133,8 @@ class LazyDict:
 
     def _expand_one(self, index: int, key: Any, full: dict[Any, Any]) -> None:
         world = self.world
-        if is_constant_key(key):
-            standin, source = key, self.item_source(key)
-        else:
-            standin, source = world.enter(key, KeyAt(self.source, index)), ValueAt(self.source, index)
+        source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)
+        standin = key if is_constant_key(key) else world.enter(key, KeyAt(self.source, index))
         value = world.enter_from(self.original[key], source, self.trusted)
         self.known[standin] = value
         full[standin] = value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, ValueAt
 from fxstack_capture.world.attributes import raw_dict
-from fxstack_capture.world.constants import is_constant_key
+from fxstack_capture.world.constants import is_constant_key, is_value
 from fxstack_capture.world.instances import dict_descriptor, native_new, slots
 
 if TYPE_CHECKING:
@@ -144,12 +144,10 @@ def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     keys = tuple(base.__iter__(obj))  # type: ignore[attr-defined]
     world.trace.guard(source, KeysAre(keys) if keys else LengthIs(0))
     for index, key in enumerate(keys):
-        value = dict.__getitem__(obj, key)
-        if is_constant_key(key):
-            base.__setitem__(standin, key, world.enter(value, Key(source, key)))  # type: ignore[attr-defined]
-        else:
-            entered = world.enter(key, KeyAt(source, index))
-            base.__setitem__(standin, entered, world.enter(value, ValueAt(source, index)))  # type: ignore[attr-defined]
+        where = Key(source, key) if is_value(key) else ValueAt(source, index)
+        entered = key if is_constant_key(key) else world.enter(key, KeyAt(source, index))
+        value = world.enter(dict.__getitem__(obj, key), where)
+        base.__setitem__(standin, entered, value)  # type: ignore[attr-defined]
     world.contents[id(standin)] = tuple(dict.items(standin))
     return standin
 
