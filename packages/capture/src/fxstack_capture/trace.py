@@ -40,6 +40,9 @@ class Lazy:
 class World(Protocol):
     """Mirrors of pre-existing objects (subpackage ``world``)."""
 
+    opaque: set[int]
+    """Ids of pre-existing objects that may be handed on but not looked into (iterators, for one)."""
+
     def enter(self, obj: object, source: Source) -> Any:
         """Bring a pre-existing object in: guard what is looked at, return its stand-in (idempotent by identity)."""
 

@@ -25,6 +25,9 @@ _NATIVE_ITERATORS: frozenset[type] = frozenset(
 ) | {type(reversed([]))}
 
 
+_COMPARISONS = frozenset({operator.eq, operator.ne})
+
+
 # --- two operands --------------------------------------------------------------------------------
 
 
@@ -32,6 +35,8 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     kind, other = type(left), type(right)
     if kind in _PLAIN and other in _PLAIN:
         return op(left, right)
+    if op in _COMPARISONS:
+        calls.world.distinctions.note_compared(left, right)
     special = _SPECIAL.get(op)
     if special is not None:
         return special(calls, left, right)

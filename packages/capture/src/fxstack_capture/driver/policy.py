@@ -25,9 +25,14 @@ _TORCH_PROGRAMS = tuple(
 )
 _NEVER = tuple(_TORCH + part for part in ("nn/parallel/", "nn/utils/"))
 
+# They get an iterator that somebody else has begun: only their callers know what they run over.
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+
 
 def is_foreign(code: CodeType) -> bool:
     """Whether frames of this code always run in plain Python."""
+    if code.co_name in _COMPREHENSIONS:
+        return True
     file = code.co_filename
     if file.startswith(_OWN) or (file.startswith("<") and file != "<string>" and "ipython" not in file):
         return not file.startswith("<doctest")
