@@ -56,7 +56,8 @@ class AliasPlan:
         for index, traced in enumerate(session.inputs):
             if traced.inner is not None:
                 self._places[id(traced.argument)] = (AliasSource.INPUT, index)
-                self._owner[storage_key(traced.argument)] = traced.argument
+                if traced.base is None:
+                    self._owner[storage_key(traced.argument)] = traced.argument
 
     def is_of_input(self, tensor: torch.Tensor) -> bool:
         return storage_key(tensor) in self._owner
@@ -88,6 +89,15 @@ class AliasPlan:
         own = _view_truth(tensor, base)
         return self.truth(base) if own is Truth.VIEW else own
 
+    def _member(self, parent: torch.Tensor, chain: tuple[Step, ...]) -> torch.Tensor:
+        """Return the input that a view of a merged base was made from, ``parent`` itself if it is no such base."""
+        for traced in self.session.inputs:
+            if traced.base is not None and traced.base.argument is parent:
+                own = view_steps(self.session.engine.core(traced.argument))
+                if chain[: len(own)] == own:
+                    return traced.argument  # type: ignore[no-any-return]
+        return parent
+
     def custom_view(self, tensor: torch.Tensor) -> AliasInfo:
         """Describe the memory of a view that a custom function made."""
         owner = self._owner[storage_key(tensor)]
@@ -99,8 +109,9 @@ class AliasPlan:
     def _plan(self, tensor: torch.Tensor) -> AliasInfo:
         base = tensor._base
         parent = base if base is not None else self._owner[storage_key(tensor)]
-        source, index = self.place(parent)
         chain = view_steps(self.session.engine.core(tensor))
+        parent = self._member(parent, chain)
+        source, index = self.place(parent)
         steps = _remaining(chain, view_steps(self.session.engine.core(parent)))
         if base is not None:
             no_grad = is_no_grad_view(tensor)

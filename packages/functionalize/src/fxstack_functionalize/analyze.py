@@ -15,6 +15,7 @@ from fxstack_functionalize.aliases import (
     is_no_grad_view,
     root_of,
 )
+from fxstack_functionalize.bases import NeedsBasesError, overlapping_groups
 from fxstack_functionalize.engine import storage_key
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import (
@@ -51,7 +52,7 @@ def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> 
         _input_info(session, spec, traced)
         for spec, traced in zip(session.captured.inputs, session.inputs, strict=True)
     ]
-    _refuse_aliased_mutation(session, infos)
+    _merge_if_aliased(session, infos)
     analysis = Analysis(infos)
     _Outputs(session, analysis, outputs).classify(replay_views=replay_views)
     return analysis
@@ -65,13 +66,13 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
     core = session.engine.core(argument)
     torch._sync(argument)
     metadata = torch._functionalize_has_metadata_mutation(core)
-    if metadata or torch._functionalize_was_storage_changed(core):
+    if traced.base is None and (metadata or torch._functionalize_was_storage_changed(core)):
         raise UnsupportedGraphError(
             f"input {name!r} has its size, strides or storage changed in place",
             why="only changes of an input's values can be carried back to the caller's tensor",
             fix="use the out-of-place form of the operator (x = x.t() instead of x.t_())",
         )
-    mutates_data = torch._functionalize_has_data_mutation(core)
+    mutates_data = traced.base is None and torch._functionalize_has_data_mutation(core)
     if mutates_data and is_leaf_view(spec):
         raise _leaf_view(spec)
     return InputInfo(
@@ -99,20 +100,17 @@ def _leaf_view(spec: CapturedInput) -> UnsupportedGraphError:
     )
 
 
-def _refuse_aliased_mutation(session: Session, infos: Sequence[InputInfo]) -> None:
-    shared: dict[int, list[int]] = {}
-    for index, traced in enumerate(session.inputs):
-        if traced.inner is not None:
-            shared.setdefault(traced.inner.untyped_storage()._cdata, []).append(index)
-    for group in shared.values():
-        changed = [infos[index].name for index in group if infos[index].mutates_data]
-        if changed and len(group) > 1:
-            names = ", ".join(repr(infos[index].name) for index in group)
-            raise UnsupportedGraphError(
-                f"inputs {names} share memory, and {changed[0]!r} is changed in place",
-                why="the change must show through the other inputs",
-                fix="pass tensors that do not overlap, or clone one of them",
-            )
+def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
+    """Start again with merged inputs if one that shares memory with others was changed."""
+    if any(spec.members is not None for spec in session.captured.inputs):
+        return
+    groups = tuple(
+        group
+        for group in overlapping_groups(session.captured)
+        if any(infos[index].mutates_data for index in group)
+    )
+    if groups:
+        raise NeedsBasesError(groups)
 
 
 class _Outputs:

@@ -33,6 +33,8 @@ class CapturedInput:
     fake: Any
     target: str | None = None
     real: torch.Tensor | None = None
+    members: tuple[int, ...] | None = None
+    """For a base that was appended: the inputs that are views of it."""
 
 
 @dataclass(frozen=True, slots=True)

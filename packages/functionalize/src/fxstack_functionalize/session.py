@@ -23,7 +23,7 @@ from fxstack_functionalize.engine import ModeEngine, current_value
 from fxstack_functionalize.rng import random_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch.fx import Node
 
@@ -60,6 +60,8 @@ class TracedInput:
     inner: torch.Tensor | None = None
     version: int = 0
     grad_fn: Any = None
+    base: TracedInput | None = None
+    """The base input that ``argument`` is a view of, where inputs were merged."""
 
 
 @dataclass(slots=True)
@@ -112,9 +114,17 @@ class Session:
             self.inputs.append(TracedInput(proxy.node, value, inner=inner))
 
     def _wrap_inputs(self) -> None:
+        counters: set[int] = set()
         for traced in self.inputs:
-            if traced.inner is not None:
-                traced.argument = self.engine.wrap(traced.inner)
+            if traced.inner is None:
+                continue
+            traced.argument = self.engine.wrap(traced.inner)
+            if traced.inner.layout is torch.strided:
+                storage = traced.inner.untyped_storage()._cdata
+                if storage in counters:
+                    # Views of one tensor share a version counter; count each input's own changes.
+                    traced.argument = traced.argument.data
+                counters.add(storage)
 
     def _make_leaves(self) -> None:
         for spec, traced in zip(self.captured.inputs, self.inputs, strict=True):
@@ -126,8 +136,22 @@ class Session:
                     with torch.enable_grad(), disable_proxy_modes_tracing():
                         fresh = self.engine.wrap(traced.inner)
                         traced.argument = _AsNonLeaf.apply(traced.leaf, [fresh])
+            if spec.members is not None:
+                self._derive_members(traced, spec.members)
+        for traced in self.inputs:
+            if traced.inner is None:
+                continue
             traced.version = traced.argument._version
             traced.grad_fn = traced.argument.grad_fn
+
+    def _derive_members(self, base: TracedInput, members: Sequence[int]) -> None:
+        for index in members:
+            fake = self.captured.inputs[index].fake
+            member = self.inputs[index]
+            member.base = base
+            view = base.argument.as_strided(fake.shape, fake.stride(), fake.storage_offset())
+            # .data: the same memory with a version counter of its own, to count this member's changes.
+            member.argument = view.data
 
     def new_placeholder(self, name: str, value: torch.Tensor) -> Node:
         """Add a placeholder after the existing ones, for a tensor that the trace only now turns out to need."""

@@ -6,6 +6,7 @@ output, or new value of an input, turns out to need one.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from fxstack_interchange import Stage, StageGraph
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.analyze import Analysis, analyze
+from fxstack_functionalize.bases import NeedsBasesError, with_bases
 from fxstack_functionalize.engine import DispatcherEngine, Engine, ModeEngine
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.finalize import FlatSlot, finish
@@ -62,16 +64,23 @@ def trace(
     """Trace ``captured``, with the fast functionalisation first and the general one if that refuses."""
     table = dict(decompositions or {})
     try:
-        if _needs_modes(captured):
-            return _trace_with(ModeEngine(), captured, request, table)
         try:
-            return _trace_with(DispatcherEngine(), captured, request, table)
-        except NeedsModesError:
-            return _trace_with(ModeEngine(), captured, request, table)
+            return _trace_any(captured, request, table)
+        except NeedsBasesError as needed:
+            return _trace_any(with_bases(captured, needed.groups), request, table)
     except FunctionalizeError:
         raise
     except Exception as error:
         raise TraceFailedError(error) from error
+
+
+def _trace_any(
+    captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]
+) -> Traced:
+    if not _needs_modes(captured):
+        with suppress(NeedsModesError):
+            return _trace_with(DispatcherEngine(), captured, request, table)
+    return _trace_with(ModeEngine(), captured, request, table)
 
 
 def _needs_modes(captured: Captured) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from fxstack_functionalize.runtime.arguments import entry_point
 from fxstack_functionalize.runtime.calling import listed
 from fxstack_functionalize.runtime.modes import call_guard
-from fxstack_functionalize.runtime.mutation import version_reader, write_back
+from fxstack_functionalize.runtime.mutation import write_back
 from fxstack_functionalize.runtime.outputs import output_epilogue
 from fxstack_functionalize.runtime.strides import restrider
 
@@ -27,19 +26,15 @@ def inference_wrapper(
     info = traced.info
     call = call_guard(info, listed(compiled, info.output_count, "inference graph"))
     epilogue = output_epilogue(traced)
-    read_versions = version_reader(info)
-    write = write_back(info)
-    lifted = traced.captured.lifted
+    write = write_back(traced)
     restride = restrider(traced) if options.check_output_strides else None
 
-    def run(*args: Any) -> Any:
-        arguments = [*args, *lifted]
-        versions = read_versions(arguments) if read_versions is not None else ()
+    def run(arguments: list[Any]) -> Any:
         flat = call(list(arguments))
         if restride is not None:
             flat = restride(arguments, flat)
-        if read_versions is not None:
-            write(arguments, flat, versions)
+        if write is not None:
+            write(arguments, flat)
         return epilogue(arguments, flat)
 
-    return run
+    return entry_point(traced, run)

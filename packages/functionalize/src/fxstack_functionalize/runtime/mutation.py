@@ -1,4 +1,8 @@
-"""Write new values back into the caller's tensors, as eager's autograd and version counters see it."""
+"""Write new values back into the caller's tensors, as eager's autograd and version counters see it.
+
+How often eager would have raised each version counter is known from the trace. A copy made here raises it once, a
+change inside a compiled graph never (graphs run without that bookkeeping); the rest is added by hand.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +13,45 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.trace import Traced
 
-    WriteBack = Callable[[Sequence[Any], Sequence[Any], Sequence[int]], None]
-
-
-def version_reader(info: GraphInfo) -> Callable[[Sequence[Any]], Sequence[int]] | None:
-    """Return a function that reads the version counters of all mutated inputs, None if none is mutated."""
-    positions = (*info.mutated, *info.in_graph)
-    if not positions:
-        return None
-
-    def read(args: Sequence[Any]) -> Sequence[int]:
-        return [_version(args[position]) for position in positions]
-
-    return read
+    WriteBack = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
-def write_back(info: GraphInfo) -> WriteBack:
-    """Return a function that copies the flat outputs' new values into the arguments and sets version counters.
+def write_back(traced: Traced) -> WriteBack | None:
+    """Return a function of (arguments, flat outputs) that finishes all mutations; None if there are none.
 
     A change that autograd sees is copied in grad mode, and so gets a gradient; all others under no_grad.
     """
+    info = traced.info
+    if not (info.mutated or info.in_graph):
+        return None
     copies = [
         (number, position, info.inputs[position].grad_visible)
         for number, position in enumerate(info.mutated)
     ]
-    positions = (*info.mutated, *info.in_graph)
-    bumps = [info.inputs[position].version_bumps for position in positions]
+    rises = [(position, info.inputs[position].version_bumps - 1) for position in info.mutated]
+    rises += [(position, info.inputs[position].version_bumps) for position in info.in_graph]
+    # Members of a merged base count their own changes; the base itself has no counter that anyone sees.
+    rises = [(at, rise) for at, rise in rises if traced.captured.inputs[at].members is None]
+    rises += [
+        (at, info.inputs[at].version_bumps)
+        for spec in traced.captured.inputs
+        for at in spec.members or ()
+    ]
+    rises = [(position, rise) for position, rise in rises if rise]
 
-    def write(args: Sequence[Any], flat: Sequence[Any], versions: Sequence[int]) -> None:
+    def write(args: Sequence[Any], flat: Sequence[Any]) -> None:
         for number, position, visible in copies:
             with torch.set_grad_enabled(visible):
                 args[position].copy_(flat[number])
-        for position, before, bump in zip(positions, versions, bumps, strict=True):
-            target = args[position]
-            if before >= 0 and target._version != before + bump:
-                torch._C._autograd._unsafe_set_version_counter((target,), (before + bump,))
+        for position, rise in rises:
+            raise_version(args[position], rise)
 
     return write
 
 
-def _version(tensor: torch.Tensor) -> int:
-    """Inference tensors have no version counter."""
-    return -1 if tensor.is_inference() else tensor._version
+def raise_version(tensor: torch.Tensor, by: int) -> None:
+    """Add to a version counter; inference tensors have none."""
+    if not tensor.is_inference():
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + by,))

@@ -10,10 +10,11 @@ from fxstack_interchange import OutputKind
 
 from fxstack_functionalize.errors import DOUBLE_BACKWARD
 from fxstack_functionalize.metadata import AliasSource
+from fxstack_functionalize.runtime.arguments import entry_point
 from fxstack_functionalize.runtime.backward import BackwardPlan, sizes_keeper
 from fxstack_functionalize.runtime.calling import listed
 from fxstack_functionalize.runtime.modes import without_autocast, without_views
-from fxstack_functionalize.runtime.mutation import version_reader, write_back
+from fxstack_functionalize.runtime.mutation import write_back
 from fxstack_functionalize.runtime.outputs import output_epilogue
 from fxstack_functionalize.runtime.strides import restrider
 from fxstack_functionalize.runtime.saved import holder
@@ -64,22 +65,18 @@ def training_wrapper(
     )
     function = _make_function(traced, partition, call, backward)
     epilogue = output_epilogue(traced)
-    read_versions = version_reader(info)
-    write = write_back(info)
-    lifted = traced.captured.lifted
+    write = write_back(traced)
     restride = restrider(traced) if options.check_output_strides else None
 
-    def run(*args: Any) -> Any:
-        arguments = [*args, *lifted]
-        versions = read_versions(arguments) if read_versions is not None else ()
+    def run(arguments: list[Any]) -> Any:
         flat = function(*arguments)
         if restride is not None:
             flat = restride(arguments, flat)
-        if read_versions is not None:
-            write(arguments, flat, versions)
+        if write is not None:
+            write(arguments, flat)
         return epilogue(arguments, flat)
 
-    return run if info.grad_mode else torch.enable_grad()(run)
+    return entry_point(traced, run if info.grad_mode else torch.enable_grad()(run))
 
 
 def _make_function(
