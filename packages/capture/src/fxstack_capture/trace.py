@@ -83,6 +83,9 @@ class World(Protocol):
     def note_new(self, obj: object) -> None:
         """Say that ``obj`` (a function, class, cell, ...) was made during the trace."""
 
+    def note_compared(self, left: object, right: object) -> None:
+        """Say that the program asked whether two different objects are the same (they must stay different)."""
+
     def expand(self, obj: object) -> None:
         """Materialise a lazy stand-in (dict, object) so that C code may look inside it."""
 

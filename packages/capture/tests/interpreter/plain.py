@@ -70,6 +70,9 @@ class PlainWorld:
     def note_new(self, obj):
         pass
 
+    def note_compared(self, left, right):
+        pass
+
 
 class PlainCalls:
     """Python functions are interpreted, also as methods and constructors; the rest is called."""
@@ -91,7 +94,7 @@ class PlainCalls:
             return self._construct(fn, args, kwargs)
         if fn is globals:
             return interp.current_frame().globals
-        if fn in (eval, exec):
+        if fn is eval or fn is exec:
             return self._evaluate(fn, args, kwargs)
         rule = self.rules.get(fn) if kind is types.BuiltinFunctionType else None
         if rule is not None and (not args or fn.__name__ == "__build_class__"):

@@ -27,31 +27,47 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fxstack_capture.sources import Source
+    from fxstack_capture.world.lazy_dict import LazyDict
+    from fxstack_capture.world.registry import Entry
     from fxstack_capture.world.world import MirrorWorld
 
 
 def diff(world: MirrorWorld) -> Effects:
-    """All effects so far. The world is not changed: tracing may go on and ``diff`` be called again."""
+    """All effects so far. Stand-ins are not changed: tracing may go on and ``diff`` be called again."""
     records: list[Effect] = []
     for entry in list(world.registry.by_standin.values()):
-        held = world.contents.get(id(entry.standin))
-        if held is not None:
-            records += _container(entry.standin, held, entry.source)
-        state = world.dicts.get(id(entry.standin))
-        if state is not None:
-            for key, value in state.changes():
-                records.append(
-                    DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value)
-                )
-        known = world.slots.get(id(entry.standin))
-        if known:
-            records += _slots(entry.standin, known, entry.source)
-        cell = world.cells.get(id(entry.standin))
-        if cell is not None:
-            records += _cell(cell)
+        changes = _changes(world, entry)
+        records += changes
+        instance = world.instances.get(id(entry.standin))
+        if changes or (instance is not None and instance.changed):
+            world.distinctions.note_written(entry)
     records += _classes(world)
     records += world.deferred
     return Effects(tuple(records))
+
+
+def _changes(world: MirrorWorld, entry: Entry) -> list[Effect]:
+    """Writes to one pre-existing object (an instance's dictionary is an entry of its own)."""
+    key = id(entry.standin)
+    records: list[Effect] = []
+    held = world.contents.get(key)
+    if held is not None:
+        records += _container(entry.standin, held, entry.source)
+    state = world.dicts.get(key)
+    if state is not None:
+        records += _dictionary(state)
+    known = world.slots.get(key)
+    if known:
+        records += _slots(entry.standin, known, entry.source)
+    cell = world.cells.get(key)
+    if cell is not None:
+        records += _cell(cell)
+    return records
+
+
+def _dictionary(state: LazyDict) -> Iterator[Effect]:
+    for key, value in state.changes():
+        yield DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value)
 
 
 def _container(standin: Any, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:

@@ -10,6 +10,7 @@ from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
 from fxstack_capture.sources import InstanceDict, Source, pinned
 from fxstack_capture.world import attributes, entering, functions
 from fxstack_capture.world.classes import ClassReads
+from fxstack_capture.world.distinct import Distinctions
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.world.registry import Registry
 from fxstack_capture.world.trusted import is_trusted_module
@@ -29,6 +30,7 @@ class MirrorWorld:
         self.trace = trace
         self.registry = Registry()
         self.classes = ClassReads(self)
+        self.distinctions = Distinctions(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
         """Dictionaries that are not complete yet, by id of the mirror dict."""
@@ -92,6 +94,9 @@ class MirrorWorld:
 
     def note_new(self, obj: object) -> None:
         self.registry.new[id(obj)] = obj
+
+    def note_compared(self, left: object, right: object) -> None:
+        self.distinctions.note_compared(left, right)
 
     def is_new(self, obj: object) -> bool:
         """Whether ``obj`` was announced by ``note_new``."""
@@ -225,3 +230,4 @@ class MirrorWorld:
     def close(self) -> None:
         """Record the guards that are collected over the whole trace."""
         self.classes.close()
+        self.distinctions.close()

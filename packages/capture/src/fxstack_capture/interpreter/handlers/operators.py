@@ -35,7 +35,10 @@ def compare_to_bool(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
 def is_op(frame: Frame, invert: int) -> None:
     stack = frame.stack
     right = stack.pop()
-    stack[-1] = (stack[-1] is right) is not bool(invert)
+    left = stack[-1]
+    if left is not right and type(left) is type(right):
+        frame.world.note_compared(left, right)
+    stack[-1] = (left is right) is not bool(invert)
 
 
 def contains_op(frame: Frame, invert: int) -> None:
