@@ -9,7 +9,9 @@ import pytest
 
 try:
     import fxstack_capture  # noqa: F401
-except ImportError:  # a Python without torch: the package's own __init__ cannot be imported, the native part can
+except (
+    ImportError
+):  # a Python without torch: the package's own __init__ cannot be imported, the native part can
     package = types.ModuleType("fxstack_capture")
     package.__path__ = [str(Path(__file__).parents[2] / "src" / "fxstack_capture")]
     sys.modules["fxstack_capture"] = package

@@ -83,11 +83,15 @@ print(outcome[0])
 """
 
 
-@pytest.mark.parametrize(("depth", "expected"), [(3000, "3000"), (200_000, "maximum recursion depth exceeded")])
+@pytest.mark.parametrize(
+    ("depth", "expected"), [(3000, "3000"), (200_000, "maximum recursion depth exceeded")]
+)
 def test_the_end_of_the_c_stack_is_an_error(depth, expected):
     package = next(iter(sys.modules["fxstack_capture"].__path__))
     program = DEEP.format(package=package, depth=depth)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr[-500:]
     assert done.stdout.startswith(expected)
 

@@ -18,7 +18,7 @@ def pinned_tree(thing):
 
 
 def weak_tree(thing, index=0):
-    return Tree((("Local", index, 0, -1, (("WeakIdentityIs", 0, (thing,)),), ()),), (), 0, 1)
+    return Tree((("Local", index, 0, -1, (("IdentityIs", 0, (thing,)),), ()),), (), 0, 1)
 
 
 def make_function(source="def f(a): return a"):

@@ -55,7 +55,9 @@ def test_monitoring(replacer):
     monitoring = sys.monitoring
     monitoring.use_tool_id(3, "test")
     try:
-        monitoring.register_callback(3, monitoring.events.PY_START, lambda code, offset: started.append(code.co_name))
+        monitoring.register_callback(
+            3, monitoring.events.PY_START, lambda code, offset: started.append(code.co_name)
+        )
         monitoring.set_events(3, monitoring.events.PY_START)
         replacer(f, 1)
     finally:

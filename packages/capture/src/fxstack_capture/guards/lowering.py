@@ -98,10 +98,6 @@ def lower_step(source: Source) -> tuple[Source, Access]:
 LoweredCheck = tuple["Source | None", str, tuple[object, ...]]
 
 
-def _identity(source: Source, check: records.IdentityIs) -> LoweredCheck:
-    return source, "WeakIdentityIs" if check.weak else "IdentityIs", (check.obj,)
-
-
 def _has_key(source: Source, check: records.HasKey) -> LoweredCheck:
     if _is_instance_key(source, check.key):
         return source.base, "HasAttr", (check.key, check.present)
@@ -133,7 +129,7 @@ def _torch_state(_source: Source, check: records.TorchStateIs) -> LoweredCheck:
 
 CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.TypeIs: (1, lambda s, c: (s, "TypeIs", (c.cls,))),
-    records.IdentityIs: (1, _identity),
+    records.IdentityIs: (1, lambda s, c: (s, "IdentityIs", (c.obj,))),
     records.Equals: (2, lambda s, c: (s, "Equals", (c.value,))),
     records.LengthIs: (2, lambda s, c: (s, "LengthIs", (c.length,))),
     records.HasKey: (5, _has_key),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import sources
+from fxstack_capture.guards.kept import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,13 +45,13 @@ _ROOTS: dict[type, Callable[[Any, Frame], Any]] = {
     sources.Free: lambda s, f: f.cell(s.local).cell_contents,
     sources.FreeCell: lambda s, f: f.cell(s.local),
     sources.Globals: lambda _s, f: f.func.__globals__,
-    sources.Pinned: lambda s, _f: s.value,
+    sources.Pinned: lambda s, _f: held(s.value),
 }
 
 _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     sources.InstanceDict: lambda _s, v: object.__getattribute__(v, "__dict__"),
     sources.InstanceAttr: lambda s, v: object.__getattribute__(v, "__dict__")[s.attr],
-    sources.SlotAttr: lambda s, v: s.owner.__dict__[s.attr].__get__(v),
+    sources.SlotAttr: lambda s, v: held(s.owner).__dict__[s.attr].__get__(v),
     sources.BuiltinAttr: lambda s, v: getattr(v, s.attr),
     sources.ClassAttr: lambda s, v: _class_attr(v, s.attr),
     sources.TypeOf: lambda _s, v: type(v),

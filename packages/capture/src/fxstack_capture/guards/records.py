@@ -29,7 +29,7 @@ class TypeIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class IdentityIs(Check):
-    """``value is obj``. ``weak``: the entry must not keep ``obj`` alive and dies with it."""
+    """``value is obj``. The entry does not keep ``obj`` alive where it can be referred to weakly, and dies with it."""
 
     obj: object = field(compare=False)
     key: int

@@ -89,6 +89,7 @@ class TensorChecks:
     def __init__(self, directory: Path | None = None) -> None:
         self.compiled = False
         self.why_not: str | None = None
+        self.capsule: object = None
         self._directory = directory or cache_directory()
         self._plan: BuildPlan | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -132,7 +133,10 @@ class TensorChecks:
         os.close(handle)
         self._output = Path(name)
         self._process = subprocess.Popen(  # noqa: S603 - the user's own compiler on our own source
-            [*plan.command, "-o", name], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            [*plan.command, "-o", name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
 
     def _finished(self, plan: BuildPlan) -> bool:
@@ -140,8 +144,9 @@ class TensorChecks:
         assert self._output is not None
         if self._process.poll() is None:
             return False
+        _nothing, errors_read = self._process.communicate()
         if self._process.returncode != 0:
-            errors = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
+            errors = errors_read.decode(errors="replace")
             self._output.unlink(missing_ok=True)
             raise RuntimeError(f"the C++ compiler failed: {errors[:500]}")
         self._output.replace(plan.target)
@@ -153,7 +158,7 @@ class TensorChecks:
         if not agrees_with_torch():
             prepare_tensors()
             raise RuntimeError("the compiled checks disagree with this torch")
-        self.compiled = True
+        self.compiled, self.capsule = True, capsule
 
 
 TENSOR_CHECKS = TensorChecks()

@@ -1,7 +1,8 @@
 """Compiles guard records into one native tree.
 
 ``compile_guards(guards, code)`` returns a ``native.Tree`` whose ``meta`` is the tuple of guards in the order
-in which the tree numbers them. Each source step becomes one node, shared prefixes one path; within a node the
+in which the tree numbers them, as an entry may keep them (``guards.kept``: the program's objects are held
+weakly). Each source step becomes one node, shared prefixes one path; within a node the
 cheap checks come first, and cheap subtrees before dear ones.
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native, sources
 from fxstack_capture.guards import records
+from fxstack_capture.guards.kept import kept_guards
 from fxstack_capture.guards.lowering import (
     CHECKS,
     RELATIONS,
@@ -115,4 +117,4 @@ def compile_guards(guards: Iterable[records.Guard], code: CodeType) -> Any:
             raise type(error)(what) from error
     roots = tuple(_spec(root) for root in sorted(builder.roots, key=_cost))
     relations = tuple(relation[1:] for relation in sorted(builder.relations, key=lambda r: r[0]))
-    return native.Tree(roots, relations, builder.registers, len(numbered), numbered)
+    return native.Tree(roots, relations, builder.registers, len(numbered), kept_guards(numbered))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import reprlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxstack_capture.guards import records
+from fxstack_capture.guards.kept import held
 from fxstack_capture.guards.tensors import tensor_facts
+from fxstack_capture.guards.text import class_name, short
 from fxstack_capture.guards.torch_state import TorchState, difference, snapshot
 
 if TYPE_CHECKING:
@@ -19,19 +20,6 @@ if TYPE_CHECKING:
     Reader = Callable[[Source], Any]
 
 
-def _short(value: object) -> str:
-    try:
-        return reprlib.repr(value)
-    except Exception:
-        return f"<{type(value).__name__} object>"
-
-
-def _class_name(cls: type) -> str:
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
-
-
 def _numbers(values: tuple[int | None, ...] | None) -> str:
     if values is None:
         return "any"
@@ -40,7 +28,7 @@ def _numbers(values: tuple[int | None, ...] | None) -> str:
 
 def _tensor_words(facts: records.TensorIs) -> dict[str, str]:
     return {
-        "class": _class_name(facts.cls),
+        "class": short(facts.cls),
         "dtype": str(facts.dtype),
         "device": str(facts.device),
         "layout": str(facts.layout),
@@ -72,7 +60,7 @@ def _match(
 
 def _tensor_found(check: records.TensorIs, value: Any, _read: Reader) -> str:
     if not isinstance(value, torch.Tensor):
-        return f"it is a {_class_name(type(value))}"
+        return f"it is a {class_name(type(value))}"
     facts = tensor_facts(value)
     old, new = _tensor_words(check), _tensor_words(facts)
     new["sizes"] = _numbers(_match(check.sizes, facts.sizes))
@@ -84,22 +72,22 @@ def _tensor_found(check: records.TensorIs, value: Any, _read: Reader) -> str:
 
 
 def _attribute(value: object) -> str:
-    return "not there" if value is records.NOT_FOUND else _short(value)
+    return "not there" if value is records.NOT_FOUND else short(value)
 
 
 def _class_changes(check: records.ClassUnchanged, cls: Any, _read: Reader) -> str:
     if not isinstance(cls, type):
-        return f"it is {_short(cls)}"
+        return f"it is {short(cls)}"
     found = {
         name: next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), records.NOT_FOUND)
         for name in check.names
     }
     changed = [
-        f"{_class_name(cls)}.{name} is {_attribute(found[name])} (was {_attribute(old)})"
+        f"{class_name(cls)}.{name} is {_attribute(found[name])} (was {_attribute(old)})"
         for name, old in zip(check.names, check.values, strict=True)
-        if found[name] is not old
+        if found[name] is not held(old)
     ]
-    return ", ".join(changed) or f"it is another class, {_class_name(cls)}"
+    return ", ".join(changed) or f"it is another class, {class_name(cls)}"
 
 
 def _keys(value: Any) -> tuple[object, ...]:
@@ -115,18 +103,18 @@ def _length(value: Any) -> str:
 
 def _shape_found(check: records.ShapeHolds, _value: object, read: Reader) -> str:
     values = ", ".join(
-        f"{source.name} = {_short(read(source))}" for _symbol, source in check.symbols
+        f"{source.name} = {short(read(source))}" for _symbol, source in check.symbols
     )
     return f"now {values}"
 
 
 _DEMANDS: dict[type, Callable[[Any], str]] = {
-    records.TypeIs: lambda c: f"must be of type {_class_name(c.cls)}",
-    records.IdentityIs: lambda c: f"must be the same object as before, {_short(c.obj)}",
-    records.Equals: lambda c: f"must be {_short(c.value)}",
+    records.TypeIs: lambda c: f"must be of type {short(c.cls)}",
+    records.IdentityIs: lambda c: f"must be the same object as before, {short(c.obj)}",
+    records.Equals: lambda c: f"must be {short(c.value)}",
     records.LengthIs: lambda c: f"must have length {c.length}",
     records.KeysAre: lambda c: (
-        f"must have the keys {_short(c.keys)}" + (" in this order" if c.ordered else "")
+        f"must have the keys {short(c.keys)}" + (" in this order" if c.ordered else "")
     ),
     records.HasKey: lambda c: f"must {'' if c.present else 'not '}have the key {c.key!r}",
     records.RangeIs: lambda c: f"must be range({c.start}, {c.stop}, {c.step})",
@@ -144,9 +132,9 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
 }
 
 _FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
-    records.TypeIs: lambda _c, v, _r: f"it is a {_class_name(type(v))}",
+    records.TypeIs: lambda _c, v, _r: f"it is a {class_name(type(v))}",
     records.LengthIs: lambda _c, v, _r: f"its length is {_length(v)}",
-    records.KeysAre: lambda _c, v, _r: f"they are {_short(_keys(v))}",
+    records.KeysAre: lambda _c, v, _r: f"they are {short(_keys(v))}",
     records.HasKey: lambda c, _v, _r: f"it {'does not have it' if c.present else 'has it'}",
     records.ClassUnchanged: _class_changes,
     records.TensorIs: _tensor_found,
@@ -166,7 +154,7 @@ def found(check: records.Check, value: object, read: Reader) -> str:
     """What a value that fails the check is instead; ``read`` follows the sources of other values."""
     describe = _FOUND.get(type(check))
     try:
-        return describe(check, value, read) if describe else f"it is {_short(value)}"
+        return describe(check, value, read) if describe else f"it is {short(value)}"
     except Exception as error:  # a user's class may break any of len, keys, attributes
         return f"it cannot be shown ({type(error).__name__})"
 

@@ -307,8 +307,8 @@ static const struct {
     int (*build)(Tree *, Test *, PyObject *);
     int arity;
 } table[] = {
-    {"TypeIs", check_type_is, build_weak, 1},          {"IdentityIs", check_identity_is, build_held, 1},
-    {"WeakIdentityIs", check_identity_is, build_weak, 1}, {"Equals", check_equals, build_held, 1},
+    {"TypeIs", check_type_is, build_weak, 1},           {"IdentityIs", check_identity_is, build_weak, 1},
+    {"Equals", check_equals, build_held, 1},
     {"LengthIs", check_length_is, build_length, 1},    {"KeysAre", check_keys_are, build_keys, 2},
     {"HasKey", check_has_key, build_has_key, 2},       {"HasAttr", check_has_attr, build_has_key, 2},
     {"RangeIs", check_range_is, build_held, 1},        {"ClassUnchanged", check_class_unchanged, build_class, 2},

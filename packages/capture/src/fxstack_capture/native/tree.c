@@ -78,6 +78,7 @@ static int reach(Node *node, const Run *run, const Value *from, Value *to) {
         break;
     case ROOT_GLOBALS: *to = (Value){run->func->func_globals, 0, 0}; break;
     case ROOT_PINNED: *to = (Value){node->object, 0, 0}; break;
+    case ROOT_PINNED_WEAKLY: *to = (Value){weak_target(node->object), 0, 0}; break;
     case ROOT_NOTHING: *to = (Value){Py_None, 0, 0}; break;
     }
     return to->object != NULL;
@@ -160,11 +161,19 @@ static const struct { const char *kind; Root root; } root_kinds[] = {
     {"Globals", ROOT_GLOBALS}, {"Pinned", ROOT_PINNED}, {"Nothing", ROOT_NOTHING},
 };
 
+/* Classes are held weakly: entries for methods of a class that is gone are of no use. */
+static int pin(Tree *tree, Node *node, PyObject *object) {
+    int weak = 0;
+    node->object = PyType_Check(object) ? tree_hold_weakly(tree, object, &weak) : tree_hold(tree, object);
+    if (weak) node->root = ROOT_PINNED_WEAKLY;
+    return node->object ? 0 : -1;
+}
+
 static int build_access(Tree *tree, Node *node, const char *kind, PyObject *argument) {
     for (size_t i = 0; i < sizeof root_kinds / sizeof *root_kinds; i++) {
         if (strcmp(kind, root_kinds[i].kind) != 0) continue;
         node->root = root_kinds[i].root;
-        if (node->root == ROOT_PINNED) return (node->object = tree_hold(tree, argument)) ? 0 : -1;
+        if (node->root == ROOT_PINNED) return pin(tree, node, argument);
         if (node->root > ROOT_FREE_CELL) return 0;
         node->index = PyLong_AsSsize_t(argument);
         return PyErr_Occurred() ? -1 : 0;

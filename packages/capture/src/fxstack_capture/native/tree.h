@@ -21,7 +21,7 @@ typedef int (*TestFunction)(Test *test, const Value *value);
 /* One check of several values. */
 typedef int (*RelationFunction)(Test *test, const Value *registers);
 
-typedef enum { ROOT_STEP, ROOT_LOCAL, ROOT_FREE, ROOT_FREE_CELL, ROOT_GLOBALS, ROOT_PINNED, ROOT_NOTHING } Root;
+typedef enum { ROOT_STEP, ROOT_LOCAL, ROOT_FREE, ROOT_FREE_CELL, ROOT_GLOBALS, ROOT_PINNED, ROOT_PINNED_WEAKLY, ROOT_NOTHING } Root;
 
 struct Test {
     TestFunction run;

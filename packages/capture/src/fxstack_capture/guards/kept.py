@@ -1,0 +1,116 @@
+"""Guards as an entry keeps them for its messages: with weak references in place of the program's objects.
+
+A tree lives as long as its entry. Were its guards to hold the classes, functions, modules and dictionary
+keys that they speak of, deleting a model would free nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from typing import TYPE_CHECKING, Any, cast
+
+from fxstack_capture import sources
+from fxstack_capture.guards import records
+from fxstack_capture.guards.text import short
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.guards.records import Check, Guard
+    from fxstack_capture.sources import Source
+
+
+class Weakly:
+    """An object held weakly, and what it looked like, for people."""
+
+    __slots__ = ("_reference", "text")
+
+    def __init__(self, obj: object) -> None:
+        self._reference = weakref.ref(obj)
+        self.text = short(obj)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @property
+    def object(self) -> Any:
+        """The object; None when it is gone."""
+        return self._reference()
+
+
+def held(value: Any) -> Any:
+    """What a kept guard refers to: the object behind a ``Weakly``, anything else as it is."""
+    return value.object if isinstance(value, Weakly) else value
+
+
+def _is_immortal(value: object) -> bool:
+    return isinstance(value, type) and not value.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
+
+
+def weakly(value: Any) -> Any:
+    """``value`` held weakly where that is possible."""
+    if isinstance(value, Weakly) or _is_immortal(value):
+        return value
+    try:
+        return Weakly(value)
+    except TypeError:
+        return value
+
+
+def _all_weakly(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value if value is records.NOT_FOUND else weakly(value) for value in values)
+
+
+class Keeper:
+    """Rewrites the guards of one tree; sources that occur often are rewritten once."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Source, Source] = {}
+
+    def keep(self, guard: Guard) -> Guard:
+        rule = _RULES.get(type(guard.check))
+        check = rule(guard.check, self) if rule is not None else guard.check
+        return records.Guard(self.source(guard.source), check, guard.stack)
+
+    def source(self, source: Source) -> Source:
+        kept = self._sources.get(source)
+        if kept is None:
+            kept = self._sources[source] = self._rewrite(source)
+        return kept
+
+    def _rewrite(self, source: Source) -> Source:
+        if isinstance(source, sources.Pinned):
+            return dataclasses.replace(source, value=weakly(source.value))
+        if not isinstance(source, sources.Step):
+            return source
+        changes: dict[str, Any] = {"of": self.source(source.of)}
+        if isinstance(source, sources.SlotAttr):
+            changes["owner"] = weakly(source.owner)
+        if changes["of"] is source.of and len(changes) == 1:
+            return source
+        return dataclasses.replace(source, **changes)
+
+    def sources(self, many: tuple[Source, ...]) -> tuple[Source, ...]:
+        return tuple(self.source(source) for source in many)
+
+
+_RULES: dict[type, Callable[[Any, Keeper], Check]] = {
+    records.TypeIs: lambda c, _k: records.TypeIs(weakly(c.cls)),
+    records.IdentityIs: lambda c, _k: dataclasses.replace(c, obj=weakly(c.obj)),
+    records.KeysAre: lambda c, _k: dataclasses.replace(c, keys=_all_weakly(c.keys)),
+    records.ClassUnchanged: lambda c, _k: dataclasses.replace(c, values=_all_weakly(c.values)),
+    records.TensorIs: lambda c, _k: dataclasses.replace(c, cls=weakly(c.cls)),
+    records.SameObject: lambda c, k: records.SameObject(k.source(c.other)),
+    records.AllDistinct: lambda c, k: records.AllDistinct(k.sources(c.others)),
+    records.NoOverlap: lambda c, k: records.NoOverlap(k.sources(c.others)),
+    records.ShapeHolds: lambda c, k: dataclasses.replace(
+        c, symbols=tuple((symbol, k.source(source)) for symbol, source in c.symbols)
+    ),
+}
+
+
+def kept_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """The same guards, keeping nothing of the program alive that can be referred to weakly."""
+    keeper = Keeper()
+    return tuple(keeper.keep(cast("Guard", guard)) for guard in guards)

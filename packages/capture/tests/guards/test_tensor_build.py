@@ -1,0 +1,94 @@
+"""Building the compiled tensor checks: cache, races, and every way in which it can go wrong."""
+
+import os
+import stat
+import subprocess
+
+import pytest
+
+from fxstack_capture.guards import tensor_build
+from fxstack_capture.guards.tensor_build import TENSOR_CHECKS, TensorChecks, make_plan
+from fxstack_capture.guards.tensors import prepare_tensors
+
+
+@pytest.fixture(autouse=True)
+def _restore():
+    TENSOR_CHECKS.wait()
+    yield
+    prepare_tensors(TENSOR_CHECKS.capsule)
+
+
+def compiler(directory, script):
+    """A fake compiler on the PATH's place."""
+    path = directory / "c++"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_without_a_compiler(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensor_build, "find_compiler", lambda: None)
+    checks = TensorChecks(tmp_path)
+    assert not checks.wait()
+    assert "no C++ compiler" in checks.why_not
+
+
+def test_a_failing_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(tmp_path, "echo broken >&2; exit 3"))
+    checks = TensorChecks(tmp_path / "cache")
+    assert not checks.wait()
+    assert checks.why_not == "RuntimeError: the C++ compiler failed: broken\n"
+    assert os.listdir(tmp_path / "cache") == []
+
+
+def test_a_compiler_that_writes_rubbish(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(tmp_path, 'for last; do :; done; echo rubbish > "$last"'))
+    checks = TensorChecks(tmp_path / "cache")
+    assert not checks.wait()
+    assert checks.why_not.startswith("ImportError")
+
+
+def test_an_unwritable_cache(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    checks = TensorChecks(tmp_path / "file" / "cache")
+    assert not checks.wait()
+    assert checks.why_not
+
+
+def test_poll_does_not_wait(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(tmp_path, "sleep 0.3; exit 1"))
+    checks = TensorChecks(tmp_path / "cache")
+    assert not checks.poll()
+    assert checks.why_not is None
+    assert not checks.wait()
+
+
+@pytest.mark.skipif(tensor_build.find_compiler() is None, reason="no C++ compiler")
+def test_the_cache_is_used(tmp_path, monkeypatch):
+    assert TENSOR_CHECKS.compiled, TENSOR_CHECKS.why_not
+    plan = make_plan(tensor_build.find_compiler(), tensor_build.cache_directory())
+    assert plan.target.exists()
+    copy = make_plan(tensor_build.find_compiler(), tmp_path)
+    copy.target.write_bytes(plan.target.read_bytes())
+    monkeypatch.setattr(subprocess, "Popen", None)
+    checks = TensorChecks(tmp_path)
+    assert checks.poll(), checks.why_not
+
+
+def test_disagreement_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensor_build, "agrees_with_torch", lambda: False)
+    plan = make_plan(tensor_build.find_compiler() or "c++", tensor_build.cache_directory())
+    if not plan.target.exists():
+        pytest.skip("nothing compiled")
+    checks = TensorChecks()
+    assert not checks.wait()
+    assert "disagree with this torch" in checks.why_not
+
+
+def test_where_the_cache_is(monkeypatch):
+    monkeypatch.setenv("FXSTACK_CACHE_DIR", "/somewhere")
+    assert str(tensor_build.cache_directory()) == "/somewhere/tensor_check"
+    monkeypatch.delenv("FXSTACK_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    monkeypatch.setattr(tensor_build.sys, "platform", "linux")
+    assert str(tensor_build.cache_directory()) == "/cache/fxstack/tensor_check"
