@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.codegen.c import c_source
-from fxstack_inductor.codegen.wrapper import host_program
+from fxstack_inductor.codegen.wrapper import HostProgram, host_program
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.options import InductorOptions, options_from_environment
+from fxstack_inductor.runtime.arena import Workspace, shared_pool
 from fxstack_inductor.runtime.loader import load_functions
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 
@@ -27,9 +28,11 @@ class Lowered:
 
     plan: Plan
     c: str
-    host: str
-    constants: dict[str, Any]
-    arguments: dict[str, int]
+    program: HostProgram
+
+    @property
+    def host(self) -> str:
+        return self.program.source
 
 
 def lower(
@@ -49,7 +52,7 @@ def lower(
     source = c_source(kernels, chosen)
     host = host_program(scheduled, source.functions)
     text = source.text if kernels else ""
-    return Lowered(scheduled, text, host.source, host.constants, host.arguments)
+    return Lowered(scheduled, text, host)
 
 
 def compile_graph(
@@ -68,9 +71,11 @@ def compile_graph(
     """
     chosen = options_from_environment() if options is None else options
     lowered = lower(graph_module, example_inputs, chosen)
-    namespace = dict(lowered.constants)
+    program = lowered.program
+    workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool())
+    namespace = {**program.constants, "take": workspace.take, "give": workspace.give}
     if lowered.c:
-        namespace |= load_functions(lowered.c, lowered.arguments, chosen)
+        namespace |= load_functions(lowered.c, program.arguments, chosen)
     code = compile(lowered.host, f"<fxstack {graph_module._get_name()}>", "exec")
     exec(code, namespace)  # noqa: S102 - the program was generated just above
     call = namespace["call"]

@@ -21,7 +21,7 @@ class InductorOptions:
     is stored or cast. ``exact_math``: transcendental functions from libm, one element at a time, instead of libmvec's vectors
     (which are accurate to 4 ulp). ``max_kernel_buffers`` and ``max_kernel_ops`` bound fusion. ``grain`` is the
     number of elements under which a kernel stays on one thread. ``cache_dir`` and ``cache_limit`` (bytes) are those of the
-    disk cache. ``compiler`` is a path or name; None looks for one.
+    disk cache. ``compiler`` is a path or name; None looks for one. ``optimization`` is the compiler's level.
     """
 
     eager_rounding: bool = False
@@ -34,6 +34,7 @@ class InductorOptions:
     cache_limit: int = 2 << 30
     use_cache: bool = True
     compiler: str | None = None
+    optimization: int = 3
     verify: bool = True
 
 

@@ -9,7 +9,7 @@ from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step
 from fxstack_inductor.codegen.c_text import Names, index_text, parameters
 from fxstack_inductor.ir.expr import Expr, product
-from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Loop, Reduce
+from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Load, Loop, Reduce
 from fxstack_inductor.schedule.realise import EXPENSIVE
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class FunctionWriter:
         """Outer-level values that became available, as scalars."""
         for k, value in enumerate(self.kernel.values):
             ready = self.facts.stage[k] == stage and not self.facts.inner[k]
-            if ready and k not in emitted and not isinstance(value, Reduce):
+            if ready and k not in emitted and not isinstance(value, (Reduce, Constant)):
                 self.out.line(self.names.declare(k))
                 emitted.add(k)
 
@@ -201,8 +201,9 @@ class FunctionWriter:
     def _inner_body(self, stage: int, reduces: list[int], stores: list[Store], prefix: str) -> None:
         roots = [a for k in reduces for a in _args(self.kernel, k)] + [s.value for s in stores]
         stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
-        for k in self.facts.needed(roots, stop=stop):
-            if not self.facts.inner[k]:
+        outer = {k for k, inner in enumerate(self.facts.inner) if not inner}
+        for k in self.facts.needed(roots, stop=stop | outer):
+            if k in outer:
                 continue
             value = self.kernel.values[k]
             if k in stop:
@@ -221,8 +222,10 @@ class FunctionWriter:
         assert isinstance(value, Reduce)
         if value.op.startswith("arg"):
             x, where = value.args
-            return arg_step(value.op, f"best{position}", target, f"v{x}", f"v{where}")
-        return self._accumulator(position).step.format(acc=target, x=f"v{value.args[0]}")
+            operands = self.names.operand(x), self.names.operand(where)
+            return arg_step(value.op, f"best{position}", target, *operands)
+        x = self.names.operand(value.args[0])
+        return self._accumulator(position).step.format(acc=target, x=x)
 
     def _accumulator(self, position: int) -> Accumulator:
         value = self.kernel.values[position]
@@ -301,7 +304,8 @@ class FunctionWriter:
             reduces = self.facts.reduces(stage)
             roots = [a for k in reduces for a in _args(self.kernel, k)]
             roots += [s.value for s in self.facts.stores(stage, inner=True)]
-            for k in self.facts.needed(roots):
+            outer = frozenset(k for k, inner in enumerate(self.facts.inner) if not inner)
+            for k in self.facts.needed(roots, stop=outer):
                 uses.setdefault(k, set()).add(stage)
         for k, stages in uses.items():
             value = self.kernel.values[k]
@@ -333,7 +337,7 @@ class FunctionWriter:
         first, *rest = self.kernel.inner
         size = index_text(first.extent)
         self.out.line(f"const int64_t team{stage} = {self._team(self._inner_work())};")
-        self.out.line(f"#pragma omp parallel num_threads(team{stage}) if(team{stage} > 1)")
+        self.out.line(f"#pragma omp parallel num_threads(team{stage}) if(parallel: team{stage} > 1)")
         self.out.open("")
         self.out.line("const int64_t self = omp_get_thread_num();")
         self.out.line(f"const int64_t begin = ({size}) * self / team{stage};")
@@ -432,7 +436,7 @@ class FunctionWriter:
             value = self.kernel.values[k]
             if isinstance(value, Reduce):
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
-            else:
+            elif not isinstance(value, Constant):
                 self.out.line(self.names.declare(k))
 
     # --- loops and threads ----------------------------------------------------------------------------
@@ -465,7 +469,7 @@ class FunctionWriter:
         collapse = f" collapse({count})" if count > 1 else ""
         kind = " simd" if simd else ""
         self.out.line(
-            f"#pragma omp parallel for{kind}{collapse} schedule(static) num_threads(threads) if({condition})"
+            f"#pragma omp parallel for{kind}{collapse} schedule(static) num_threads(threads) if(parallel: {condition})"
         )
 
     def _total_work(self) -> Expr:
@@ -488,7 +492,8 @@ class FunctionWriter:
 
     def _values(self, positions: Iterable[int]) -> None:
         for k in positions:
-            self.out.line(self.names.declare(k))
+            if not isinstance(self.kernel.values[k], Constant):
+                self.out.line(self.names.declare(k))
 
     def _stores(self, stores: Iterable[Store]) -> None:
         for store in stores:

@@ -64,7 +64,12 @@ class Names:
 
     def store(self, store: Store) -> str:
         target = self.element(store.buffer, store.index)
-        return f"{target} = {c_ops.store(f'v{store.value}', self.dtypes[store.buffer])};"
+        return f"{target} = {c_ops.store(self.operand(store.value), self.dtypes[store.buffer])};"
+
+    def operand(self, position: int) -> str:
+        """A value where it is used: constants stand for themselves."""
+        value = self.kernel.values[position]
+        return c_ops.literal(value.text, value.dtype) if isinstance(value, Constant) else f"v{position}"
 
     def declare(self, position: int) -> str:
         """``const T v12 = ...;``; not for reductions."""
@@ -80,15 +85,20 @@ class Names:
                 return c_ops.cast(f"(int64_t)({index_text(expr)})", torch.int64, dtype)
             case Load(buffer, index, _, mask, other):
                 element = c_ops.load(self.element(buffer, index), self.dtypes[buffer])
-                return element if mask is None else f"(v{mask} ? {element} : v{other})"
+                return element if mask is None else self._masked(mask, element, other)
             case Check(arg, size, _, mask):
-                valid = "true" if mask is None else f"v{mask}"
-                return f"check_index(v{arg}, {index_text(size)}, {valid}, error)"
+                valid = "true" if mask is None else self.operand(mask)
+                return f"check_index({self.operand(arg)}, {index_text(size)}, {valid}, error)"
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
-                return c_ops.emit(op, [f"v{k}" for k in args], dtype, kinds)
+                return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)
             case Reduce():
                 raise AssertionError("a reduction has no expression")
+
+
+    def _masked(self, mask: int, element: str, other: int | None) -> str:
+        default = "0" if other is None else self.operand(other)
+        return f"({self.operand(mask)} ? {element} : {default})"
 
 
 def parameters(kernel: Kernel) -> list[str]:

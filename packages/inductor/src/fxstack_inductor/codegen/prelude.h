@@ -11,12 +11,12 @@ typedef _Float16 f16;
 
 extern int omp_get_thread_num(void);
 
-#define VECTOR1(f) \
-  __attribute__((simd("notinbranch"))) double f(double); \
-  __attribute__((simd("notinbranch"))) float f##f(float);
-#define VECTOR2(f) \
-  __attribute__((simd("notinbranch"))) double f(double, double); \
-  __attribute__((simd("notinbranch"))) float f##f(float, float);
+#define VECTOR1(NAME) \
+  __attribute__((simd("notinbranch"))) double NAME(double); \
+  __attribute__((simd("notinbranch"))) float NAME##f(float);
+#define VECTOR2(NAME) \
+  __attribute__((simd("notinbranch"))) double NAME(double, double); \
+  __attribute__((simd("notinbranch"))) float NAME##f(float, float);
 #ifdef FXSTACK_LIBMVEC
 VECTOR1(exp) VECTOR1(log) VECTOR1(sin) VECTOR1(cos) VECTOR2(pow)
 #endif

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.codegen.c_text import parameters
-from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.expr import ZERO, Expr, Var
 from fxstack_inductor.ir.nodes import Extern, ExternCall, Input, Node, View
 from fxstack_inductor.lower.graph import strided_view
 from fxstack_inductor.lower.program import HostCall, HostValue
+from fxstack_inductor.runtime.arena import Window
+from fxstack_inductor.schedule.memory import Slot, slots, used
+from fxstack_inductor.schedule.outvariants import out_variant
 from fxstack_inductor.schedule.plan import KernelStep
 from fxstack_inductor.schedule.realise import base_of
 
@@ -30,6 +33,10 @@ class HostProgram:
     constants: dict[str, Any]
     arguments: dict[str, int]
     """Kernel functions and how many arguments each takes."""
+    slots: tuple[Slot, ...]
+    windows: tuple[Window, ...]
+    symbols: tuple[str, ...]
+    """What the program's ``workspace`` holds, see ``runtime.arena``."""
 
 
 def host_program(plan: Plan, functions: dict[str, str]) -> HostProgram:
@@ -45,7 +52,9 @@ class HostWriter:
     arguments: dict[str, int] = field(default_factory=dict)
     known: dict[int, str] = field(default_factory=dict)
     """Names of constants by identity."""
-    views: dict[Node, str] = field(default_factory=dict)
+    arena: dict[Node, Slot] = field(default_factory=dict)
+    windows: dict[Window, str] = field(default_factory=dict)
+    pointers: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> HostProgram:
         program = self.plan.program
@@ -57,18 +66,56 @@ class HostWriter:
                 **program.constants,
             }
         )
-        bound = [p for p in program.parameters]
-        self.lines.append(f"def call({', '.join(bound)}):")
-        self.line("threads = get_num_threads()")
+        symbols = self._plan_arena()
         self._bind_symbols(set(program.parameters) | set(program.constants))
+        prologue, self.lines = self.lines, []
         last = self._last_uses()
         for position, step in enumerate(self.plan.steps):
             self._step(step)
             self._free(last.get(position, ()))
         self._mutations()
         results = [self.value(value) for value in program.outputs]
-        self.line(f"return ({''.join(f'{r}, ' for r in results)})")
-        return HostProgram("\n".join(self.lines) + "\n", self.constants, self.arguments)
+        head = [f"def call({', '.join(program.parameters)}):", "    threads = get_num_threads()"]
+        lines = [*head, *prologue, *self._borrow(symbols), *self.lines, *self._return()]
+        lines.append(f"    return ({''.join(f'{r}, ' for r in results)})")
+        return HostProgram(
+            "\n".join(lines) + "\n",
+            self.constants,
+            self.arguments,
+            tuple(self.arena.values()),
+            tuple(self.windows),
+            symbols,
+        )
+
+    # --- the arena ------------------------------------------------------------------------------------
+
+    def _plan_arena(self) -> tuple[str, ...]:
+        """Choose the slots whose sizes are known when the call starts; returns the symbols they depend on."""
+        program = self.plan.program
+        early = set(program.parameters) | set(program.constants)
+        known = {b.symbol for b in program.bindings if b.source in early}
+        for node, slot in slots(self.plan).items():
+            if {v.name for v in slot.elements.variables} <= known:
+                self.arena[node] = slot
+        names = {v.name for slot in self.arena.values() for v in _variables(slot)}
+        return tuple(sorted(names))
+
+    def _borrow(self, symbols: tuple[str, ...]) -> list[str]:
+        if not self.arena:
+            return []
+        names = ["block", *(f"p_{identifier(n.name)}" for n in self.arena), *self.windows.values()]
+        return [f"    {', '.join(names)} = take({', '.join(symbols)})"]
+
+    def _return(self) -> list[str]:
+        return ["    give(block)"] if self.arena else []
+
+    def _window(self, node: Node, view: View | None = None, offset: Expr = ZERO) -> str:
+        """The tensor over an arena slot: the whole of it, or a view."""
+        position = list(self.arena).index(node)
+        layout = node.layout if view is None else view.layout
+        window = Window(position, layout.shape, layout.stride, offset)
+        name = f"t{len(self.windows)}_{identifier(node.name if view is None else view.name)}"
+        return self.windows.setdefault(window, name)
 
     def line(self, text: str) -> None:
         self.lines.append(f"    {text}")
@@ -87,11 +134,16 @@ class HostWriter:
 
     def _kernel(self, step: KernelStep) -> None:
         for node in step.stored:
-            self._allocate(node)
+            if node not in self.arena:
+                self._allocate(node)
         kernel = step.kernel
         function = self.functions[kernel.name]
         self.arguments[function] = len(parameters(kernel))
-        values = [f"{identifier(ref.name)}.data_ptr()" for ref in kernel.buffers]
+        inside = {node.name for node in self.arena}
+        values = [
+            f"p_{identifier(ref.name)}" if ref.name in inside else f"{identifier(ref.name)}.data_ptr()"
+            for ref in kernel.buffers
+        ]
         self.line(f"{function}({', '.join([*values, *kernel.sizes, 'threads'])})")
 
     def _allocate(self, node: Node) -> None:
@@ -103,15 +155,29 @@ class HostWriter:
         )
 
     def _extern(self, step: ExternCall) -> None:
+        out = out_variant(step)
+        if out is not None:
+            self._extern_out(step, out)
+            return
         text = self._call(step.target, step.args, step.kwargs)
         if len(step.outputs) == 1 and not step.outputs[0].path:
             self.line(f"{identifier(step.outputs[0].name)} = {text}")
+            self._bind_symbols({step.outputs[0].name})
             return
         self.line(f"{identifier(step.name)} = {text}")
         for output in step.outputs:
             path = "".join(f"[{k}]" for k in output.path)
             self.line(f"{identifier(output.name)} = {identifier(step.name)}{path}")
         self.line(f"del {identifier(step.name)}")
+        self._bind_symbols({output.name for output in step.outputs})
+
+    def _extern_out(self, step: ExternCall, out: Any) -> None:
+        """A call into memory that is there already."""
+        result = step.outputs[0]
+        if result not in self.arena:
+            self._allocate(result)
+        kwargs = {**step.kwargs, "out": result}
+        self.line(self._call(out, step.args, kwargs))
 
     def _call(self, target: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
         function = target._op if isinstance(target, torch._ops.OpOverload) else target
@@ -132,7 +198,7 @@ class HostWriter:
             case View():
                 return self._view(value)
             case Node():
-                return identifier(value.name)
+                return self._window(value) if value in self.arena else identifier(value.name)
             case Expr():
                 return str(value)
             case HostValue(name):
@@ -160,6 +226,8 @@ class HostWriter:
         found = strided_view(view)
         assert found is not None
         base, offset = found
+        if base in self.arena:
+            return self._window(base, view, offset)
         name = identifier(base.name)
         start = str(offset)
         if isinstance(base, (Input, Extern)):
@@ -188,8 +256,9 @@ class HostWriter:
         kept |= set(self.plan.program.constants)
         last: dict[str, int] = {}
         for position, step in enumerate(self.plan.steps):
-            for node in _used(step):
-                last[node.name] = position
+            for node in used(step):
+                if node not in self.arena:
+                    last[node.name] = position
         freed: dict[int, list[str]] = defaultdict(list)
         for name, position in last.items():
             if name not in kept:
@@ -202,14 +271,9 @@ class HostWriter:
             self.line(f"del {', '.join(found)}")
 
 
-def _used(step: Step) -> Iterable[Node]:
-    if isinstance(step, KernelStep):
-        yield from step.stored
-        yield from step.reads
-        return
-    yield from (base_of(node) for node in step.reads)
-    if isinstance(step, ExternCall):
-        yield from step.outputs
+def _variables(slot: Slot) -> Iterable[Var]:
+    for expr in (slot.elements, *slot.layout.shape, *slot.layout.stride):
+        yield from expr.variables
 
 
 def _nodes(values: Iterable[Any]) -> Iterable[Node]:

@@ -402,6 +402,19 @@ def in_range(value: Expr, size: Expr) -> bool:
     return high is not None and bound is not None and high < bound
 
 
+def _coarse(rest: Expr, divisor: int) -> tuple[Expr, Expr, int] | None:
+    """``rest == k * coarse + fine`` with ``0 <= fine < k`` and ``k`` a divisor of ``divisor``: what lets a digit be dropped."""
+    for _, coefficient in rest.terms:
+        k = gcd(divisor, coefficient)
+        if k <= 1:
+            continue
+        coarse = Expr(tuple((m, c // k) for m, c in rest.terms if c % k == 0))
+        fine = Expr(tuple((m, c) for m, c in rest.terms if c % k))
+        if in_range(fine, integer(k)):
+            return coarse, fine, k
+    return None
+
+
 def floordiv(num: Expr | int, den: Expr | int) -> Expr:
     """Python's ``//``; ``den`` is positive."""
     num, den = as_expr(num), as_expr(den)
@@ -412,10 +425,8 @@ def floordiv(num: Expr | int, den: Expr | int) -> Expr:
         return quotient
     divisor = den.as_int()
     if divisor is not None:
-        common = gcd(divisor, *(coefficient for _, coefficient in rest.terms))
-        if common > 1:
-            scaled = Expr(tuple((m, c // common) for m, c in rest.terms))
-            return quotient + floordiv(scaled, divisor // common)
+        if (found := _coarse(rest, divisor)) is not None:
+            return quotient + floordiv(found[0], divisor // found[2])
         if len(rest.terms) == 1:
             (monomial, coefficient) = rest.terms[0]
             inner = monomial[0] if coefficient == 1 and len(monomial) == 1 else None
@@ -433,6 +444,8 @@ def mod(num: Expr | int, den: Expr | int) -> Expr:
     if not rest.terms or in_range(rest, den):
         return rest
     divisor = den.as_int()
+    if divisor is not None and (found := _coarse(rest, divisor)) is not None:
+        return mod(found[0], divisor // found[2]) * found[2] + found[1]
     if divisor is not None and len(rest.terms) == 1:
         monomial, coefficient = rest.terms[0]
         inner = monomial[0] if coefficient == 1 and len(monomial) == 1 else None

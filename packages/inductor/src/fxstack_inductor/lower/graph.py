@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.errors import NotLowered, UnsupportedGraphError, VerificationError
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, recombine
 from fxstack_inductor.ir.nodes import (
     Computed,
     Extern,
@@ -230,6 +230,7 @@ class Lowering:
                 comment=call.comment,
             )
             call.outputs.append(made)
+            self._bind_sizes(name, value)
             return made
         if isinstance(value, (tuple, list)):
             return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
@@ -334,7 +335,7 @@ def strided_view(view: View) -> tuple[Node, Expr] | None:
     if isinstance(base, View):
         return None
     flat = sum((c * s for c, s in zip(coords, base.layout.stride, strict=True)), ZERO)  # type: ignore[operator]
-    offset = flat
+    flat = offset = recombine(flat)
     for index, size, stride in zip(view.index, view.shape, view.layout.stride, strict=True):
         if size == 1 or size == 0:
             continue

@@ -8,7 +8,7 @@ import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.nodes import Body, Node, value_dtype
+from fxstack_inductor.ir.nodes import Body, Call, Node, value_dtype
 from fxstack_inductor.lower.pointwise import call, elementwise, like
 from fxstack_inductor.lower.reductions import _number, moments, normalise_dims, reduce
 from fxstack_inductor.lower.registry import Registry
@@ -35,7 +35,23 @@ def _apply(
     return elementwise(ctx, xs, dtype, result, make)
 
 
-@rule("_softmax.default", "_safe_softmax.default")
+@rule("_safe_softmax.default")
+def safe_softmax(ctx: Context, x: Node, dim: int, dtype: torch.dtype | None = None) -> Node:
+    """A softmax that is 0 where a whole row is -inf."""
+    if dtype not in (None, x.dtype):
+        raise NotLowered("softmax with a conversion")
+    register = _floating(x)
+    plain = softmax(ctx, x, dim)
+    top = reduce(ctx, x, normalise_dims(x, dim), "max", register, keepdim=True)
+
+    def body(y: Body, m: Body) -> Body:
+        empty = call("eq", m, like(m, float("-inf")), dtype=torch.bool)
+        return Call("where", (empty, like(y, 0), y), register)
+
+    return _apply(ctx, register, x.dtype, body, plain, top)
+
+
+@rule("_softmax.default")
 def softmax(ctx: Context, x: Node, dim: int, half_to_float: bool = False) -> Node:
     dtype = _floating(x)
     if not x.shape or any(size == 0 for size in x.shape):

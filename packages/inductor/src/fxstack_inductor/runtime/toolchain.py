@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 CANDIDATES = ("gcc", "cc", "clang")
 
 FLAGS = (
-    "-O3",
     "-march=native",
     "-std=gnu11",
     "-fPIC",
@@ -73,7 +72,7 @@ def find_toolchain(options: InductorOptions) -> Toolchain:
     for name in names:
         path = shutil.which(name)
         if path is not None:
-            return _describe(os.path.realpath(path), path)
+            return _describe(os.path.realpath(path), path, options.optimization)
     looked = f"FXSTACK_CC={names[0]}" if options.compiler else ", ".join(CANDIDATES)
     raise NoCompilerError(
         f"no C compiler found (looked for {looked}): to compile kernels, {INSTALL_HINT}"
@@ -81,10 +80,10 @@ def find_toolchain(options: InductorOptions) -> Toolchain:
 
 
 @lru_cache(maxsize=8)
-def _describe(real: str, path: str) -> Toolchain:
+def _describe(real: str, path: str, optimization: int) -> Toolchain:
     status = Path(real).stat()
     libc = glibc_version()
-    flags = FLAGS
+    flags = (f"-O{optimization}", *FLAGS)
     libraries: tuple[str, ...] = ("-Wl,--as-needed", *openmp_libraries(), "-lm")
     if platform.machine() == "x86_64":
         flags += VECTOR_FLAGS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, contiguous_strides, value_var
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, contiguous_strides, recombine, value_var
 from fxstack_inductor.ir.kernel import (
     BufferRef,
     Check,
@@ -97,6 +97,10 @@ class Builder:
                 environment[key] = value
         value = self.body(node.body, environment, None)
         dtype = value_dtype(node.dtype)
+        if not any(e.variables for e in placed.reduced):
+            # A single element: nothing to combine.
+            single = node.op in ARG_REDUCTIONS
+            return self.emit(IndexValue(ZERO, torch.int64)) if single else value
         if node.op not in ARG_REDUCTIONS:
             return self.emit(Reduce(node.op, (value,), dtype))
         strides = contiguous_strides(node.ranges)
@@ -161,7 +165,7 @@ def _environment(node: Node, coords: Sequence[Expr | int]) -> dict[Var, Expr | i
 
 def address(node: Node, coords: Sequence[Expr]) -> Expr:
     """Offset in elements of an element of ``node``'s memory."""
-    return sum((c * s for c, s in zip(coords, node.layout.stride, strict=True)), ZERO)
+    return recombine(sum((c * s for c, s in zip(coords, node.layout.stride, strict=True)), ZERO))
 
 
 def build_kernel(

@@ -23,7 +23,7 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.realise import base_of
-from fxstack_inductor.schedule.unify import Refusal, Unifier
+from fxstack_inductor.schedule.unify import Refusal, Unifier, digits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -308,11 +308,26 @@ def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal
         return Refusal("computed at a third level of the loops")
     elif sets:
         outer = next(iter(sets))
-        if [v for v in merged.space if v in outer] != merged.space[: len(outer)]:
+        if not _is_prefix(merged, outer):
             return Refusal("broadcast along an outer dimension")
         inner = everything - outer
     merged.inner = inner
     return None
+
+
+def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
+    """Whether ``outer`` are the leading dimensions of every tensor that has them all."""
+    for place in group.placed.values():
+        order = list(dict.fromkeys(v for e in place.coords for v in _ordered_loops(e)))
+        if len(order) > len(outer) and frozenset(order[: len(outer)]) != outer:
+            return False
+    return True
+
+
+def _ordered_loops(expr: Expr) -> list[Var]:
+    """The digits of a coordinate, highest first."""
+    found = digits(expr)
+    return found[::-1] if found is not None else _loops(expr)
 
 
 def _covers(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import Expr, Var, VarKind, of_atom
+from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, VarKind, integer, of_atom
 from fxstack_inductor.ir.kernel import Check, IndexValue, Kernel, Load, Loop, Store, Value
 
 if TYPE_CHECKING:
@@ -17,6 +17,48 @@ def normalise(kernel: Kernel) -> Kernel:
     for step in PASSES:
         kernel = step(kernel)
     return kernel
+
+
+def split_loops(kernel: Kernel) -> Kernel:
+    """Split loops so that quotients and remainders of their variables become variables."""
+    while (found := _split_candidate(kernel)) is not None:
+        var, size = found
+        extent = (var.extent or ONE).as_int() or 0
+        high = Var(f"{var.name}h", VarKind.LOOP, integer(extent // size))
+        low = Var(f"{var.name}l", VarKind.LOOP, integer(size))
+        mapping = {var: of_atom(high) * size + of_atom(low)}
+        kernel = replace(
+            kernel,
+            outer=_replace_loop(kernel.outer, var, (high, low)),
+            inner=_replace_loop(kernel.inner, var, (high, low)),
+        )
+        kernel = _rewrite(kernel, lambda e, m=mapping: e.subs(m))  # type: ignore[misc]
+    return kernel
+
+
+def _split_candidate(kernel: Kernel) -> tuple[Var, int] | None:
+    """A loop variable and the divisor to split it by: the smallest, so that larger ones still divide the rest."""
+    loops = {loop.var for loop in (*kernel.outer, *kernel.inner)}
+    best: tuple[Var, int] | None = None
+    for expr in _expressions(kernel):
+        for atom in expr.atoms():
+            if not isinstance(atom, (FloorDiv, Mod)):
+                continue
+            var, den = atom.num.as_var(), atom.den.as_int()
+            extent = None if var is None or var.extent is None else var.extent.as_int()
+            if var not in loops or var is None or den is None or extent is None or extent % den:
+                continue
+            if best is None or den < best[1]:
+                best = var, den
+    return best
+
+
+def _replace_loop(loops: tuple[Loop, ...], var: Var, parts: tuple[Var, ...]) -> tuple[Loop, ...]:
+    made: list[Loop] = []
+    for loop in loops:
+        split = parts if loop.var == var else (loop.var,)
+        made += [Loop(part, part.extent or ONE) for part in split]
+    return tuple(made)
 
 
 def order_loops(kernel: Kernel) -> Kernel:
@@ -155,6 +197,6 @@ def find_sizes(kernel: Kernel) -> Kernel:
     return replace(kernel, sizes=tuple(sorted(found)))
 
 
-PASSES = (order_loops, merge_loops, rename_loops, find_sizes)
+PASSES = (split_loops, order_loops, merge_loops, rename_loops, find_sizes)
 
 __all__ = ["PASSES", "Store", "normalise"]

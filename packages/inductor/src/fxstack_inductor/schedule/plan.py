@@ -113,7 +113,7 @@ def _rank(fusion: Fusion, unit: Group | ExternCall | HostCall) -> int:
 
 
 def _dependencies(
-    fusion: Fusion, unit: Group | ExternCall | HostCall, hosts: dict[str, HostCall]
+    fusion: Fusion, unit: Group | ExternCall | HostCall, hosts: dict[str, HostCall | ExternCall]
 ) -> set[int]:
     if isinstance(unit, Group):
         nodes = [read.node for node in unit.placed for read in fusion.reads(node)]
@@ -144,8 +144,14 @@ def _names(value: object) -> list[str]:
     return []
 
 
-def _host_providers(program: Program) -> dict[str, HostCall]:
-    calls = {s.name: s for s in program.steps if isinstance(s, HostCall)}
+def _host_providers(program: Program) -> dict[str, HostCall | ExternCall]:
+    """The calls that give host values and symbols, by name."""
+    calls: dict[str, HostCall | ExternCall] = {}
+    for step in program.steps:
+        if isinstance(step, HostCall):
+            calls[step.name] = step
+        elif isinstance(step, ExternCall):
+            calls |= {output.name: step for output in step.outputs}
     found = dict(calls)
     for binding in program.bindings:
         if binding.source in calls:

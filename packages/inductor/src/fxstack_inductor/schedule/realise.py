@@ -89,7 +89,7 @@ def choose_inlined(found: Usage) -> set[Node]:
         cost = costs[node] = _cost(node, inlined, costs)
         if not isinstance(node, Pointwise) or node in found.required:
             continue
-        if _worth_inlining(node, cost, found.readers[node]):
+        if _worth_inlining(node, cost, found.readers[node], found.required):
             inlined.add(node)
     return inlined
 
@@ -119,7 +119,9 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
     return _Cost(calls, expensive, frozenset(reads), indirect)
 
 
-def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed]) -> bool:
+def _worth_inlining(
+    node: Pointwise, cost: _Cost, readers: list[Computed], required: set[Node]
+) -> bool:
     if not cost.reads and cost.calls <= 2:
         return True
     if cost.calls > 64 or len(cost.reads) > 12:
@@ -131,6 +133,9 @@ def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed]) -> bo
     if len(readers) == 1:
         return True
     if cost.expensive or cost.calls > 8:
+        return False
+    if any(isinstance(n, Computed) and n not in required for n in cost.reads):
+        # Computing it again elsewhere would put what it reads into memory instead of itself.
         return False
     return sum(_bytes(n) for n in cost.reads) <= 2 * _bytes(node)
 

@@ -1,0 +1,145 @@
+"""Sweep torch's operator database: every sample through the compiler, against eager.
+
+    python packages/inductor/tests/sweeps/opdb.py [--dtypes float32,int64] [--ops PATTERN] [--samples 6] [--symbolic] [--grad]
+
+Prints one line per operator and dtype that differs or fails, and totals. All samples of one operator and dtype are one graph; if that
+fails they are compiled one by one.
+"""
+
+import argparse
+import re
+import sys
+import time
+import traceback
+import warnings
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+
+import fxstack_inductor as fi
+
+warnings.filterwarnings("ignore")
+TABLE = fi.decompositions()
+
+
+def function_of(op, samples, grad):
+    trees = [(s.input, s.args, s.kwargs) for s in samples]
+    leaves, spec = pytree.tree_flatten(trees)
+    where = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaves[k].detach() for k in where]
+
+    def run(*values):
+        filled = list(leaves)
+        for k, value in zip(where, values):
+            filled[k] = value
+        results = []
+        for x, args, kwargs in pytree.tree_unflatten(filled, spec):
+            results += [t for t in pytree.tree_leaves(op.op(x, *args, **kwargs)) if isinstance(t, torch.Tensor)]
+        return tuple(results)
+
+    def run_grad(*values):
+        values = [v.detach().requires_grad_(v.is_floating_point()) for v in values]
+        results = run(*values)
+        total = [r for r in results if r.requires_grad]
+        wanted = [v for v in values if v.requires_grad]
+        grads = torch.autograd.grad(total, wanted, [torch.ones_like(r) for r in total], allow_unused=True)
+        return tuple(g for g in grads if g is not None)
+
+    return (run_grad if grad else run), tensors
+
+
+def tolerance(dtype):
+    return {torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 1e-9}.get(dtype, 0)
+
+
+def compare(want, got):
+    if len(want) != len(got):
+        return f"{len(got)} results, not {len(want)}"
+    for k, (a, b) in enumerate(zip(want, got)):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"result {k}: {b.dtype}{tuple(b.shape)}, not {a.dtype}{tuple(a.shape)}"
+        if a.layout is torch.strided and a.numel() > 1 and a.stride() != b.stride():
+            return f"result {k}: strides {b.stride()}, not {a.stride()} for {tuple(a.shape)}"
+        tol = tolerance(a.dtype)
+        try:
+            torch.testing.assert_close(b, a, rtol=tol, atol=tol, equal_nan=True)
+        except AssertionError as error:
+            return f"result {k}: " + " ".join(str(error).split())[:150]
+    return None
+
+
+def one(op, samples, args):
+    function, tensors = function_of(op, samples, args.grad)
+    torch.manual_seed(0)
+    try:
+        want = function(*[t.clone() for t in tensors])
+    except Exception:
+        return "skip"
+    if not want:
+        return "skip"
+    try:
+        mode = "symbolic" if args.symbolic else "fake"
+        graph = make_fx(torch.func.functionalize(function, remove="mutations"), decomposition_table=TABLE, tracing_mode=mode)(*tensors)
+    except Exception as error:
+        return "skip" if len(samples) == 1 else "untraceable"
+    try:
+        compiled = fi.compile_graph(graph, tensors, args.options)
+        torch.manual_seed(0)
+        got = compiled(*[t.clone() for t in tensors])
+    except Exception as error:
+        if args.traceback:
+            traceback.print_exc()
+        return "error: " + f"{type(error).__name__}: " + " ".join(str(error).split())[-160:]
+    problem = compare(want, [g for g in got if isinstance(g, torch.Tensor)])
+    if problem and args.traceback:
+        print(graph.graph)
+        print(compiled.lowered.c[compiled.lowered.c.find("min_bool(bool") + 60:])
+        print(compiled.lowered.host)
+    return "differs: " + problem if problem else None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--ops", default="")
+    parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--start", default="")
+    parser.add_argument("--symbolic", action="store_true")
+    parser.add_argument("--grad", action="store_true")
+    parser.add_argument("--traceback", action="store_true")
+    args = parser.parse_args()
+    args.options = fi.InductorOptions(optimization=1, use_cache=False)
+    counts = {"ok": 0, "skip": 0, "bad": 0}
+    start = time.time()
+    for op in op_db:
+        name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+        if not re.search(args.ops, name) or name < args.start:
+            continue
+        for text in args.dtypes.split(","):
+            dtype = getattr(torch, text)
+            if not op.supports_dtype(dtype, "cpu") or (args.grad and not op.supports_autograd):
+                continue
+            torch.manual_seed(1)
+            try:
+                samples = [s for s, _ in zip(op.sample_inputs("cpu", dtype), range(args.samples))]
+            except Exception:
+                continue
+            result = one(op, samples, args)
+            if result not in (None, "skip") and len(samples) > 1:
+                results = [one(op, [s], args) for s in samples]
+                bad = [r for r in results if r not in (None, "skip")]
+                result = bad[0] if bad else None
+                if bad:
+                    result = f"[{len(bad)}/{len(samples)}] {bad[0]}"
+            key = "ok" if result is None else "skip" if result == "skip" else "bad"
+            counts[key] += 1
+            if key == "bad":
+                print(f"{name} {text}: {result}", flush=True)
+    print(counts, f"{time.time() - start:.0f} s")
+    return 1 if counts["bad"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
