@@ -14,6 +14,7 @@ from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
+from fxstack_capture.world.constants import BUILTIN_METHOD
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _type_builtin(calls: CallDispatcher, owner: type, fn: Any, args: Any, kwargs
         return calls.call(of_meta, (owner, *args), kwargs)
     for base in type.__dict__["__mro__"].__get__(owner):
         descriptor = base.__dict__.get(fn.__name__)
-        if descriptor is not None:
+        if isinstance(descriptor, (types.ClassMethodDescriptorType, staticmethod)):
             if policy.is_pure_type(base) and descriptor not in policy._IMPURE_METHODS:
                 return run(calls.trace, fn, args, kwargs)
             break
@@ -222,6 +223,7 @@ _CALLERS: dict[type, Caller] = {
     types.MethodType: _method,
     functools.partial: _partial,
     types.BuiltinFunctionType: _builtin,
+    BUILTIN_METHOD: _builtin,
     types.MethodDescriptorType: _descriptor_call,
     types.WrapperDescriptorType: _descriptor_call,
     types.ClassMethodDescriptorType: _descriptor_call,

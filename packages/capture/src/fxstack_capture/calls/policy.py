@@ -132,6 +132,9 @@ PURE_TYPES: frozenset[type] = frozenset(
         types.GeneratorType,
         types.TracebackType,
         functools.partial,
+        functools._lru_cache_wrapper,
+        _json.make_encoder,
+        _json.make_scanner,
         weakref.ref,
         re.Pattern,
         re.Match,
@@ -216,6 +219,9 @@ _PURE_BUILTINS = (
     delattr,
     sorted,
     sum,
+    str.maketrans,
+    bytes.maketrans,
+    bytearray.maketrans,
     builtins.__build_class__,
 )
 

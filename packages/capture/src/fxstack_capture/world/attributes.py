@@ -18,6 +18,7 @@ from fxstack_capture.breaks import graph_break
 
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 from fxstack_capture.trace import Lazy
+from fxstack_capture.world.constants import BUILTIN_METHOD
 from fxstack_capture.world.instances import dict_descriptor, slots
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.world.trusted import is_trusted_module
@@ -469,6 +470,7 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
             range,
             type(None),
             types.BuiltinFunctionType,
+            BUILTIN_METHOD,
             types.MethodDescriptorType,
             types.WrapperDescriptorType,
             types.GetSetDescriptorType,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import enum
+import re
 import types
 
 import torch
+
+BUILTIN_METHOD: type = type(re.compile("").sub)
+"""Bound methods of C types defined with their class (``PyCMethod``)."""
 
 IMMUTABLE_TYPES: frozenset[type] = frozenset(
     {

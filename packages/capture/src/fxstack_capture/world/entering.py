@@ -7,6 +7,7 @@ identity; containers are copied; everything else becomes a bare instance of its 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 import functools
 import re
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.world import containers, objects
+from fxstack_capture.world.constants import BUILTIN_METHOD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,8 +142,9 @@ def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:
     return identity(world, obj, source)
 
 
-def unsupported(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    raise graph_break("unsupported-object", f"{source.name} is a {type(obj).__qualname__}")
+def mapping_proxy(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """A view of a dictionary that cannot be reached: passed around, and read while it is empty."""
+    return identity(world, obj, source) if not obj else opaque(world, obj, source)
 
 
 HANDLERS: dict[type, Handler] = {
@@ -181,8 +183,13 @@ HANDLERS: dict[type, Handler] = {
     re.Pattern: identity,
     re.Match: identity,
     ContextVar: identity,
+    type(dataclasses.MISSING): identity,
+    type(dataclasses._FIELD): identity,  # type: ignore[attr-defined]
+    type(dataclasses._HAS_DEFAULT_FACTORY): identity,  # type: ignore[attr-defined]
+    type(dataclasses.KW_ONLY): identity,
     types.MethodType: bound_method,
     types.BuiltinFunctionType: builtin_function,
+    BUILTIN_METHOD: builtin_function,
     types.MethodWrapperType: builtin_function,
     functools.partial: partial,
     weakref.ref: weak_reference,
@@ -194,7 +201,7 @@ HANDLERS: dict[type, Handler] = {
     collections.deque: containers.deque,
     slice: containers.slice_,
     bytearray: containers.bytearray_,
-    types.MappingProxyType: unsupported,
+    types.MappingProxyType: mapping_proxy,
     torch.Size: containers.size,
 }
 

@@ -21,7 +21,7 @@ def dict_descriptor(cls: type) -> Any:
     """The C descriptor that gives instances' ``__dict__`` (user properties of that name bypassed), or None."""
     for base in _mro(cls):
         found = base.__dict__.get("__dict__")
-        if type(found) is types.GetSetDescriptorType:
+        if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
             return found
     return None
 

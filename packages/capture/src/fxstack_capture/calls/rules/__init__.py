@@ -1,11 +1,12 @@
 """All rules of Python's own library, joined into one table."""
 
-from fxstack_capture.calls.rules import builtin_functions, dict_methods, inspection, logging_calls, modules, object_protocol, torch_names
+from fxstack_capture.calls.rules import builtin_functions, class_factories, dict_methods, inspection, logging_calls, modules, object_protocol, torch_names
 from fxstack_capture.calls.table import RuleTable
 
 RULES = RuleTable(
     (
         builtin_functions.RULES,
+        class_factories.RULES,
         object_protocol.RULES,
         dict_methods.RULES,
         inspection.RULES,
