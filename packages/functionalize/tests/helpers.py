@@ -39,6 +39,8 @@ def save_everything(joint):
         if node in needed:
             continue
         needed.add(node)
+        if node.op == "get_attr":
+            continue
         if node in late:
             stack.extend(node.all_input_nodes)
         else:
@@ -77,6 +79,7 @@ def _backward(joint, nodes, late, outputs, saved, tangents):
         env[node] = graph.placeholder(node.name)
         env[node].meta = dict(node.meta)
     _copy(graph, [n for n in nodes if n.name in tangents], env)
+    _copy(graph, [n for n in nodes if n.op == "get_attr" and n not in env], env)
     _copy(graph, [n for n in nodes if n in late and n.name not in tangents], env)
     for n in outputs:
         if isinstance(n, torch.fx.Node) and n not in env:

@@ -25,6 +25,7 @@ from fxstack_functionalize.metadata import (
     OutputInfo,
     OutputSource,
 )
+from fxstack_functionalize.session import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +83,7 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         is_leaf=traced.leaf is None or traced.leaf is argument,
         mutates_data=mutates_data,
         grad_visible=argument.grad_fn is not traced.grad_fn,
-        version_bumps=argument._version - traced.version,
+        version_bumps=version_of(argument) - traced.version,
     )
 
 

@@ -17,6 +17,7 @@ from fxstack_interchange import (
 )
 from torch.fx import GraphModule, Node
 
+from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.symbols import symbol_specs
 from fxstack_functionalize.tracer import KEPT
 
@@ -34,6 +35,8 @@ class FlatSlot:
     mutated_input: int | None = None
     node: Any = None
     tangent: Node | None = None
+    alias: tuple[AliasSource, int] | None = None
+    """For a user output that the caller makes: the input or flat output that it shares memory with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +91,18 @@ def _output_specs(
     def name_of(index: int) -> str | None:
         return _name(session.inputs[index].node)
 
-    forward = [
-        OutputSpec(OutputKind.USER_OUTPUT, _name(slot.node))
-        if slot.mutated_input is None
-        else OutputSpec(OutputKind.MUTATED_INPUT, _name(slot.node), name_of(slot.mutated_input))
-        for slot in slots
-    ]
+    def spec_of(slot: FlatSlot) -> OutputSpec:
+        name = _name(slot.node)
+        if slot.mutated_input is not None:
+            return OutputSpec(OutputKind.MUTATED_INPUT, name, name_of(slot.mutated_input))
+        if slot.alias is None:
+            return OutputSpec(OutputKind.USER_OUTPUT, name)
+        source, index = slot.alias
+        if source is AliasSource.INPUT:
+            return OutputSpec(OutputKind.ALIAS_OF_INPUT, name, name_of(index))
+        return OutputSpec(OutputKind.ALIAS_OF_INTERMEDIATE, name, _name(slots[index].node))
+
+    forward = [spec_of(slot) for slot in slots]
     backward = [
         OutputSpec(OutputKind.GRADIENT, _name(grad.node), name_of(grad.index))
         for grad in gradients

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
     from fxstack_functionalize.finalize import FlatSlot
     from fxstack_functionalize.metadata import GraphInfo
     from fxstack_functionalize.session import Session
@@ -22,14 +24,34 @@ def copy_back_in_graph(
     """
     kept = [slot for slot in slots if slot.mutated_input is None]
     graph = session.tracer.graph
-    for slot in slots:
-        if slot.mutated_input is None:
-            continue
-        target = session.inputs[slot.mutated_input].node
-        node = graph.call_function(torch.ops.aten.copy_.default, (target, slot.node))
-        node.meta["val"] = target.meta["val"] if target is not None else None
+    changed = [slot for slot in slots if slot.mutated_input is not None]
+    targets = [session.inputs[info.mutated[number]].node for number in range(len(changed))]
+    memory = {_memory(target) for target in targets}
+    values = [
+        _cloned(graph, slot.node) if _memory(slot.node) in memory else slot.node
+        for slot in changed
+    ]
+    for target, value in zip(targets, values, strict=True):
+        assert target is not None
+        node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+        node.meta["val"] = target.meta["val"]
     dropped = len(slots) - len(kept)
     info = replace(
         info, mutated=(), in_graph=info.mutated, output_count=len(kept), strides=info.strides[dropped:]
     )
     return kept, info.shifted(-dropped)
+
+
+def _memory(node: Any) -> Any:
+    """Identify the memory of a node's value."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        return value.untyped_storage()._cdata
+    return node
+
+
+def _cloned(graph: Graph, value: Node) -> Node:
+    """Read a value that views a changed input before any input is written."""
+    node = graph.call_function(torch.ops.aten.clone.default, (value,))
+    node.meta["val"] = value.meta["val"]
+    return node

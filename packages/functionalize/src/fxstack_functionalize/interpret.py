@@ -10,6 +10,7 @@ from torch.fx.node import map_arg
 from torch.nn.utils import stateless
 
 from fxstack_functionalize.overlap import refuse_overlap
+from fxstack_functionalize.regions import RECOMPUTE_TAG, region_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +54,11 @@ class CapturedRun:
     def call_function(self, node: Node) -> Any:
         args = self._load(node.args)
         refuse_overlap(node, args)
-        return node.target(*args, **self._load(node.kwargs))  # type: ignore[operator]
+        region = region_of(node.target)
+        if region is None:
+            return node.target(*args, **self._load(node.kwargs))  # type: ignore[operator]
+        self.tracer.enter_origin({"recompute": RECOMPUTE_TAG, **node.meta}, node.name)
+        return region(*args, **self._load(node.kwargs))
 
     def call_method(self, node: Node) -> Any:
         receiver, *rest = args = self._load(node.args)

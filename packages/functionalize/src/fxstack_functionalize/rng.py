@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def fill_in_memory_order(self: torch.Tensor, p: float, generator: Any) -> torch.
 class ExactRandomMode(FunctionalTensorMode):
     """``FunctionalTensorMode`` that sees ``bernoulli_`` before it is turned into ``bernoulli``."""
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(
         self,
         func: Any,
@@ -72,6 +75,8 @@ class ExactRandomMode(FunctionalTensorMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            return func.python_key_table[FunctionalTensorMode](self, *args, **(kwargs or {}))
         if func is torch.ops.aten.bernoulli_.float and not args[0].is_contiguous():
             with self:
                 drawn = fill_in_memory_order(*args, generator=(kwargs or {}).get("generator"))

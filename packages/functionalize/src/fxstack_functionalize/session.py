@@ -6,7 +6,7 @@ what it mutates and aliases is read off the functional tensors afterwards, so no
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental.proxy_tensor import (
     ProxyTorchDispatchMode,
+    PythonKeyTracer,
+    _MakefxTracer,
+    _set_make_fx_tracer,
     decompose,
     disable_proxy_modes_tracing,
     track_tensor_tree,
@@ -32,6 +35,11 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracer import AtenTracer
 
     Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the version counter; inference tensors have none, and 0 is returned."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 class _AsNonLeaf(torch.autograd.Function):
@@ -77,23 +85,49 @@ class Session:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Turn on everything between autograd and the fake tensors."""
-        proxy_mode = ProxyTorchDispatchMode(self.tracer, "symbolic", False, False, False)
         grad_mode = torch.is_grad_enabled()
         with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(mode=False))
+            torch._C._set_grad_enabled(grad_mode)
             stack.callback(torch._C._set_grad_enabled, grad_mode)
+            stack.enter_context(_no_saved_tensor_hooks())
             stack.enter_context(self.captured.fake_mode)
             self._add_placeholders()
             if self._symbolic():
                 stack.enter_context(enable_python_dispatcher())
-            stack.enter_context(_no_autocast_cache())
-            stack.enter_context(proxy_mode)
-            exact = isinstance(self.engine, ModeEngine)
-            rules = random_rules(self.tracer, exact=exact)
-            stack.enter_context(decompose({**rules, **self.decompositions}))
+            stack.enter_context(_fresh_autocast_cache())
+            stack.enter_context(self._proxy_mode(stack))
             self._wrap_inputs()
             stack.enter_context(self.engine.active())
             self._make_leaves()
             yield
+
+    def _proxy_mode(self, stack: ExitStack) -> AbstractContextManager[Any]:
+        """Return the recording mode; with it, what higher-order operators need to trace their branches."""
+        exact = isinstance(self.engine, ModeEngine)
+        table = {**random_rules(self.tracer, exact=exact), **self.decompositions}
+        mode = ProxyTorchDispatchMode(self.tracer, "symbolic", False, False, False)
+        if exact:
+            stack.enter_context(_set_make_fx_tracer(self._make_fx(mode, table)))
+        opened = ExitStack()
+        opened.enter_context(mode)
+        opened.enter_context(decompose(table))
+        return opened
+
+    def _make_fx(self, mode: ProxyTorchDispatchMode, table: Decompositions) -> _MakefxTracer:
+        tracer = _MakefxTracer(
+            decomposition_table=table,
+            tracing_mode="symbolic",
+            _allow_non_fake_inputs=True,
+            pre_dispatch=False,
+            record_module_stack=False,
+            _allow_fake_constant=False,
+            _error_on_data_dependent_ops=False,
+        )
+        tracer.fake_tensor_mode = self.captured.fake_mode
+        tracer.fx_tracer = PythonKeyTracer()
+        tracer.proxy_mode = mode
+        return tracer
 
     def _symbolic(self) -> bool:
         return any(
@@ -141,7 +175,7 @@ class Session:
         for traced in self.inputs:
             if traced.inner is None:
                 continue
-            traced.version = traced.argument._version
+            traced.version = version_of(traced.argument)
             traced.grad_fn = traced.argument.grad_fn
 
     def _derive_members(self, base: TracedInput, members: Sequence[int]) -> None:
@@ -175,11 +209,20 @@ class Session:
 
 
 @contextmanager
-def _no_autocast_cache() -> Iterator[None]:
-    """Casts must be recorded each time: a cached one would belong to another graph."""
-    enabled = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
+def _fresh_autocast_cache() -> Iterator[None]:
+    """A weight is cast once, as in eager, but no cast leaves this trace or comes into it."""
+    torch.clear_autocast_cache()
     try:
         yield
     finally:
-        torch.set_autocast_cache_enabled(enabled)
+        torch.clear_autocast_cache()
+
+
+@contextmanager
+def _no_saved_tensor_hooks() -> Iterator[None]:
+    """Hooks around the call see the tensors that the compiled forward saves, not those of the trace."""
+    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    try:
+        yield
+    finally:
+        torch._C._autograd._saved_tensors_hooks_set_tracing(before)

@@ -131,6 +131,8 @@ def _trace_with(
         )
         slots = [replace(slot, node=node) for slot, node in zip(slots, nodes, strict=True)]
         info = info.shifted(len(info.mutated))
+        for position, seen in enumerate(info.outputs, start=len(info.mutated)):
+            slots[position].alias = info.memory_of(seen, position)
         if differentiable:
             gradients = add_backward(session, info, slots)
             stage_graph = finish(session, Stage.JOINT, slots, gradients)

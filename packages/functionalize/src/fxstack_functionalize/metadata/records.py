@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from fxstack_functionalize.metadata.replay import AliasInfo
+from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,19 @@ class GraphInfo:
     """Whether grad mode was on when the graph was traced."""
     autocast: bool
     """Whether autocast was on: the graph holds the casts, so it must run with autocast off."""
+
+    def memory_of(self, seen: OutputInfo, position: int) -> tuple[AliasSource, int] | None:
+        """Return the input or flat output that a user output shares memory with; None if it owns flat ``position``."""
+        if seen.source is OutputSource.INPUT:
+            return AliasSource.INPUT, seen.index
+        if seen.source is OutputSource.VALUE and seen.index != position:
+            return AliasSource.OUTPUT, seen.index
+        if seen.source is not OutputSource.ALIAS:
+            return None
+        alias = self.aliases[seen.index]
+        while alias.source is AliasSource.ALIAS:
+            alias = self.aliases[alias.index]
+        return alias.source, alias.index
 
     def shifted(self, by: int) -> GraphInfo:
         """Return the record for a graph with ``by`` more flat outputs in front."""
