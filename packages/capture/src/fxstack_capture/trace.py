@@ -192,7 +192,8 @@ class Stopped:
 
     ``stack`` may hold ``interpreter.values.NULL``. ``local_values`` maps names to values (Lazy where never
     loaded; unbound names are absent). ``cells`` maps the names of cell and free variables to cells.
-    ``handling`` is the number of exceptions being handled (0 outside of ``except`` blocks).
+    ``handling`` is the number of exceptions being handled (0 outside of ``except`` blocks), ``handled`` the
+    innermost of them.
     """
 
     offset: int
@@ -200,6 +201,7 @@ class Stopped:
     local_values: dict[str, Any]
     cells: dict[str, CellType]
     handling: int
+    handled: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)

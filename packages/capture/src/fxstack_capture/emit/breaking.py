@@ -17,6 +17,7 @@ from fxstack_capture.emit.operations import Exit, Step, step_at
 from fxstack_capture.emit.resume import (
     Place,
     Resumptions,
+    Slot,
     bound_order,
     free_variables,
 )
@@ -42,6 +43,7 @@ class Pieces:
     step: Step
     op: Op
     stub: Stub
+    slots: tuple[Slot, ...]
     taken: int
     """How many values of the stack lie below those that the operation takes."""
     handler: int | None
@@ -51,8 +53,6 @@ def draft_stop(
     trace: Trace, frame: RealFrame, code: CodeType, stopped: Stopped, resumptions: Resumptions
 ) -> Draft:
     """The replacement of a frame that stopped."""
-    if stopped.handling:
-        raise CannotResumeError("the graph break is inside an except block")
     pieces = _pieces(code, stopped, resumptions)
     line = pieces.op.position[0] or pieces.user.co_firstlineno
 
@@ -75,14 +75,54 @@ def _pieces(code: CodeType, stopped: Stopped, resumptions: Resumptions) -> Piece
     body = read(user)
     index = body.at(offset)
     step = step_at(body, index)
+    slots = slots_of(stopped)
     below = len(stopped.stack) - step.takes
-    nulls = tuple(value is NULL for value in stopped.stack[below:])
+    handled = tuple(slot for slot in slots[:below] if slot is Slot.HANDLED)
+    if Slot.HANDLED in slots[below:] or Slot.CAUGHT in slots[below:]:
+        raise CannotResumeError(f"{step.ops[-1].name} works on the exception being handled")
     inspected = looks_at_frame(stopped.stack[below:])
     variables = bound_order(user, frozenset(stopped.local_values))
-    stub = make_stub(user, step, nulls, variables, inspected)
+    stub = make_stub(user, step, (*handled, *slots[below:]), variables, inspected=inspected)
     resumptions.unsafe_to_trace(stub.code)
     op = body.ops[index]
-    return Pieces(user, body, step, op, stub, below, handler_of(body, step.ops[-1]))
+    return Pieces(user, body, step, op, stub, slots, below, handler_of(body, step.ops[-1]))
+
+
+def slots_of(stopped: Stopped) -> tuple[Slot, ...]:
+    """What stands where on the stack.
+
+    An ``except`` block keeps the exception that was handled before it; outermost that is None. Below it there
+    are only iterators of loops, exits of contexts and offsets, so the first of its kind is the one.
+    """
+    slots = [Slot.NULL if value is NULL else Slot.VALUE for value in stopped.stack]
+    at = -1
+    for level in range(stopped.handling):
+        at += 1
+        while at < len(slots) and not _is_kept(stopped.stack[at], outermost=level == 0):
+            at += 1
+        if at == len(slots):
+            raise CannotResumeError("the exception being handled is not where it was expected")
+        slots[at] = Slot.HANDLED
+    if stopped.handling and at + 1 < len(slots) and stopped.stack[at + 1] is stopped.handled:
+        slots[at + 1] = Slot.CAUGHT
+    return tuple(slots)
+
+
+def _is_kept(value: object, *, outermost: bool) -> bool:
+    return value is None if outermost else isinstance(value, BaseException)
+
+
+def handled_exceptions(stopped: Stopped, slots: tuple[Slot, ...]) -> list[BaseException | None]:
+    """The exceptions being handled, outermost first: each is kept by the block inside of its own."""
+    kept = [value for value, slot in zip(stopped.stack, slots, strict=True) if slot is Slot.HANDLED]
+    return [*kept[1:], stopped.handled]
+
+
+_Item = tuple[Slot, ast.expr | None]
+
+
+def _passed(stack: list[_Item]) -> list[ast.expr]:
+    return [value for _, value in stack if value is not None]
 
 
 class _Ending:
@@ -102,7 +142,11 @@ class _Ending:
         self._resumptions = resumptions
         self._is_resumed = is_resumed
         rebuilder = writer.rebuilder
-        self._stack = [None if v is NULL else rebuilder.expr(v) for v in stopped.stack]
+        handled = iter(handled_exceptions(stopped, pieces.slots))
+        self._stack: list[_Item] = []
+        for slot, value in zip(pieces.slots, stopped.stack, strict=True):
+            passed = next(handled) if slot is Slot.HANDLED else value
+            self._stack.append((slot, rebuilder.expr(passed) if slot.is_passed else None))
         live = self._live_names()
         self._variables = {
             name: rebuilder.expr(value)
@@ -136,7 +180,8 @@ class _Ending:
     def statements(self, writer: FrameWriter) -> list[ast.stmt]:
         pieces = self._pieces
         self._left = writer.builder.fresh("left")
-        taken = [value for value in self._stack[pieces.taken :] if value is not None]
+        handled = [i for i in self._stack[: pieces.taken] if i[0] is Slot.HANDLED]
+        taken = _passed([*handled, *self._stack[pieces.taken :]])
         shown = [self._variables[name] for name in pieces.stub.variables]
         stub = self._function(pieces.stub.code)
         run: list[ast.stmt] = [ast.Assign([store(self._left)], call(stub, *shown, *taken))]
@@ -161,22 +206,23 @@ class _Ending:
 
     def _continue_at(self, exit: Exit) -> tuple[ast.expr, list[ast.expr]]:
         """The resume function of an exit, and its arguments."""
-        results: list[ast.expr | None] = []
+        results: list[_Item] = []
         for null in exit.results:
-            count = sum(1 for result in results if result is not None)
-            results.append(None if null else item(load(self._left), ast.Constant(count)))
+            count = len(_passed(results))
+            value = item(load(self._left), ast.Constant(count))
+            results.append((Slot.NULL, None) if null else (Slot.VALUE, value))
         stack = [*self._stack[: self._pieces.taken], *results]
         return self._resume(exit.next, stack, raising=None)
 
     def _resume(
-        self, op: Op, stack: list[ast.expr | None], raising: ast.expr | None, live: Op | None = None
+        self, op: Op, stack: list[_Item], raising: ast.expr | None, live: Op | None = None
     ) -> tuple[ast.expr, list[ast.expr]]:
         alive = self._live_at(live or op)
         bound = bound_order(self._pieces.user, frozenset(alive & self._variables.keys()))
-        nulls = tuple(value is None for value in stack)
-        place = Place(op.offset, nulls, bound, raising is not None)
+        slots = tuple(slot for slot, _ in stack)
+        place = Place(op.offset, slots, bound, raising is not None)
         code = self._resumptions.at(self._pieces.user, place).code
-        arguments = [value for value in stack if value is not None]
+        arguments = _passed(stack)
         if raising is not None:
             arguments.append(raising)
         return self._function(code), [*arguments, *(self._variables[name] for name in bound)]

@@ -8,6 +8,7 @@ that the user wrote: a break inside of a resume function continues in another on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.assemble import Body, Op, Protected, read
@@ -23,15 +24,31 @@ STACK_ARGUMENT = ".stack{}"
 EXCEPTION_ARGUMENT = ".exception"
 
 
+class Slot(Enum):
+    """What stands in a place of the stack."""
+
+    VALUE = "value"
+    NULL = "null"
+    HANDLED = "handled"
+    """What an ``except`` block keeps to restore the exception state; the exception it handles is passed."""
+    CAUGHT = "caught"
+    """That exception itself, above HANDLED, while it is matched."""
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether an argument carries it."""
+        return self in (Slot.VALUE, Slot.HANDLED)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a frame goes on: ``offset`` in the user's code, which values of the stack are NULL, bound variables.
+    """Where a frame goes on: ``offset`` in the user's code, what is on the stack, which variables are bound.
 
     ``raising``: an exception is raised there first, with the stack cut to what its handler keeps.
     """
 
     offset: int
-    nulls: tuple[bool, ...]
+    stack: tuple[Slot, ...]
     bound: tuple[str, ...]
     raising: bool = False
 
@@ -84,7 +101,7 @@ def resumption(user: CodeType, place: Place) -> Resumption:
     body = read(user)
     names = slot_names(user)
     free = free_variables(user)
-    on_stack = tuple(STACK_ARGUMENT.format(i) for i, null in enumerate(place.nulls) if not null)
+    on_stack = stack_arguments(place.stack)
     extra = (EXCEPTION_ARGUMENT,) if place.raising else ()
     arguments = (*on_stack, *extra, *place.bound)
     rest = tuple(n for n in user.co_varnames if n not in place.bound and n not in free)
@@ -92,42 +109,57 @@ def resumption(user: CodeType, place: Place) -> Resumption:
     move(body, names, layout)
     target = body.ops[body.at(place.offset)]
     first = next(i for i, op in enumerate(body.ops) if op.name == "RESUME") + 1
+    handler = handler_of(body, target)
+    entry = None if handler is None else body.protected[handler]
     start = prologue(layout)
-    start += _push(place, layout)
+    start += push(place.stack, layout, body.protected)
     if place.raising:
-        _raise(body, start, layout, target)
+        _raise(body, start, layout, entry, body.ops[first])
     elif target is not body.ops[first]:
         start.append(Op("JUMP_FORWARD", 0, target))
     for op in start:
         op.position = target.position
     body.ops[:first] = start
-    stack = user.co_stacksize + len(place.nulls) + 2
+    stack = user.co_stacksize + len(place.stack) + 4
     code, made = assemble(user, body, layout, stack)
     return Resumption(code, user, made.origin, min(made.origin, default=0))
 
 
-def _push(place: Place, layout: Layout) -> list[Op]:
-    """Put the stack back; the arguments that carried it do not keep its values alive."""
+def stack_arguments(slots: tuple[Slot, ...]) -> tuple[str, ...]:
+    """Names of the arguments that carry values of the stack."""
+    return tuple(STACK_ARGUMENT.format(i) for i, slot in enumerate(slots) if slot.is_passed)
+
+
+def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) -> list[Op]:
+    """Put the stack back; the arguments that carried it do not keep its values alive.
+
+    The exception of an ``except`` block is raised and caught on the spot, which makes it the one being handled.
+    """
     ops: list[Op] = []
-    for index, null in enumerate(place.nulls):
-        if null:
+    for index, kind in enumerate(slots):
+        if kind is Slot.NULL:
             ops.append(Op("PUSH_NULL"))
-        else:
+        elif kind.is_passed:
             slot = layout.slot(STACK_ARGUMENT.format(index))
             ops += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot)]
+        if kind is Slot.HANDLED:
+            raising, caught = Op("RAISE_VARARGS", 1), Op("PUSH_EXC_INFO")
+            ops += [raising, caught]
+            protected.insert(0, Protected(raising, caught, caught, index, lasti=False))
+            if Slot.CAUGHT not in slots[index + 1 : index + 2]:
+                ops.append(Op("POP_TOP"))
     return ops
 
 
-def _raise(body: Body, start: list[Op], layout: Layout, target: Op) -> None:
-    """Raise the exception as if ``target`` had raised it: under the same handler."""
+def _raise(
+    body: Body, start: list[Op], layout: Layout, entry: Protected | None, after: Op
+) -> None:
+    """Raise the exception under the handler of the protected range ``entry``."""
+    if entry is None:
+        raise CannotResumeError("nothing handles the exception here")
     slot = layout.slot(EXCEPTION_ARGUMENT)
     raising = Op("RAISE_VARARGS", 1)
     start += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot), raising]
-    number = handler_of(body, target)
-    if number is None:
-        raise CannotResumeError("nothing handles the exception here")
-    entry = body.protected[number]
-    after = body.ops[next(i for i, op in enumerate(body.ops) if op.name == "RESUME") + 1]
     body.protected.insert(0, Protected(raising, after, entry.handler, entry.depth, entry.lasti))
 
 

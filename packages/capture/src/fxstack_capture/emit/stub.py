@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxstack_capture.emit.assemble import Body, Op
+from fxstack_capture.emit.assemble import Body, Op, Protected
 from fxstack_capture.emit.layout import Layout, assemble, move, prologue, slot_names
-from fxstack_capture.emit.resume import STACK_ARGUMENT, free_variables
+from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -39,44 +39,59 @@ def looks_at_frame(stack: tuple[object, ...]) -> bool:
 
 
 def make_stub(
-    user: CodeType, step: Step, nulls: tuple[bool, ...], variables: tuple[str, ...], inspected: bool
+    user: CodeType,
+    step: Step,
+    slots: tuple[Slot, ...],
+    variables: tuple[str, ...],
+    *,
+    inspected: bool,
 ) -> Stub:
-    """``nulls`` says of each value that the operation takes whether it is a NULL."""
+    """``slots``: the exceptions being handled, then what the operation takes."""
     uses_cells = inspected or any(op.name in _USES_CELLS for op in step.ops)
     free = free_variables(user) if uses_cells else ()
     shown = variables if inspected else ()
-    on_stack = tuple(STACK_ARGUMENT.format(i) for i, null in enumerate(nulls) if not null)
+    on_stack = stack_arguments(slots)
     names = slot_names(user)
     rest = tuple(n for n in user.co_varnames if n not in shown and n not in free) if shown else ()
     layout = Layout((*shown, *on_stack), rest, free)
     position = step.ops[-1].position
-    operation = Body([Op(op.name, op.arg, op.target, op.position) for op in step.ops])
+    operation = Body([Op(_forward(op.name), op.arg, op.target, op.position) for op in step.ops])
     if uses_cells:
         move(operation, names, layout)
-    ops = prologue(layout)
-    for index, null in enumerate(nulls):
-        slot = None if null else layout.slot(STACK_ARGUMENT.format(index))
-        ops.append(Op("PUSH_NULL") if slot is None else Op("LOAD_FAST", slot))
+    protected: list[Protected] = []
+    ops = prologue(layout) + push(slots, layout, protected)
+    handled = slots.count(Slot.HANDLED)
     ops += operation.ops
-    ops += _leave(step, user, operation.ops[-1])
+    ops += _leave(step, user, operation.ops[-1], handled)
+    if handled:
+        cleanup = [Op("COPY", 3), Op("POP_EXCEPT"), Op("RERAISE", 1)]
+        protected.append(Protected(operation.ops[0], cleanup[0], cleanup[0], 1, lasti=True))
+        ops += cleanup
     for op in ops:
         op.position = position
     tags = tuple(range(len(step.exits)))
-    stack = user.co_stacksize + len(nulls) + 3
-    code, _ = assemble(user, Body(ops), layout, stack, tags)
+    stack = user.co_stacksize + len(slots) + 6
+    code, _ = assemble(user, Body(ops, protected), layout, stack, tags)
     return Stub(code, shown)
 
 
-def _leave(step: Step, user: CodeType, last: Op) -> list[Op]:
-    """Each exit: pack what the operation left and return it."""
+def _forward(name: str) -> str:
+    """The name of a jump that in a stub always goes forward (3.11 has names for both directions)."""
+    return name.replace("JUMP_BACKWARD_IF", "JUMP_FORWARD_IF")
+
+
+def _leave(step: Step, user: CodeType, last: Op, handled: int) -> list[Op]:
+    """Each exit: pack what the operation left, restore the exception state, return."""
     ops: list[Op] = []
     for number, exit in enumerate(step.exits):
         count = sum(1 for null in exit.results if not null)
         pack = [
             Op("LOAD_CONST", len(user.co_consts) + number),
             Op("BUILD_TUPLE", count + 1),
-            Op("RETURN_VALUE"),
         ]
+        for _ in range(handled):
+            pack += [Op("SWAP", 2), Op("POP_EXCEPT")]
+        pack.append(Op("RETURN_VALUE"))
         if exit.jump:
             pack = [*(Op(name) for name in step.passed), *pack]
             last.target = pack[0]

@@ -108,4 +108,5 @@ class RootRun:
             local_values={name: frame.fast[i] for i, name in bound.items() if i not in cells},
             cells={name: frame.fast[i] for i, name in bound.items() if i in cells},
             handling=frame.handling,
+            handled=self.interp.handled.value,
         )
