@@ -24,6 +24,8 @@ from fxstack_capture.versions import program_table
 class PlainWorld:
     """Nothing is pre-existing; no guards."""
 
+    opaque = frozenset()
+
     def enter(self, obj, source):
         return obj
 
@@ -68,6 +70,9 @@ class PlainWorld:
         cell.cell_contents = value
 
     def note_new(self, obj):
+        pass
+
+    def note_compared(self, left, right):
         pass
 
     def note_compared(self, left, right):

@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fxstack_capture.trace import Calls
 
 
@@ -35,7 +37,7 @@ def match_group(calls: Calls, exception: BaseException | None, wanted: Any) -> t
     if any(cls in type(exception).__mro__ for cls in classes):
         if isinstance(exception, BaseExceptionGroup):
             return exception, None
-        return _new_group(calls, "", [exception]), None
+        return _new_group(calls, "", (exception,)), None
     if not isinstance(exception, BaseExceptionGroup):
         return None, exception
     pair = calls.call(type(exception).split, (exception, wanted), {})
@@ -67,7 +69,7 @@ def reraised_group(calls: Calls, original: BaseException, raised: list[Any]) -> 
     return fresh[0] if len(fresh) == 1 else _new_group(calls, "", fresh)
 
 
-def _new_group(calls: Calls, message: str, exceptions: list[Any]) -> Any:
+def _new_group(calls: Calls, message: str, exceptions: Sequence[Any]) -> Any:
     return calls.call(BaseExceptionGroup, (message, exceptions), {})
 
 

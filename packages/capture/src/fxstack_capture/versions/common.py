@@ -117,7 +117,6 @@ OPCODES = MappingProxyType(
         "MATCH_SEQUENCE": plain(patterns.match_sequence),
         "MATCH_MAPPING": plain(patterns.match_mapping),
         "MATCH_KEYS": plain(patterns.match_keys),
-        "MATCH_CLASS": plain(patterns.match_class),
         # imports
         "IMPORT_NAME": name(imports.import_name),
         "IMPORT_FROM": name(imports.import_from),

@@ -14,6 +14,7 @@ from fxstack_capture.interpreter.handlers import (
     intrinsics,
     names,
     operators,
+    patterns,
     raising,
 )
 from fxstack_capture.versions import common
@@ -44,6 +45,7 @@ OPCODES = MappingProxyType(
         "LIST_TO_TUPLE": plain(intrinsics.list_to_tuple),
         "DICT_MERGE": plain(containers.dict_merge_below(2)),
         "FORMAT_VALUE": common.FORMAT_VALUE,
+        "MATCH_CLASS": plain(patterns.match_class_called("type")),
         "POP_JUMP_FORWARD_IF_TRUE": forward(flow.pop_jump_if_true),
         "POP_JUMP_FORWARD_IF_FALSE": forward(flow.pop_jump_if_false),
         "POP_JUMP_FORWARD_IF_NONE": forward(flow.pop_jump_if_none),

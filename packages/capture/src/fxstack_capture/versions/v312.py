@@ -16,6 +16,7 @@ from fxstack_capture.interpreter.handlers import (
     local_slots,
     names,
     operators,
+    patterns,
     raising,
     stack,
 )
@@ -80,6 +81,7 @@ SINCE_312 = MappingProxyType(
         "BINARY_SLICE": plain(operators.binary_slice),
         "STORE_SLICE": plain(operators.store_slice),
         "SEND": forward(generating.send),
+        "MATCH_CLASS": plain(patterns.match_class_called("class")),
         "END_SEND": plain(stack.pop_second),
         "CLEANUP_THROW": plain(generating.cleanup_throw),
         "CALL_INTRINSIC_1": chosen(INTRINSICS_1, "intrinsic function"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.interpreter.frame import Frame
 
 _SEQUENCE_FLAG = 1 << 5
@@ -44,19 +46,24 @@ def _values_of(frame: Frame, subject: Any, keys: tuple[Any, ...]) -> tuple[Any, 
     return tuple(values)
 
 
-def match_class(frame: Frame, count: int) -> None:
-    """Subject, class and attribute names become the attributes, or None."""
-    stack = frame.stack
-    subject, cls, keywords = stack[-3:]
-    stack[-3:] = (_class_attributes(frame, (subject, cls), count, keywords),)
+def match_class_called(noun: str) -> Callable[[Frame, int], None]:
+    """MATCH_CLASS; ``noun`` is what the error message calls a class."""
+
+    def match_class(frame: Frame, count: int) -> None:
+        """Subject, class and attribute names become the attributes, or None."""
+        stack = frame.stack
+        subject, cls, keywords = stack[-3:]
+        if not isinstance(cls, type):
+            raise TypeError(f"called match pattern must be a {noun}")
+        stack[-3:] = (_class_attributes(frame, (subject, cls), count, keywords),)
+
+    return match_class
 
 
 def _class_attributes(
-    frame: Frame, matched: tuple[Any, Any], count: int, keywords: tuple[str, ...]
+    frame: Frame, matched: tuple[Any, type], count: int, keywords: tuple[str, ...]
 ) -> tuple[Any, ...] | None:
     subject, cls = matched
-    if not isinstance(cls, type):
-        raise TypeError("called match pattern must be a class")
     if not frame.calls.truth(frame.calls.call(isinstance, (subject, cls), {})):
         return None
     seen: set[str] = set()
