@@ -1,14 +1,13 @@
-"""Joint graphs for tests: traced from small functions, with the signature that the format asks for."""
+"""Joint graphs for tests: traced from small functions, signed as the format asks."""
 
 from __future__ import annotations
 
 import torch
-from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_interchange import (
+    METADATA_KEYS,
     GraphSignature,
     InputKind,
     InputSpec,
@@ -17,7 +16,9 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
     SymbolSpec,
+    verify,
 )
+from fxstack_partition import partition
 
 
 def trace_joint(fn, *inputs, dynamic=False, decompositions=None, parameters=()):
@@ -69,6 +70,8 @@ def describe(gm: GraphModule, n_primals, n_forward, parameters=()) -> StageGraph
         OutputSpec(OutputKind.GRADIENT, n, p.name)
         for n, p in zip(names[n_forward:], placeholders[:n_primals])
     ]
+    for node in graph.nodes:
+        node.meta = {key: node.meta[key] for key in METADATA_KEYS if key in node.meta}
     graph.eliminate_dead_code()
     gm.recompile()
     signature = GraphSignature(
@@ -126,10 +129,46 @@ def run_partition(joint, part, inputs, tangents):
     return forward, list(grads)
 
 
-def fake_inputs(*shapes):
-    with FakeTensorMode(shape_env=ShapeEnv()):
-        return [torch.empty(s, requires_grad=True) for s in shapes]
-
-
 def _as_tuple(value):
     return value if isinstance(value, tuple) else (value,)
+
+
+def check(fn, *inputs, name="min_cut", dynamic=False, at=None, parameters=()):
+    """Partition, verify, run both ways on ``at`` (default: the inputs), compare bit for bit; return the partition."""
+    joint = trace_joint(fn, *inputs, dynamic=dynamic, parameters=parameters)
+    part = partition(joint, name)
+    verify(part.forward)
+    verify(part.backward)
+    compare(joint, part, at or inputs)
+    return part
+
+
+def compare(joint, part, inputs):
+    inputs = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
+    torch.manual_seed(1)
+    symbols = symbol_values(joint, inputs)
+    shapes = [s for s in joint.graph_module(*symbols, *inputs, *_zeros(joint, symbols))]
+    n = len([s for s in joint.signature.outputs if s.kind is not OutputKind.GRADIENT])
+    tangents = [torch.randn_like(s) for s in shapes[:n]]
+    torch.manual_seed(0)
+    expected = run_joint(joint, inputs, tangents)
+    torch.manual_seed(0)
+    got = run_partition(joint, part, inputs, tangents)
+    for want, have in zip(expected[0] + expected[1], got[0] + got[1], strict=True):
+        assert (want is None) == (have is None)
+        if want is not None:
+            torch.testing.assert_close(have, want, rtol=0, atol=0, equal_nan=True)
+            assert have.stride() == want.stride()
+
+
+def _zeros(joint, symbols):
+    known = dict(zip([s.name for s in joint.signature.symbols], symbols))
+    tangents = {s.name for s in joint.signature.inputs_of(InputKind.TANGENT)}
+
+    def size(value):
+        if isinstance(value, int):
+            return value
+        return int(value.node.expr.subs({s: known[str(s)] for s in value.node.expr.free_symbols}))
+
+    nodes = [n for n in joint.graph_module.graph.nodes if n.name in tangents]
+    return [torch.zeros([size(x) for x in n.meta["val"].shape]) for n in nodes]

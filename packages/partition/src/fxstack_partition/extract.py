@@ -7,7 +7,7 @@ computes again what it needs beyond them, and returns the gradients. Nodes keep 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from fxstack_interchange import (
     StageGraph,
 )
 from fxstack_partition.joint import JointFacts
-from fxstack_partition.ops import OpKind, is_symbolic_value
+from fxstack_partition.ops import OpKind, is_symbolic_value, written_arguments
 from fxstack_partition.order import choose_order
 
 
@@ -48,19 +48,19 @@ def extract(
     used = {arg for node in needed for arg in node.all_input_nodes}
     used.update(value for value in facts.gradients if isinstance(value, Node))
     kept = [node for node in chosen if node in used]
-    symbols = _symbols_to_save(facts, needed, kept)
+    symbols, sizes = _symbols_to_save(facts, needed, kept)
     tensors = sorted((n for n in kept if not _is_number(n, facts)), key=facts.position.__getitem__)
     numbers = {n: None for n in kept if _is_number(n, facts)} | dict.fromkeys(symbols)
     scalars = sorted(numbers, key=facts.position.__getitem__)
     handed = (*tensors, *scalars)
     needed = frozenset(node for node in needed if node not in numbers)
-    forward, names = _forward(facts, handed)
-    backward = _backward(facts, needed, handed, names)
+    forward, handed_over = _forward(facts, handed, sizes)
+    backward = _backward(facts, needed, handed_over)
     recomputed = (n for n in needed if n not in facts.backward and n.op != "get_attr")
     return Partition(
         forward=forward,
         backward=backward,
-        saved=tuple(node.name for node in handed),
+        saved=tuple(item.name for item in handed_over),
         recomputed=tuple(n.name for n in sorted(recomputed, key=facts.position.__getitem__)),
         reasons=tuple(reasons),
     )
@@ -91,7 +91,8 @@ def backward_closure(facts: JointFacts, saved: frozenset[Node]) -> frozenset[Nod
         PartitionError: it would need an input that is not saved, or run what must not run twice.
     """
     roots = [value for value in facts.gradients if isinstance(value, Node)]
-    roots += [n for n in facts.backward if facts.kinds[n] in (OpKind.RANDOM, OpKind.EFFECT)]
+    effects = (OpKind.RANDOM, OpKind.EFFECT)
+    roots += [n for n in facts.nodes[:-1] if n in facts.backward and facts.kinds[n] in effects]
     needed: set[Node] = set()
     pending = [(node, "a gradient") for node in roots]
     while pending:
@@ -118,23 +119,46 @@ def _check_recomputable(node: Node, user: str, facts: JointFacts) -> None:
         raise PartitionError(msg)
 
 
+@dataclass(frozen=True, slots=True)
+class SizeOf:
+    """A symbol that no node of the joint graph is: the forward reads it off an input's shape."""
+
+    primal: Node
+    dimension: int
+    value: torch.SymInt
+
+
 def _symbols_to_save(
     facts: JointFacts, needed: frozenset[Node], saved: Sequence[Node]
-) -> tuple[Node, ...]:
-    """Return the nodes that bind the symbols which sizes in the backward mention."""
+) -> tuple[tuple[Node, ...], tuple[SizeOf, ...]]:
+    """Return what binds the symbols that sizes in the backward mention: nodes, and sizes to read."""
     wanted: dict[str, None] = {}
     for node in (*facts.tangents, *saved, *sorted(needed, key=facts.position.__getitem__)):
         wanted.update(dict.fromkeys(_free_symbols(node.meta.get("val"))))
     if not wanted:
-        return ()
+        return (), ()
     binders: dict[str, Node] = {}
     for node in facts.nodes[:-1]:
         value = node.meta.get("val")
-        if node not in facts.backward and isinstance(value, torch.SymInt | torch.SymFloat):
-            expr = value.node.expr
-            if expr.is_Symbol:
-                binders.setdefault(str(expr), node)
-    return tuple(binders[name] for name in wanted if name in binders)
+        if node not in facts.backward and _is_symbol(value):
+            binders.setdefault(str(value.node.expr), node)
+    sizes = _sizes_of_primals(facts)
+    unbound = [sizes[name] for name in wanted if name not in binders and name in sizes]
+    return tuple(binders[name] for name in wanted if name in binders), tuple(unbound)
+
+
+def _is_symbol(value: Any) -> bool:
+    return isinstance(value, torch.SymInt | torch.SymFloat) and bool(value.node.expr.is_Symbol)
+
+
+def _sizes_of_primals(facts: JointFacts) -> dict[str, SizeOf]:
+    found: dict[str, SizeOf] = {}
+    for node in facts.primals:
+        value = node.meta.get("val")
+        for dimension, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            if _is_symbol(size):
+                found.setdefault(str(size.node.expr), SizeOf(node, dimension, size))
+    return found
 
 
 def _free_symbols(value: Any) -> tuple[str, ...]:
@@ -150,16 +174,54 @@ def _free_symbols(value: Any) -> tuple[str, ...]:
     return ()
 
 
-def _copy(graph: Graph, node: Node, env: dict[Node, Node]) -> None:
-    env[node] = graph.node_copy(node, env.__getitem__)
-
-
 def _map(value: object, env: dict[Node, Node]) -> Any:
     return env[value] if isinstance(value, Node) else value
 
 
-def _forward(facts: JointFacts, handed: tuple[Node, ...]) -> tuple[StageGraph, dict[Node, str]]:
-    """Build the forward; also return the name under which each saved node leaves it."""
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """One saved value: its node in the joint graph (None for a size), its name there, in the forward, its metadata."""
+
+    node: Node | None
+    name: str
+    forward_name: str
+    meta: dict[str, Any]
+
+
+def _forward(
+    facts: JointFacts, handed: tuple[Node, ...], sizes: tuple[SizeOf, ...]
+) -> tuple[StageGraph, tuple[HandedOver, ...]]:
+    """Build the forward; also return what it hands over, in order."""
+    needed = _forward_closure(facts, handed)
+    graph = Graph()
+    env: dict[Node, Node] = {}
+    shields: dict[Node, Node] = {}
+    shielded = _to_shield(facts, handed)
+    last_primal = facts.primals[-1] if facts.primals else None
+    # All placeholders come first: the forward has the joint graph's primals, used or not.
+    for node in (*facts.primals, *(n for n in facts.nodes[:-1] if n in needed)):
+        if node not in env:
+            env[node] = graph.node_copy(node, env.__getitem__)
+        if node in shielded and node not in shields and node.op != "placeholder":
+            shields[node] = _shield(graph, env[node])
+        elif node is last_primal:
+            # Copies of inputs come before anything can update them.
+            shields.update((n, _shield(graph, env[n])) for n in facts.primals if n in shielded)
+    leaving = [(node, shields.get(node, env[node])) for node in handed]
+    read = [_read_size(graph, size, env) for size in sizes]
+    over = [HandedOver(node, node.name, value.name, node.meta) for node, value in leaving]
+    over += [HandedOver(None, value.name, value.name, value.meta) for value in read]
+    outputs = [_map(value, env) for value in facts.forward_outputs]
+    graph.output((*outputs, *(value for _, value in leaving), *read))
+    specs = [OutputSpec(OutputKind.SAVED, item.forward_name) for item in over]
+    inputs = tuple(facts.input_specs[node] for node in facts.primals)
+    symbols = facts.graph.signature.symbols
+    stage = GraphSignature(Stage.FORWARD, inputs, (*facts.forward_specs, *specs), symbols)
+    module = GraphModule(facts.graph.graph_module, graph, "Forward")
+    return StageGraph(module, stage), tuple(over)
+
+
+def _forward_closure(facts: JointFacts, handed: tuple[Node, ...]) -> set[Node]:
     needed = set(facts.forward)
     pending = list(handed)
     while pending:
@@ -167,27 +229,14 @@ def _forward(facts: JointFacts, handed: tuple[Node, ...]) -> tuple[StageGraph, d
         if node not in needed:
             needed.add(node)
             pending.extend(node.all_input_nodes)
-    graph = Graph()
-    env: dict[Node, Node] = {}
-    leaving: dict[Node, Node] = {}
-    shielded = _to_shield(facts, handed)
-    # Placeholders first and all of them: the forward has the joint graph's primals, used or not.
-    for node in facts.primals:
-        _copy(graph, node, env)
-    for node in facts.nodes[:-1]:
-        if node in needed and node not in env:
-            _copy(graph, node, env)
-        if node in shielded:
-            leaving[node] = _shield(graph, env[node])
-    leaving = {node: leaving.get(node, env[node]) for node in handed}
-    outputs = [_map(value, env) for value in facts.forward_outputs]
-    graph.output((*outputs, *leaving.values()))
-    specs = [OutputSpec(OutputKind.SAVED, value.name) for value in leaving.values()]
-    inputs = tuple(facts.input_specs[node] for node in facts.primals)
-    signature = facts.graph.signature
-    stage = GraphSignature(Stage.FORWARD, inputs, (*facts.forward_specs, *specs), signature.symbols)
-    module = GraphModule(facts.graph.graph_module, graph, "Forward")
-    return StageGraph(module, stage), {node: value.name for node, value in leaving.items()}
+    return needed
+
+
+def _read_size(graph: Graph, size: SizeOf, env: dict[Node, Node]) -> Node:
+    target = torch.ops.aten.sym_size.int
+    node = graph.call_function(target, (env[size.primal], size.dimension))
+    node.meta["val"] = size.value
+    return node
 
 
 def _to_shield(facts: JointFacts, handed: tuple[Node, ...]) -> frozenset[Node]:
@@ -200,7 +249,7 @@ def _to_shield(facts: JointFacts, handed: tuple[Node, ...]) -> frozenset[Node]:
         arg
         for node in facts.backward
         if facts.kinds[node] is OpKind.EFFECT
-        for arg in node.all_input_nodes[:1]
+        for arg in written_arguments(node)
     }
     return frozenset(n for n in handed if facts.alias_root(n) in facts.mutated and n not in updated)
 
@@ -217,21 +266,23 @@ def _shield(graph: Graph, node: Node) -> Node:
 def _backward(
     facts: JointFacts,
     needed: frozenset[Node],
-    handed: tuple[Node, ...],
-    names: dict[Node, str],
+    handed: tuple[HandedOver, ...],
 ) -> StageGraph:
     graph = Graph()
     env: dict[Node, Node] = {}
     inputs: list[InputSpec] = []
-    for node in handed:
-        env[node] = graph.placeholder(node.name)
-        env[node].meta = dict(node.meta)
-        inputs.append(InputSpec(InputKind.SAVED, env[node].name, names[node]))
+    for item in handed:
+        placeholder = graph.placeholder(item.name)
+        placeholder.meta = dict(item.meta)
+        inputs.append(InputSpec(InputKind.SAVED, placeholder.name, item.forward_name))
+        if item.node is not None:
+            env[item.node] = placeholder
     for node in facts.tangents:
-        _copy(graph, node, env)
+        env[node] = graph.node_copy(node, env.__getitem__)
         inputs.append(replace(facts.input_specs[node], name=env[node].name))
-    for node in choose_order(facts, needed, handed):
-        _copy(graph, node, env)
+    held = tuple(item.node for item in handed if item.node is not None)
+    for node in choose_order(facts, needed, held):
+        env[node] = graph.node_copy(node, env.__getitem__)
     values = [_map(value, env) for value in facts.gradients]
     graph.output(tuple(values))
     outputs = tuple(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
-from fxstack_partition.ops import OpKind, base_name, is_view, kind_of
+from fxstack_partition.ops import OpKind, base_name, is_view, kind_of, written_arguments
 
 
 class JointGraphError(ValueError):
@@ -24,7 +24,8 @@ class JointFacts:
 
     ``backward`` holds the nodes that must be in the backward: they depend on a tangent, or draw random
     numbers after the backward has begun. ``forward`` holds those that must be in the forward.
-    ``kinds`` has an entry for every node but the output.
+    ``kinds`` has an entry for every node but the output. ``mutated`` holds what the forward updates in
+    place, or its caller after it.
     """
 
     graph: StageGraph
@@ -107,6 +108,9 @@ def _match(what: str, found: int, declared: int) -> None:
         raise JointGraphError(msg)
 
 
+_NOT_COMPUTED = ("placeholder", "get_attr")
+
+
 def _backward_nodes(
     nodes: tuple[Node, ...], tangents: tuple[Node, ...], kinds: dict[Node, OpKind]
 ) -> frozenset[Node]:
@@ -115,7 +119,7 @@ def _backward_nodes(
     begun = False
     effects = (OpKind.RANDOM, OpKind.EFFECT)
     for node in nodes[:-1]:
-        if node.op in ("placeholder", "get_attr"):
+        if node.op in _NOT_COMPUTED:
             continue
         depends = any(arg in found for arg in node.all_input_nodes)
         begun = begun or depends
@@ -158,7 +162,7 @@ def _mutated_inputs(
     kinds: dict[Node, OpKind],
     backward: frozenset[Node],
 ) -> frozenset[Node]:
-    """Return the inputs that the forward updates, in its graph or through its caller."""
+    """Return what the forward updates in place, in its graph or through its caller."""
     targets = {s.target for _, s in forward if s.kind is OutputKind.MUTATED_INPUT}
     found = {
         node
@@ -167,5 +171,5 @@ def _mutated_inputs(
     }
     for node in nodes[:-1]:
         if kinds[node] is OpKind.EFFECT and node not in backward:
-            found.update(arg for arg in node.all_input_nodes[:1] if arg.op == "placeholder")
+            found.update(written_arguments(node))
     return frozenset(found)

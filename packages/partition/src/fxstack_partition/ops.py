@@ -98,6 +98,13 @@ _HEAVY = frozenset(
 """.split()
 )
 
+_HIDDEN_WRITES = {
+    "native_batch_norm": ("running_mean", "running_var"),
+    "cudnn_batch_norm": ("running_mean", "running_var"),
+    "miopen_batch_norm": ("running_mean", "running_var"),
+}
+"""Operators that update arguments although their schema does not say so."""
+
 _ALIASING_WITHOUT_SCHEMA = frozenset({"_unsafe_view"})
 _COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "c10d", "symm_mem"})
 
@@ -128,6 +135,24 @@ def is_view(node: Node) -> bool:
     return any(info is not None and not info.is_write for info in infos)
 
 
+def written_arguments(node: Node) -> tuple[Node, ...]:
+    """Return the arguments that ``node`` updates in place."""
+    if not isinstance(node.target, OpOverload):
+        return ()
+    hidden = _HIDDEN_WRITES.get(base_name(node.target), ())
+    found = []
+    for index, argument in enumerate(node.target._schema.arguments):
+        if argument.name in hidden or (argument.alias_info and argument.alias_info.is_write):
+            given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+            items = given if isinstance(given, tuple | list) else (given,)
+            found += [item for item in items if isinstance(item, torch.fx.Node)]
+    return tuple(found)
+
+
+def _writes(op: OpOverload[..., Any]) -> bool:
+    return op._schema.is_mutable or base_name(op) in _HIDDEN_WRITES
+
+
 def _has_tag(*tags: torch.Tag) -> Callable[[OpOverload[..., Any]], bool]:
     return lambda op: any(tag in op.tags for tag in tags)
 
@@ -154,7 +179,7 @@ def _is_heavy(op: OpOverload[..., Any]) -> bool:
 _KINDS: tuple[tuple[OpKind, Callable[[OpOverload[..., Any]], bool]], ...] = (
     (OpKind.COLLECTIVE, lambda op: op.namespace in _COLLECTIVE_NAMESPACES),
     (OpKind.RANDOM, _has_tag(torch.Tag.nondeterministic_seeded)),
-    (OpKind.EFFECT, lambda op: op._schema.is_mutable),
+    (OpKind.EFFECT, _writes),
     (OpKind.DATA_DEPENDENT, _reads_data),
     (OpKind.VIEW, _returns_alias),
     (OpKind.CREATION, _named(_CREATION)),
