@@ -146,6 +146,7 @@ def vit(size: str) -> Case:
         num_attention_heads=4,
         intermediate_size=_pick(size, 64, 768),
         num_labels=10,
+        problem_type="single_label_classification",  # else the first call sets it, and the second recompiles
     )
     pixels = torch.randn(_pick(size, 2, 4), 3, config.image_size, config.image_size)
     labels = torch.randint(0, 10, (pixels.shape[0],))
@@ -163,6 +164,7 @@ def convnext(size: str) -> Case:
         depths=[1, 1] if size == TINY else [2, 2, 2],
         num_stages=_pick(size, 2, 3),
         num_labels=10,
+        problem_type="single_label_classification",  # else the first call sets it, and the second recompiles
     )
     pixels = torch.randn(2, 3, _pick(size, 32, 64), _pick(size, 32, 64))
     labels = torch.randint(0, 10, (2,))
@@ -181,6 +183,7 @@ def resnet(size: str) -> Case:
         depths=[1, 1] if size == TINY else [2, 2, 2],
         layer_type="basic",
         num_labels=10,
+        problem_type="single_label_classification",  # else the first call sets it, and the second recompiles
     )
     pixels = torch.randn(_pick(size, 2, 4), 3, _pick(size, 32, 64), _pick(size, 32, 64))
     labels = torch.randint(0, 10, (pixels.shape[0],))
