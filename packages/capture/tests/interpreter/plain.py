@@ -75,9 +75,6 @@ class PlainWorld:
     def note_compared(self, left, right):
         pass
 
-    def note_compared(self, left, right):
-        pass
-
 
 class PlainCalls:
     """Python functions are interpreted, also as methods and constructors; the rest is called."""

@@ -1,3 +1,4 @@
+# ruff: noqa: F821, F401, PLE0704, ICN001, PTH119, PIE800 - programs with faults
 """Exceptions: raising, catching, chaining, groups, ``finally`` and ``with``."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# ruff: noqa: F821, F401, PLE0704, ICN001, PTH119, PIE800 - programs with faults
 """Operators, containers, unpacking, f-strings, ``match``, classes, imports."""
 
 import dataclasses

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import CodeType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fxstack_capture.breaks import GraphBreak
+from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter.errors import HandledException, chain_context
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ class TraceGenerator:
         interp.handled = handled
         self._running = self._started = True
         if error is not None:
+            frame.pc -= 1  # it is raised by the yield itself
             if handled.value is not None:
                 chain_context(error, handled.value)
             interp.reraising(error, counted=False)
@@ -245,13 +246,16 @@ def _optional_attr(frame: Frame, obj: Any, name: str) -> Any:
 
 
 def _close_method(frame: Frame, inner: Any) -> Any:
-    """``close``, or None; other errors of the look-up are reported and passed over, as in
-    CPython.
-    """
+    """``close``, or None; CPython prints other errors of the look-up and passes over them."""
     try:
         return _optional_attr(frame, inner, "close")
-    except Exception:
-        return None
+    except Exception as error:
+        raise unraisable(error) from None
+
+
+def unraisable(error: BaseException) -> GraphBreak:
+    """The graph break where CPython would call ``sys.unraisablehook``."""
+    return graph_break("side-effect-call", f"the report of {error!r}, which nobody can catch,")
 
 
 def _thrown(typ: Any, val: Any, tb: Any) -> BaseException:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter.errors import Flight, HandledException, chain_context
 from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.tracebacks import add_entry
@@ -20,7 +21,6 @@ from fxstack_capture.interpreter.tracebacks import add_entry
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
-    from fxstack_capture.interpreter.generators import TraceGenerator
     from fxstack_capture.interpreter.program import ProgramTable
     from fxstack_capture.trace import Lazy, RootOutcome, Trace
 
@@ -34,6 +34,7 @@ class BytecodeInterpreter:
         self.trace = trace
         self.programs = programs
         self.frame: Frame | None = None
+        self._root: RootRun | None = None
         self.handled = HandledException()
         self.tracing = True
         self._flight: Flight | None = None
@@ -73,7 +74,13 @@ class BytecodeInterpreter:
         """Run the root frame, ``stop_at`` steps of it at most; a GraphBreak carries
         ``root_instruction``.
         """
-        return RootRun(self, fn, code).execute(local_values, stop_at)
+        self._root = RootRun(self, fn, code)
+        return self._root.execute(local_values, stop_at)
+
+    @property
+    def root_step(self) -> int:
+        """Number of the step of the root frame that is being executed."""
+        return -1 if self._root is None else self._root.count - 1
 
     # --- the loop
     # ----------------------------------------------------------------------------------
@@ -198,8 +205,8 @@ class BytecodeInterpreter:
         except GraphBreak as reason:
             # It cannot leave a destructor; the next call raises it.
             self._pending_break = reason
-        except BaseException:  # noqa: S110 - "Exception ignored in"
-            pass
+        except BaseException as error:
+            self._pending_break = unraisable(error)
         self._flight = flight
 
     # --- what others ask

@@ -46,9 +46,10 @@ class Surroundings:
 class Instruction:
     """One instruction with its prefixes: what a lowering turns into a step.
 
-    ``start`` is the offset of its first prefix, ``offset`` its own, ``following`` that of what comes
-    after it and its cache entries (jumps are relative to this). ``keywords`` are the names that a
-    KW_NAMES prefix gives; ``delegating`` marks a YIELD_VALUE that belongs to ``yield from``.
+    ``start`` is the offset of its first prefix, ``offset`` its own, ``following`` that of what
+    comes after it and its cache entries (jumps are relative to this). ``keywords`` are the
+    names that a KW_NAMES prefix gives; ``delegating`` marks a YIELD_VALUE that belongs to
+    ``yield from``.
     """
 
     __slots__ = (
