@@ -8,6 +8,8 @@ from torch._guards import GuardSource, SLoc
 from torch._guards import Source as TorchSource
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxstack_capture.shapes.nodes import Memo, remembering
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -46,6 +48,13 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         super().__init__(**settings)
         self._user_stack = user_stack
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
+        self.memo = Memo()
+
+    def create_symintnode(self, sym: sympy.Expr, **settings: Any) -> Any:
+        made = super().create_symintnode(sym, **settings)
+        if not isinstance(made, int):
+            remembering(made.node)
+        return made
 
     def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:  # noqa: ARG002
         if prefix == "eval":  # others are suppressed, or become assertions of the graph

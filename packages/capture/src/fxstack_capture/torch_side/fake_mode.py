@@ -18,7 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fxstack_capture.torch_side.fake_kernels import kernel_of
 from fxstack_capture.torch_side.operator_cache import (
     MASKS,
+    SYMBOLIC,
     Fresh,
+    OperatorCache,
     Same,
     View,
     is_predictable,
@@ -72,6 +74,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self.nt_tensor_id_initial_count = nested_tensor._tensor_id_counter
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self._recipes = process_cache()
+        self._symbolic_recipes = OperatorCache()
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
 
@@ -79,7 +82,6 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         """From now on sizes may be symbolic."""
         self.shape_env = env
         self.static_shapes = False
-        self.cache_enabled = True
 
     @property
     def avoid_device_init(self) -> bool:
@@ -97,14 +99,15 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         key = key_of(func, args, kwargs, tensors)
         if key is None or (func is _INDEX and any(t.dtype in MASKS for t in tensors[1:])):
             return self.dispatch(func, types, args, kwargs)
-        recipe = self._recipes.get(key)
+        recipes = self._symbolic_recipes if SYMBOLIC in key else self._recipes
+        recipe = recipes.get(key)
         if recipe is not None:
             return self._make(recipe, tensors)
         result = self._compute(func, types, args, kwargs, tensors)
         # An operator that changes the metadata of its arguments has no recipe.
         recipe = recipe_of(result, tensors)
         if recipe is not None and key_of(func, args, kwargs, []) == key:
-            self._recipes.put(key, recipe)
+            recipes.put(key, recipe)
         return result
 
     def _compute(

@@ -16,6 +16,8 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fxstack_capture.shapes.nodes import remembering
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -41,12 +43,16 @@ MASKS = frozenset({torch.bool, torch.uint8, torch.int8})
 _CAPACITY = 1 << 16
 
 
+SYMBOLIC = object()
+"""Marks a key that holds sympy expressions: these mean something within one trace only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fresh:
     """A new tensor with a storage of its own."""
 
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
+    size: tuple[int | torch.SymInt, ...]
+    stride: tuple[int | torch.SymInt, ...]
     dtype: torch.dtype
     device: torch.device
 
@@ -56,9 +62,9 @@ class View:
     """A new tensor on the storage of argument tensor ``of``."""
 
     of: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+    size: tuple[int | torch.SymInt, ...]
+    stride: tuple[int | torch.SymInt, ...]
+    offset: int | torch.SymInt
     dtype: torch.dtype
 
 
@@ -104,7 +110,7 @@ def key_of(
     if not _describe(args, key, tensors):
         return None
     if kwargs:
-        key.append(tuple(kwargs))
+        key.append(tuple(kwargs))  # the names
         if not _describe(kwargs.values(), key, tensors):
             return None
     return tuple(key)
@@ -117,15 +123,23 @@ def _describe(values: Any, key: list[Any], tensors: list[FakeTensor]) -> bool:
             if value.constant is not None:
                 return False
             tensors.append(value)
-            key.append(value.shape)
-            key.append(value.stride())
-            key.append(value.storage_offset())
+            if value._has_symbolic_sizes_strides:
+                numbers = (*value.size(), *value.stride(), value.storage_offset())
+                key.append(SYMBOLIC)
+                key.append(tuple([n if type(n) is int else n.node.expr for n in numbers]))
+            else:
+                key.append(value.shape)
+                key.append(value.stride())
+                key.append(value.storage_offset())
             key.append(value.dtype)
             key.append(value.fake_device)
             key.append(torch._C._dispatch_keys(value).raw_repr())
         elif kind in _PLAIN:
             key.append(kind)  # 1, 1.0 and True are equal, but not to an operator
             key.append(value)
+        elif kind is torch.SymInt:
+            key.append(SYMBOLIC)
+            key.append(value.node.expr)
         elif isinstance(value, (list, tuple)):
             key.append(len(value))
             if not _describe(value, key, tensors):
@@ -163,16 +177,21 @@ def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
     if not _is_ordinary(result):
         return None
     size, stride, offset = tuple(result.size()), result.stride(), result.storage_offset()
-    if not all(type(n) is int for n in (*size, *stride, offset)):
-        return None
+    for number in (*size, *stride, offset):
+        if type(number) is torch.SymInt:
+            remembering(number.node)
     storage = result.untyped_storage()
     for index, tensor in enumerate(tensors):
         if tensor.untyped_storage()._cdata == storage._cdata:
             return View(index, size, stride, offset, result.dtype)
-    extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    needed = 0 if 0 in size else extent * result.element_size()
-    if offset or storage.nbytes() != needed:
+    if type(offset) is not int or offset:
         return None
+    if (
+        not result._has_symbolic_sizes_strides
+    ):  # with symbols no operator allocates more than it needs
+        extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        if storage.nbytes() != (0 if 0 in size else extent * result.element_size()):
+            return None
     return Fresh(size, stride, result.dtype, result.fake_device)
 
 
@@ -194,16 +213,9 @@ class OperatorCache:
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
 
     def get(self, key: tuple[Any, ...]) -> Recipe | None:
-        try:
-            return self._recipes.get(key)
-        except TypeError:  # a symbolic number
-            return None
+        return self._recipes.get(key)
 
     def put(self, key: tuple[Any, ...], recipe: Recipe) -> None:
-        try:
-            hash(key)
-        except TypeError:
-            return
         if len(self._recipes) >= _CAPACITY:
             self._recipes = {}
         self._recipes[key] = recipe

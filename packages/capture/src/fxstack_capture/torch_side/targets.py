@@ -76,7 +76,11 @@ def target_of(fn: Callable[..., Any], args: tuple[Any, ...]) -> Target:
         return _method(fn.__name__, args)
     if getattr(torch.Tensor, getattr(fn, "__name__", ""), None) is fn:
         return _method(fn.__name__, args)
-    if kind is BuiltinFunctionType and fn in _OUT_OF_PLACE and not isinstance(args[0], torch.Tensor):
+    if (
+        kind is BuiltinFunctionType
+        and fn in _OUT_OF_PLACE
+        and not isinstance(args[0], torch.Tensor)
+    ):
         return Target("call_function", _OUT_OF_PLACE[fn], args)
     if isinstance(fn, CustomOpDef):
         return Target("call_function", fn._opoverload, args)

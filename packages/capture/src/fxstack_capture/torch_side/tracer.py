@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +27,7 @@ from fxstack_capture.torch_side.symbols import Symbols
 from fxstack_capture.torch_side.targets import target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from fxstack_capture.sources import Source
@@ -51,6 +52,7 @@ class TorchTracer:
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
         self.busy = False
+        self._in_session = False
         self._faker = Faker(self.mode)
         self._locations = Locations()
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
@@ -68,6 +70,7 @@ class TorchTracer:
             allow_scalar_outputs=options.capture_scalar_outputs,
             allow_dynamic_output_shape_ops=options.capture_dynamic_output_shape_ops,
         )
+        env.memo.active = self._in_session
         self.mode.use_symbols(env)
         return env
 
@@ -230,7 +233,21 @@ class TorchTracer:
 
     def session(self) -> AbstractContextManager[object]:
         """Around the whole trace: global torch state that the program changes is put back at the end."""
-        return state.session(self.state)
+        return self._session()
+
+    @contextmanager
+    def _session(self) -> Iterator[None]:
+        self._set_memo(active=True)
+        try:
+            with state.session(self.state):
+                yield
+        finally:
+            self._set_memo(active=False)
+
+    def _set_memo(self, *, active: bool) -> None:
+        self._in_session = active
+        if self.geometry.is_used:
+            self.geometry.env.memo.active = active
 
     def state_delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Calls that bring torch's state from what it was when the trace began to what it is now."""

@@ -1,0 +1,126 @@
+"""Symbolic numbers that remember what they computed.
+
+Tracing asks the same few questions about sizes tens of thousands of times (is ``s0*s1 == s1*s0``, is this
+layout contiguous, ...), and each costs a sympy evaluation. Within one trace the answer to a question about
+given expressions is fixed until an equality between symbols is learned, so it is kept until then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.fx.experimental.sym_node import SymNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BINARY = (
+    "add",
+    "sub",
+    "mul",
+    "mod",
+    "floordiv",
+    "eq",
+    "ne",
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "and_",
+    "or_",
+    "sym_max",
+    "sym_min",
+)
+_DECISIONS = ("guard_bool", "guard_or_false", "guard_or_true")
+
+
+class Memo:
+    """Answers of one ``ShapeEnv`` while it traces; ``active`` is off before and after.
+
+    A node outlives its trace, and then other modes (proxies) must see every operation on it.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.version = 0
+        self.nodes: dict[Any, SymNode] = {}
+        self.decisions: dict[Any, bool] = {}
+
+    def refresh(self, version: int) -> None:
+        """Forget what was computed before an equality was learned."""
+        if version != self.version:
+            self.version = version
+            self.nodes.clear()
+            self.decisions.clear()
+
+
+class MemoNode(SymNode):  # type: ignore[misc]
+    """A ``SymNode`` of a ``CaptureShapeEnv``: same results, from memory where possible."""
+
+    def wrap_int(self, num: int) -> SymNode:
+        memo = self.shape_env.memo
+        if not memo.active:
+            return super().wrap_int(num)
+        found = memo.nodes.get(num)
+        if found is None:
+            found = memo.nodes[num] = remembering(super().wrap_int(num))
+        return found
+
+    def wrap_bool(self, num: bool) -> SymNode:
+        memo = self.shape_env.memo
+        if not memo.active:
+            return super().wrap_bool(num)
+        found = memo.nodes.get(("bool", num))
+        if found is None:
+            found = memo.nodes["bool", num] = remembering(super().wrap_bool(num))
+        return found
+
+
+def remembering(node: Any) -> Any:
+    """The same node, from now on with a memory."""
+    if type(node) is SymNode:
+        node.__class__ = MemoNode
+    return node
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    compute = getattr(SymNode, name)
+
+    def method(self: Any, other: Any) -> Any:
+        env = self.shape_env
+        memo = env.memo
+        if not memo.active:
+            return compute(self, other)
+        memo.refresh(env._replacements_version_counter)
+        key = (name, self._expr, self.pytype, other._expr, other.pytype)
+        found = memo.nodes.get(key)
+        if found is None:
+            found = memo.nodes[key] = remembering(compute(self, other))
+        return found
+
+    return method
+
+
+def _decision(name: str) -> Callable[..., bool]:
+    decide = getattr(SymNode, name)
+
+    def method(self: Any, file: str, line: int) -> bool:
+        env = self.shape_env
+        memo = env.memo
+        if not memo.active or not self.has_hint():
+            return decide(self, file, line)  # type: ignore[no-any-return]
+        memo.refresh(env._replacements_version_counter)
+        key = (name, self._expr)
+        found = memo.decisions.get(key)
+        if found is None:
+            found = memo.decisions[key] = decide(self, file, line)
+        return found
+
+    return method
+
+
+for _name in _BINARY:
+    setattr(MemoNode, _name, _binary(_name))
+for _name in _DECISIONS:
+    if hasattr(SymNode, _name):
+        setattr(MemoNode, _name, _decision(_name))
