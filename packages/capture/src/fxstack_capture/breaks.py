@@ -89,6 +89,12 @@ _REASONS = (
         "Pass what is needed of it as tensors or plain Python values.",
     ),
     Reason(
+        "escaping-object",
+        "{detail} leaves the compiled code",
+        "Compiled code cannot make such an object again, so it is made in plain Python, between two graphs.",
+        "Create it outside of the compiled function.",
+    ),
+    Reason(
         "unsupported-bytecode",
         "Python construct not supported by the tracer: {detail}",
         "The interpreter has no rule for it yet.",

@@ -86,6 +86,15 @@ class World(Protocol):
     def note_compared(self, left: object, right: object) -> None:
         """Say that the program asked whether two different objects are the same (they must stay different)."""
 
+    def is_new(self, obj: object) -> bool:
+        """Whether ``obj`` was announced by ``note_new``."""
+
+    def made_at(self, obj: object) -> int | None:
+        """The step of the root frame during which a new class was made."""
+
+    def close(self) -> None:
+        """Record the guards that are collected until the end of a trace."""
+
     def expand(self, obj: object) -> None:
         """Materialise a lazy stand-in (dict, object) so that C code may look inside it."""
 
@@ -176,6 +185,10 @@ class Interpreter(Protocol):
 
     def run_root(self, fn: FunctionType, code: CodeType, local_values: dict[str, Lazy], stop_at: int | None) -> RootOutcome:
         """Interpret the root frame; ``stop_at`` counts executed root instructions and stops before that one."""
+
+    @property
+    def root_step(self) -> int:
+        """Number of the step of the root frame that is being executed."""
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
         """(file, line, function) of the interpreted frames, innermost last."""

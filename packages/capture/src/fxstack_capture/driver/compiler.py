@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 # Tracing changes process-wide torch state (default dtype, for one): one thread traces at a time.
 _TRACING: Final = threading.RLock()
 
+# How often a frame is traced: to the end, to a break, to where an object was made that cannot leave.
+_ATTEMPTS = 4
+
 # Frames of a function without any torch operation that are looked at before it is left alone.
 _PATIENCE = 2
 
@@ -137,15 +140,23 @@ class FrameCompiler:
     # --- tracing ---------------------------------------------------------------------------------
 
     def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Written:
-        try:
-            return self._traced(frame, code, state, None, None)
-        except GraphBreak as reason:
-            record = reason.record
-            stop_at = getattr(reason, "root_instruction", None)
-        self._report(record)
-        if stop_at is None:
-            raise graph_break("tracing-error", "a graph break outside of the frame")
-        return self._traced(frame, code, state, stop_at, record)
+        """Trace to the end or to the first graph break; then stop there, or earlier if what leaves demands it."""
+        stop_at: int | None = None
+        record: BreakRecord | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._traced(frame, code, state, stop_at, record)
+            except GraphBreak as reason:
+                at, found = getattr(reason, "root_instruction", None), reason.record
+            except CannotRebuildError as reason:
+                at, found = reason.made_at, graph_break("escaping-object", reason.what).record
+                if at is None:
+                    raise
+            if at is None or (stop_at is not None and at >= stop_at):
+                raise graph_break("tracing-error", f"the frame cannot be stopped ({found.message})")
+            stop_at, record = at, found
+            self._report(record)
+        raise graph_break("tracing-error", "the frame cannot be stopped anywhere")
 
     def _report(self, record: BreakRecord) -> None:
         if self.observer is not None:

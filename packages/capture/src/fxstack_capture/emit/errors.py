@@ -4,11 +4,15 @@ from __future__ import annotations
 
 
 class CannotRebuildError(Exception):
-    """A value leaves the trace that code cannot make again: the driver lets the frame run in plain Python."""
+    """A value leaves the trace that code cannot make again.
 
-    def __init__(self, what: str) -> None:
+    ``made_at`` is the step of the root frame during which it was made, if that is known: the graph can end there.
+    """
+
+    def __init__(self, what: str, made_at: int | None = None) -> None:
         super().__init__(what)
         self.what = what
+        self.made_at = made_at
 
 
 class CycleError(Exception):

@@ -1,4 +1,5 @@
-"""Mirrors of instances of classes: a bare instance of the same class, filled attribute by attribute.
+"""Mirrors of instances of classes: a bare instance of the same class, filled attribute by
+attribute.
 
 Instances of subclasses of builtin containers get their items at once, like exact containers.
 """
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, ValueAt
-from fxstack_capture.world.attributes import raw_dict
 from fxstack_capture.world.constants import is_constant_key, is_value
+from fxstack_capture.world.descriptors import raw_dict
 from fxstack_capture.world.instances import dict_descriptor, native_new, slots
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def handler(cls: type) -> Handler | None:
 
 
 def _is_bare(cls: type) -> bool:
-    """Whether ``object.__new__`` makes instances of ``cls``: C types without a constructor refuse."""
+    """Whether ``object.__new__`` makes instances: C types without a constructor refuse."""
     try:
         object.__new__(cls)
     except TypeError:
@@ -46,7 +47,7 @@ def _register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any
     world.registry.add(obj, standin, source)
     cls = type(obj)
     if dict_descriptor(cls) is not None:
-        world.add_instance(obj, standin, raw_dict(obj), source)
+        world.add_instance(standin, raw_dict(obj), source)
     if slots(cls):
         world.slots[id(standin)] = {}
     return standin
@@ -58,14 +59,25 @@ def plain(world: MirrorWorld, obj: Any, source: Source) -> Any:
 
 
 def exception(world: MirrorWorld, obj: BaseException, source: Source) -> Any:
-    """An exception made outside: its arguments enter, its traceback and chain are its own."""
+    """An exception made outside: its arguments and those it is chained to enter, its traceback does
+    not.
+    """
     cls = type(obj)
     world.trace.guard(source, TypeIs(cls))
     args = world.enter(obj.args, BuiltinAttr(source, "args"))
-    _, new = native_new(cls)
+    base, new = native_new(cls)
     standin = new(cls, *args)
+    base.__init__(standin, *args)  # type: ignore[misc]
     standin.args = args
-    return _register(world, obj, standin, source)
+    _register(world, obj, standin, source)
+    for name in ("__cause__", "__context__"):
+        chained = BaseException.__dict__[name]
+        entered = world.enter(chained.__get__(obj), BuiltinAttr(source, name))
+        if entered is not None:
+            chained.__set__(standin, entered)
+    suppressed = world.enter(obj.__suppress_context__, BuiltinAttr(source, "__suppress_context__"))
+    standin.__suppress_context__ = suppressed
+    return standin
 
 
 def value_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
@@ -81,7 +93,7 @@ def _plain_value(base: type, obj: Any) -> Any:
         return bytes.__getitem__(obj, slice(None))
     if base is complex:
         return complex.__pos__(obj)
-    return base.__pos__(obj) if base is not int else int.__index__(obj)  # type: ignore[attr-defined]
+    return float.__pos__(obj) if base is float else int.__index__(obj)
 
 
 def tuple_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
@@ -122,7 +134,9 @@ def set_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
         world.trace.guard(source, KeysAre(members))
     else:
         world.trace.guard(source, LengthIs(len(members)))
-    entered = [m if is_constant_key(m) else world.enter(m, KeyAt(source, i)) for i, m in enumerate(members)]
+    entered = [
+        m if is_constant_key(m) else world.enter(m, KeyAt(source, i)) for i, m in enumerate(members)
+    ]
     if base is frozenset:
         return _register(world, obj, new(type(obj), entered), source)
     standin = new(type(obj))
@@ -133,7 +147,9 @@ def set_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
 
 
 def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level accessors."""
+    """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level
+    accessors.
+    """
     base: type = next(b for b in _DICTS if isinstance(obj, b))
     world.trace.guard(source, TypeIs(type(obj)))
     standin = native_new(type(obj))[1](type(obj))

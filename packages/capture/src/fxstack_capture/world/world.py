@@ -1,4 +1,6 @@
-"""The trace world's memory: implements ``trace.World`` on top of the registry, lazy dictionaries and class lookups."""
+"""The trace world's memory: implements ``trace.World`` on top of the registry, lazy dictionaries
+and class lookups.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import torch
 
 from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
 from fxstack_capture.sources import InstanceDict, Source, pinned
-from fxstack_capture.world import attributes, entering, functions
+from fxstack_capture.world import attributes, descriptors, entering, functions, stores
 from fxstack_capture.world.classes import ClassReads
 from fxstack_capture.world.distinct import Distinctions
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
@@ -39,12 +41,15 @@ class MirrorWorld:
         self.instances: dict[int, LazyDict] = {}
         """State of instances' dictionaries, by id of the stand-in instance."""
         self.slots: dict[int, dict[Any, Any]] = {}
-        """What slots of stand-in instances held when first read: by id of the instance, then by descriptor."""
+        """What slots of stand-in instances held when first read: by id of the instance, then by
+        descriptor.
+        """
         self.namespaces: dict[int, LazyDict] = {}
         """Module namespaces by id of the real dict."""
         self.cells: dict[int, functions.MirroredCell] = {}
         """Mirrored cells by id of the stand-in cell."""
         self.parts: dict[int, functions.Parts] = {}
+        self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
         self.deferred: list[Effect] = []
         """Calls to be made for real when the frame is left."""
@@ -65,7 +70,9 @@ class MirrorWorld:
         return entry.standin
 
     def enter_from(self, obj: object, source: Source, trusted: bool) -> Any:
-        """Enter a member of a namespace: functions, classes and modules of trusted ones need no guard."""
+        """Enter a member of a namespace: functions, classes and modules of trusted ones need no
+        guard.
+        """
         if trusted and entering.is_definition(obj):
             return self.enter_as_itself(obj, source)
         return self.enter(obj, source)
@@ -94,9 +101,15 @@ class MirrorWorld:
 
     def note_new(self, obj: object) -> None:
         self.registry.new[id(obj)] = obj
+        if isinstance(obj, type):
+            self._made_at[id(obj)] = self.trace.interp.root_step
 
     def note_compared(self, left: object, right: object) -> None:
         self.distinctions.note_compared(left, right)
+
+    def made_at(self, obj: object) -> int | None:
+        """The step of the root frame during which a class was made."""
+        return self._made_at.get(id(obj))
 
     def is_new(self, obj: object) -> bool:
         """Whether ``obj`` was announced by ``note_new``."""
@@ -120,7 +133,7 @@ class MirrorWorld:
         if instance is not None:
             instance.expand()
         if id(obj) in self.slots:
-            attributes.expand_slots(self, obj)
+            descriptors.expand_slots(self, obj)
 
     def namespace(self, namespace: dict[str, object]) -> LazyDict:
         """State of a module's (or function's) globals, given the real dict or its mirror."""
@@ -144,7 +157,7 @@ class MirrorWorld:
         state = self.instances.get(id(obj))
         if state is not None:
             return state.get
-        own = attributes.raw_dict(obj)
+        own = descriptors.raw_dict(obj)
         return lambda name: own.get(name, ABSENT)
 
     def dict_get(self, mapping: dict[Any, Any], key: Any) -> Any:
@@ -154,13 +167,13 @@ class MirrorWorld:
 
     def bind(self, raw: object, obj: object) -> Any:
         """The attribute that a raw class attribute becomes on an instance."""
-        return attributes._bind(self, raw, obj, type(obj))
+        return descriptors.bind(self, raw, obj, type(obj))
 
     def instance_dict(self, obj: object) -> LazyDict | None:
         return self.instances.get(id(obj))
 
-    def add_instance(self, original: object, standin: object, original_dict: dict[str, Any], source: Source) -> None:
-        mirror = attributes.raw_dict(standin)
+    def add_instance(self, standin: object, original_dict: dict[str, Any], source: Source) -> None:
+        mirror = descriptors.raw_dict(standin)
         state = LazyDict(self, original_dict, mirror, InstanceDict(source), uniform=True)
         self.instances[id(standin)] = state
         self.registry.add(original_dict, mirror, state.source)
@@ -183,14 +196,16 @@ class MirrorWorld:
         return self.bind(raw, obj)
 
     def store_attr(self, obj: object, name: str, value: object) -> None:
-        attributes.store(self, obj, name, value)
+        stores.store(self, obj, name, value)
 
     def delete_attr(self, obj: object, name: str) -> None:
-        attributes.delete(self, obj, name)
+        stores.delete(self, obj, name)
 
     # --- globals -----------------------------------------------------------------------------
 
-    def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
+    def load_global(
+        self, namespace: dict[str, object], builtins: dict[str, object], name: str
+    ) -> Any:
         state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
         value = state.mirror.get(name, ABSENT)
         if value is not ABSENT:
@@ -205,15 +220,17 @@ class MirrorWorld:
         return value
 
     def store_global(self, namespace: dict[str, object], name: str, value: object) -> None:
-        self.namespace(namespace).set(name, value)
+        self.namespace(namespace).put(name, value)
 
     def delete_global(self, namespace: dict[str, object], name: str) -> None:
-        if not self.namespace(namespace).delete(name):
+        if not self.namespace(namespace).remove(name):
             raise NameError(f"name '{name}' is not defined", name=name)
 
     # --- functions and cells -----------------------------------------------------------------
 
-    def function_parts(self, fn: FunctionType) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
+    def function_parts(
+        self, fn: FunctionType
+    ) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
         found = self.parts.get(id(fn))
         if found is None:
             found = functions.parts(self, fn)

@@ -26,8 +26,10 @@ def constant(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 
 def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
     """A class made in the frame is another class in every call: it cannot be a constant."""
-    if rebuilder.trace.world.is_new(obj):  # type: ignore[attr-defined]
-        raise CannotRebuildError(f"class {obj.__qualname__}, which was created in the compiled code")
+    world = rebuilder.trace.world
+    if world.is_new(obj):
+        what = f"class {obj.__qualname__}, which was created in the compiled code"
+        raise CannotRebuildError(what, world.made_at(obj))
     return rebuilder.constant(obj, obj.__name__)
 
 
