@@ -95,7 +95,9 @@ def sweep(session: nox.Session) -> None:
     """The slow sweeps (op_db, CPython's own tests, fuzzers); results go to docs/results."""
     session.install(TORCH, *TEST_TOOLS, *MODEL_TOOLS)
     install(session, *STAGES, "integration")
-    scripts = sorted(ROOT.glob("packages/*/tests/sweeps/*.py")) + sorted(ROOT.glob("integration/tests/sweeps/*.py"))
+    scripts = sorted(ROOT.glob("packages/*/tests/sweeps/*.py")) + sorted(
+        ROOT.glob("integration/tests/sweeps/*.py")
+    )
     chosen = [s for s in scripts if not session.posargs or s.stem in session.posargs]
     for script in chosen:
         session.run("python", str(script))
@@ -133,4 +135,6 @@ def build(session: nox.Session) -> None:
     """Source distribution and wheel of each package, into dist/."""
     session.install("build")
     for package in [*STAGES, "integration"]:
-        session.run("python", "-m", "build", "--outdir", str(ROOT / "dist"), str(directory(package)))
+        session.run(
+            "python", "-m", "build", "--outdir", str(ROOT / "dist"), str(directory(package))
+        )

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Batch = dict[str, Any]
 
@@ -232,7 +234,9 @@ class MLP(nn.Module):
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.GELU(), nn.Dropout(0.1))
+            nn.Sequential(
+                nn.Linear(width, width), nn.BatchNorm1d(width), nn.GELU(), nn.Dropout(0.1)
+            )
             for _ in range(depth)
         )
         self.head = nn.Linear(width, 10)

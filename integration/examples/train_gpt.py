@@ -12,14 +12,15 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import fxstack
 import matplotlib as mpl
 import torch
-from fxstack.report import stage_seconds, write_report
 from gpt import GPT, GPTConfig
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+
+import fxstack
+from fxstack.report import stage_seconds, write_report
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -77,7 +78,9 @@ class Text:
         return tokens, targets
 
 
-def gradient_difference(eager: Run, compiled: Run, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
+def gradient_difference(
+    eager: Run, compiled: Run, batch: tuple[torch.Tensor, torch.Tensor]
+) -> float:
     """Largest difference of any gradient element between the two systems, at the same weights."""
     compiled.model.load_state_dict(eager.model.state_dict())
     for run in (eager, compiled):
@@ -164,7 +167,9 @@ def main() -> None:
     picture = arguments.output / "training.png"
     report = arguments.output / "report.html"
     plot([eager, compiled], picture)
-    write_report(compiled.step, report, title="GPT compiled by fxstack", facts=facts, pictures=[picture])
+    write_report(
+        compiled.step, report, title="GPT compiled by fxstack", facts=facts, pictures=[picture]
+    )
     console.print(f"wrote {picture} and {report}")
 
 

@@ -17,7 +17,9 @@ def f(x):
 X = torch.linspace(-1, 1, 7)
 
 
-@pytest.mark.parametrize("backend", [None, "inductor", "aot_eager", "eager", lambda gm, _inputs: gm])
+@pytest.mark.parametrize(
+    "backend", [None, "inductor", "aot_eager", "eager", lambda gm, _inputs: gm]
+)
 def test_backends_agree_with_eager(backend):
     torch.testing.assert_close(fxstack.compile(f, backend=backend)(X), f(X))
 
@@ -48,7 +50,9 @@ def test_disable_returns_the_model_itself():
 
 
 def test_unknown_backend_lists_the_known_ones():
-    with pytest.raises(ValueError, match="no backend named 'indutcor'. Known: inductor, aot_eager, eager"):
+    with pytest.raises(
+        ValueError, match="no backend named 'indutcor'. Known: inductor, aot_eager, eager"
+    ):
         fxstack.compile(f, backend="indutcor")
 
 

@@ -23,7 +23,9 @@ def test_example_runs_and_prints_what_it_should():
 
 
 def test_commands_name_nox_sessions():
-    sessions = re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(), flags=re.MULTILINE)
+    sessions = re.findall(
+        r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(), flags=re.MULTILINE
+    )
     named = re.findall(r"nox -s (\w+)", README)
     assert named == ["demo", "tests"]
     assert set(named) <= set(sessions)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import fxstack_capture
-
 from fxstack.backends import resolve_backend
 from fxstack.log import CompileLog
 from fxstack.options import make_options
-from fxstack.pipeline import Backend
+
+if TYPE_CHECKING:
+    from fxstack.pipeline import Backend
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,7 +66,8 @@ def compile(
             entry-point group ``torch_dynamo_backends``, or a callable ``(GraphModule, example_inputs) ->
             callable``.
         mode: See ``fxstack.options.MODES``.
-        options: ``partitioner`` and the fields of ``fxstack_inductor.InductorOptions``.
+        options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions`` and
+            ``fxstack_inductor.InductorOptions``.
         disable: Return the model as it is.
 
     Raises:
@@ -74,12 +77,14 @@ def compile(
     if disable:
         return model if model is not None else lambda fn: fn
     log = CompileLog()
-    chosen = resolve_backend(backend, make_options(mode, options), log)
+    made = make_options(mode, options)
+    capture_options = replace(made.capture, fullgraph=fullgraph, dynamic=dynamic)
+    chosen = resolve_backend(backend, made, log)
 
     def decorate(fn: Callable[..., Any]) -> Any:
         if not callable(fn):
             raise TypeError(f"fxstack.compile: expected a function or module, got {fn!r}.")
-        compiled = fxstack_capture.optimize(chosen, fullgraph=fullgraph, dynamic=dynamic)(fn)
+        compiled = fxstack_capture.optimize(chosen, options=capture_options, observer=log)(fn)
         object.__setattr__(compiled, LOG_ATTRIBUTE, log)
         return compiled
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fxstack.log import CompileLog
-from fxstack.options import CompileOptions
 from fxstack.pipeline import Backend, eager_backend, make_aot_eager_backend, make_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack.log import CompileLog
+    from fxstack.options import CompileOptions
 
 TORCH_GROUP = "torch_dynamo_backends"
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from fxstack_interchange import StageGraph
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.breaks import BreakRecord
+    from fxstack_interchange import StageGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class CompileLog:
 
     times: list[StageTime] = field(default_factory=list)
     graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
-    breaks: list[str] = field(default_factory=list)
+    breaks: list[BreakRecord] = field(default_factory=list)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -42,7 +46,7 @@ class CompileLog:
 
     @property
     def break_count(self) -> int:
-        """Graph breaks seen while tracing; ``breaks`` holds their messages."""
+        """Graph breaks seen while tracing; ``breaks`` says where and why."""
         return len(self.breaks)
 
     @contextmanager
@@ -60,6 +64,15 @@ class CompileLog:
     def keep(self, graph: int, stage_graph: StageGraph) -> None:
         with self._lock:
             self.graphs.append((graph, stage_graph))
+
+    # what capture tells its observer
+
+    def on_trace(self, seconds: float) -> None:
+        self.add_time("capture", self._count, seconds)
+
+    def on_break(self, record: BreakRecord) -> None:
+        with self._lock:
+            self.breaks.append(record)
 
     def seconds(self, stage: str) -> float:
         """Total seconds of one stage over all graphs."""

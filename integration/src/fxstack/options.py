@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fxstack_capture import CaptureOptions
 from fxstack_inductor import InductorOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
 
 MODES: dict[str, str] = {
     "default": "",
@@ -19,20 +22,19 @@ MODES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What the layers below capture are told.
-
-    ``partitioner`` is a registered name or a callable; ``inductor`` the code generator's own options.
-    """
+    """What each layer is told. ``partitioner`` is a registered name or a callable."""
 
     mode: str = "default"
     partitioner: str | Callable[..., Any] = "min_cut"
+    capture: CaptureOptions = field(default_factory=CaptureOptions)
     inductor: InductorOptions = field(default_factory=InductorOptions)
 
 
 def make_options(mode: str | None, options: Mapping[str, Any] | None) -> CompileOptions:
     """The record for ``compile(mode=, options=)``.
 
-    ``options`` may hold ``partitioner`` and any field of ``InductorOptions``.
+    ``options`` may hold ``partitioner`` and any field of ``CaptureOptions`` (but ``fullgraph`` and
+    ``dynamic``, which are arguments of ``compile``) and ``InductorOptions``.
 
     Raises:
         ValueError: an unknown mode or option; the message lists the known ones and the closest match.
@@ -40,15 +42,21 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
     if mode is not None and mode not in MODES:
         raise ValueError(_unknown("mode", mode, MODES))
     given = dict(options or {})
-    partitioner = given.pop("partitioner", "min_cut")
-    known = {f.name for f in fields(InductorOptions)}
+    capture = {f.name for f in fields(CaptureOptions)} - {"fullgraph", "dynamic"}
+    inductor = {f.name for f in fields(InductorOptions)}
+    known = {"partitioner"} | capture | inductor
     for name in given:
         if name not in known:
-            raise ValueError(_unknown("option", name, {"partitioner", *known}))
-    return CompileOptions(mode or "default", partitioner, InductorOptions(**given))
+            raise ValueError(_unknown("option", name, known))
+    return CompileOptions(
+        mode or "default",
+        given.get("partitioner", "min_cut"),
+        CaptureOptions(**{name: given[name] for name in capture & given.keys()}),
+        InductorOptions(**{name: given[name] for name in inductor & given.keys()}),
+    )
 
 
-def _unknown(kind: str, name: str, known: Any) -> str:
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"fxstack.compile: unknown {kind} {name!r}.{hint} Known: {', '.join(sorted(known))}."

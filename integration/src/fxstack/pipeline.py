@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import GraphModule
 
 from fxstack_functionalize import aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
-from fxstack_interchange import Partition, StageGraph
 from fxstack_partition import partition
-from torch.fx import GraphModule
 
-from fxstack.log import CompileLog
-from fxstack.options import CompileOptions
+if TYPE_CHECKING:
+    from fxstack.log import CompileLog
+    from fxstack.options import CompileOptions
+    from fxstack_interchange import Partition, StageGraph
 
 Compiled = Callable[..., Any]
 Backend = Callable[[GraphModule, Sequence[Any]], Compiled]
@@ -28,12 +31,14 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     """
 
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        compiler = _compiler(options, log, log.next_graph())
+        graph = Compilation(options, log, log.next_graph())
         try:
-            return _ahead_of_time(graph_module, example_inputs, options, log, compiler, decompositions())
+            return graph.ahead_of_time(
+                graph_module, example_inputs, graph.compile_stage, decompositions()
+            )
         except NoCompilerError as error:
             warnings.warn(f"fxstack: {error} The captured graph runs in eager torch.", stacklevel=2)
-            return graph_module.forward
+            return eager_backend(graph_module, example_inputs)
 
     return inductor
 
@@ -43,52 +48,54 @@ def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
 
     def aot_eager(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         def run_in_eager(graph: GraphModule, _inputs: Sequence[Any]) -> Compiled:
-            return graph.forward
+            return eager_backend(graph, _inputs)
 
-        log.next_graph()
-        return _ahead_of_time(graph_module, example_inputs, options, log, run_in_eager, None)
+        graph = Compilation(options, log, log.next_graph())
+        return graph.ahead_of_time(graph_module, example_inputs, run_in_eager, None)
 
     return aot_eager
 
 
 def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> Compiled:
     """The captured graph itself, executed by eager torch."""
-    return graph_module.forward
+    run: Compiled = graph_module.forward
+    return run
 
 
-def _compiler(options: CompileOptions, log: CompileLog, graph: int) -> StageCompiler:
-    def compile_one(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        with log.measure("inductor", graph):
-            return compile_graph(graph_module, example_inputs, options.inductor)
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """One captured graph on its way down; ``number`` is its place in the log."""
 
-    return compile_one
+    options: CompileOptions
+    log: CompileLog
+    number: int
 
+    def compile_stage(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        with self.log.measure("inductor", self.number):
+            return compile_graph(graph_module, example_inputs, self.options.inductor)
 
-def _ahead_of_time(
-    graph_module: GraphModule,
-    example_inputs: Sequence[Any],
-    options: CompileOptions,
-    log: CompileLog,
-    compiler: StageCompiler,
-    table: dict[Any, Callable[..., Any]] | None,
-) -> Compiled:
-    graph = log.graph_count - 1
-
-    def cut(joint: StageGraph) -> Partition:
-        log.keep(graph, joint)
-        with log.measure("partition", graph):
-            parts = partition(joint, options.partitioner)
-        log.keep(graph, parts.forward)
-        log.keep(graph, parts.backward)
+    def cut(self, joint: StageGraph) -> Partition:
+        self.log.keep(self.number, joint)
+        with self.log.measure("partition", self.number):
+            parts = partition(joint, self.options.partitioner)
+        self.log.keep(self.number, parts.forward)
+        self.log.keep(self.number, parts.backward)
         return parts
 
-    with log.measure("backend", graph):
-        return aot(
-            graph_module,
-            example_inputs,
-            fw_compiler=compiler,
-            bw_compiler=compiler,
-            inference_compiler=compiler,
-            partitioner=cut,
-            decompositions=table,
-        )
+    def ahead_of_time(
+        self,
+        graph_module: GraphModule,
+        example_inputs: Sequence[Any],
+        compiler: StageCompiler,
+        table: dict[Any, Callable[..., Any]] | None,
+    ) -> Compiled:
+        with self.log.measure("backend", self.number):
+            return aot(
+                graph_module,
+                example_inputs,
+                fw_compiler=compiler,
+                bw_compiler=compiler,
+                inference_compiler=compiler,
+                partitioner=self.cut,
+                decompositions=table,
+            )

@@ -1,16 +1,19 @@
-"""An HTML report of what a compiled callable compiled: stage times and every stage graph as readable text."""
+"""An HTML report of a compiled callable: stage times, and every stage graph as readable text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
-from fxstack_interchange import StageGraph, show
 
 from fxstack.api import compile_log
-from fxstack.log import CompileLog
+from fxstack_interchange import StageGraph, show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from fxstack.log import CompileLog
 
 STAGES = ("capture", "functionalize", "partition", "inductor")
 

@@ -5,14 +5,16 @@ Registered in the entry-point group ``torch_dynamo_backends``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from torch.fx import GraphModule
+from typing import TYPE_CHECKING, Any
 
 from fxstack.log import CompileLog
 from fxstack.options import make_options
 from fxstack.pipeline import Compiled, make_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.fx import GraphModule
 
 
 def fxstack(
