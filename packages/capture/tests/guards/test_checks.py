@@ -15,6 +15,7 @@ from fxstack_capture.guards.records import (
     KeysAre,
     LengthIs,
     RangeIs,
+    SlotUnset,
     TypeIs,
 )
 from fxstack_capture.sources import InstanceDict, Local, pinned
@@ -234,6 +235,20 @@ def test_range_is(g):
     assert not g.holds(RangeIs(0, 0, 1), range(1, 1))
     assert g.holds(RangeIs(0, 10**30, 1), range(10**30))
     assert not g.holds(RangeIs(0, 5, 1), [0, 1, 2, 3, 4])
+
+
+def test_slot_unset(g):
+    class Slotted:
+        __slots__ = ("a", "b")
+
+    o, check = Slotted(), SlotUnset(Slotted, "a")
+    o.b = 1
+    assert g.holds(check, o)
+    o.a = None
+    assert not g.holds(check, o)
+    assert not g.holds(check, Plain())
+    with pytest.raises(TypeError, match="is no member of __slots__"):
+        g.holds(SlotUnset(Plain, "__dict__"), Plain())
 
 
 class TestClassUnchanged:

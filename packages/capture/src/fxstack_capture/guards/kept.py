@@ -101,6 +101,7 @@ _RULES: dict[type, Callable[[Any, Keeper], Check]] = {
     records.KeysAre: lambda c, _k: dataclasses.replace(c, keys=_all_weakly(c.keys)),
     records.ClassUnchanged: lambda c, _k: dataclasses.replace(c, values=_all_weakly(c.values)),
     records.TensorIs: lambda c, _k: dataclasses.replace(c, cls=weakly(c.cls)),
+    records.SlotUnset: lambda c, _k: dataclasses.replace(c, owner=weakly(c.owner)),
     records.SameObject: lambda c, k: records.SameObject(k.source(c.other)),
     records.AllDistinct: lambda c, k: records.AllDistinct(k.sources(c.others)),
     records.NoOverlap: lambda c, k: records.NoOverlap(k.sources(c.others)),

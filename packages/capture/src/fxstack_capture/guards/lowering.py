@@ -133,6 +133,7 @@ CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.Equals: (2, lambda s, c: (s, "Equals", (c.value,))),
     records.LengthIs: (2, lambda s, c: (s, "LengthIs", (c.length,))),
     records.HasKey: (5, _has_key),
+    records.SlotUnset: (2, lambda s, c: (s, "SlotUnset", (c.owner.__dict__[c.attr],))),
     records.TorchStateIs: (5, _torch_state),
     records.ClassUnchanged: (6, _class_unchanged),
     records.TensorIs: (10, _tensor),

@@ -70,6 +70,14 @@ class HasKey(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class SlotUnset(Check):
+    """The ``__slots__`` member ``owner.__dict__[attr]`` of the object holds nothing."""
+
+    owner: type
+    attr: str
+
+
+@dataclass(frozen=True, slots=True)
 class RangeIs(Check):
     """A range object with these three numbers."""
 

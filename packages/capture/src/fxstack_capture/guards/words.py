@@ -117,6 +117,7 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
         f"must have the keys {short(c.keys)}" + (" in this order" if c.ordered else "")
     ),
     records.HasKey: lambda c: f"must {'' if c.present else 'not '}have the key {c.key!r}",
+    records.SlotUnset: lambda c: f"must have nothing in its slot {c.attr}",
     records.RangeIs: lambda c: f"must be range({c.start}, {c.stop}, {c.step})",
     records.ClassUnchanged: lambda c: f"must keep its attributes {', '.join(c.names)}",
     records.TensorIs: _tensor_demand,
@@ -136,6 +137,7 @@ _FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
     records.LengthIs: lambda _c, v, _r: f"its length is {_length(v)}",
     records.KeysAre: lambda _c, v, _r: f"they are {short(_keys(v))}",
     records.HasKey: lambda c, _v, _r: f"it {'does not have it' if c.present else 'has it'}",
+    records.SlotUnset: lambda _c, _v, _r: "there is something",
     records.ClassUnchanged: _class_changes,
     records.TensorIs: _tensor_found,
     records.SameObject: lambda _c, _v, _r: "they are different objects",

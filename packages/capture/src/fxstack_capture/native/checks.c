@@ -1,6 +1,7 @@
 /* The checks of records.py that look at one value. */
 #include "tree.h"
 #include <string.h>
+#include <structmember.h>
 
 static int check_type_is(Test *t, const Value *v) {
     if (v->object == NULL) return t->object == (PyObject *)&PyLong_Type;
@@ -96,6 +97,12 @@ static int check_has_attr(Test *t, const Value *v) {
     Node step = {.object = t->object, .hash = t->number2, .hint = 0};
     Value unused;
     return instance_attr_find(&step, v, &unused) == t->number;
+}
+
+static int check_slot_unset(Test *t, const Value *v) {
+    PyMemberDescrObject *descriptor = (PyMemberDescrObject *)t->object;
+    if (v->object == NULL || !PyObject_TypeCheck(v->object, PyDescr_TYPE(descriptor))) return 0;
+    return *(PyObject **)((char *)v->object + descriptor->d_member->offset) == NULL;
 }
 
 /* --- others -------------------------------------------------------------------------------------- */
@@ -225,6 +232,13 @@ static int build_held(Tree *tree, Test *t, PyObject *args) {
     return t->object ? 0 : -1;
 }
 
+static int build_slot(Tree *tree, Test *t, PyObject *args) {
+    PyObject *descriptor = PyTuple_GET_ITEM(args, 0);
+    if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type) || ((PyMemberDescrObject *)descriptor)->d_member->type != T_OBJECT_EX)
+        return PyErr_Format(PyExc_TypeError, "%R is no member of __slots__", descriptor), -1;
+    return build_held(tree, t, args);
+}
+
 static int build_length(Tree *tree, Test *t, PyObject *args) {
     (void)tree;
     t->number = PyLong_AsLongLong(PyTuple_GET_ITEM(args, 0));
@@ -311,6 +325,7 @@ static const struct {
     {"Equals", check_equals, build_held, 1},
     {"LengthIs", check_length_is, build_length, 1},    {"KeysAre", check_keys_are, build_keys, 2},
     {"HasKey", check_has_key, build_has_key, 2},       {"HasAttr", check_has_attr, build_has_key, 2},
+    {"SlotUnset", check_slot_unset, build_slot, 1},
     {"RangeIs", check_range_is, build_held, 1},        {"ClassUnchanged", check_class_unchanged, build_class, 2},
     {"TensorIs", check_tensor_is, build_tensor, 10},   {"TorchStateIs", check_torch_state, build_state, 3},
 };
