@@ -4,9 +4,9 @@ import copy
 import types
 
 import torch
+from tracing import trace_call
 
 from fxstack_capture.trace import Raised
-from tracing import trace_call
 
 
 def reveal(world, obj, seen=None):
@@ -17,7 +17,11 @@ def reveal(world, obj, seen=None):
     kind = type(obj)
     if kind.__name__ in ("SymInt", "SymFloat", "SymBool"):
         return "symbolic"
-    if obj is None or kind in (bool, int, float, complex, str, bytes, range, slice) or isinstance(obj, type):
+    if (
+        obj is None
+        or kind in (bool, int, float, complex, str, bytes, range, slice)
+        or isinstance(obj, type)
+    ):
         return repr(obj)
     if kind in (types.FunctionType, types.BuiltinFunctionType, types.ModuleType):
         return obj.__name__

@@ -1,4 +1,6 @@
-"""Trace one call with the real parts (no native hook, no emission) and look at outcome, guards and effects."""
+"""Trace one call with the real parts (no native hook, no emission) and look at outcome, guards and
+effects.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,13 +8,12 @@ from typing import Any
 from fxstack_capture.calls import CallDispatcher
 from fxstack_capture.effects import diff
 from fxstack_capture.guards.records import GuardSet
-from fxstack_capture.versions import program_table
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
-
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import Local
 from fxstack_capture.torch_side import TorchTracer
 from fxstack_capture.trace import Lazy, Returned, Trace
+from fxstack_capture.versions import program_table
 from fxstack_capture.world import MirrorWorld
 
 PROGRAMS = program_table()

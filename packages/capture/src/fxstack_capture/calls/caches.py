@@ -1,8 +1,9 @@
-"""``functools.lru_cache``: what is cached is taken from the cache, what is not is traced (and not cached).
+"""``functools.lru_cache``: what is cached is taken from the cache, what is not is traced (and not
+cached).
 
-Cached functions are pure by intent: whether an entry is still there on a later call is not guarded. The
-exception are functions such as a logger's ``warning_once``, whose only point is the cache: those are called for
-real when the graph has run.
+Cached functions are pure by intent: whether an entry is still there on a later call is not guarded.
+The exception are functions such as a logger's ``warning_once``, whose only point is the cache:
+those are called for real when the graph has run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class _MissError(BaseException):
     """The cache asked the function."""
 
 
-def call_cached(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_cached(
+    calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     world = calls.world
     if not world.is_preexisting(fn):
         return run(calls.trace, fn, args, kwargs)

@@ -1,7 +1,9 @@
-"""Functions that C code calls back: routed through the dispatcher, whatever kind of callable they are.
+"""Functions that C code calls back: routed through the dispatcher, whatever kind of callable they
+are.
 
-The frame hook catches Python functions only. A builtin, class, ``attrgetter`` or partial object that is given to
-``map`` or as a ``key=`` is therefore replaced by a function of ours, which asks the dispatcher.
+The frame hook catches Python functions only. A builtin, class, ``attrgetter`` or partial object
+that is given to ``map`` or as a ``key=`` is therefore replaced by a function of ours, which asks
+the dispatcher.
 """
 
 from __future__ import annotations

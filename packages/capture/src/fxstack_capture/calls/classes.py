@@ -16,7 +16,9 @@ _object_new = object.__new__
 _object_init = object.__init__
 
 
-def call_class(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_class(
+    calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     meta = type(cls)
     if meta is not type:
         custom = calls.world.classes.lookup(meta, "__call__")
@@ -29,7 +31,9 @@ def call_class(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: 
     return construct(calls, cls, args, kwargs)
 
 
-def construct(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def construct(
+    calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """``type.__call__``."""
     lookup = calls.world.classes.lookup
     new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
@@ -64,5 +68,3 @@ def _initialise(calls: CallDispatcher, init: Any, obj: Any, args: Any, kwargs: A
         result = calls.call(calls.world.bind(init, obj), args, kwargs)
     if result is not None:
         raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
-
-

@@ -88,7 +88,9 @@ def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: 
 
 
 def _is_disabled(fn: types.FunctionType) -> bool:
-    if fn.__dict__ and (fn.__dict__.get("_torchdynamo_disable") or fn.__dict__.get("_fxstack_disable")):
+    if fn.__dict__ and (
+        fn.__dict__.get("_torchdynamo_disable") or fn.__dict__.get("_fxstack_disable")
+    ):
         return True
     module = fn.__module__
     return type(module) is str and module.startswith(_COMPILER_MODULES)
@@ -153,7 +155,9 @@ def _descriptor_call(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> 
 
 
 def methods_run(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
-    """A method of a pure C type; those that only move their arguments around skip the walk over them."""
+    """A method of a pure C type; those that only move their arguments around skip the walk over
+    them.
+    """
     if fn in _MOVERS:
         if calls.world.lazy and id(args[0]) in calls.world.lazy:
             calls.world.expand(args[0])
@@ -193,7 +197,9 @@ def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     name = getattr(fn, "__qualname__", None) or repr(fn)
     module = getattr(fn, "__module__", None)
     label = f"{module}.{name}" if module and module != "builtins" else name
-    raise graph_break("side-effect-call" if policy.has_side_effect(fn) else "unsupported-call", label)
+    raise graph_break(
+        "side-effect-call" if policy.has_side_effect(fn) else "unsupported-call", label
+    )
 
 
 def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:

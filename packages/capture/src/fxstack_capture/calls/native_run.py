@@ -1,8 +1,9 @@
 """Run C code for real on trace-world objects.
 
-What it may look into is completed first. Python frames that it starts come back to the dispatcher (frame hook in
-intercept mode), torch calls that it makes on trace tensors are recorded (torch-function mode). Numbers that are
-symbolic are replaced by their values, with a guard, unless the function is known to treat them as numbers.
+What it may look into is completed first. Python frames that it starts come back to the dispatcher
+(frame hook in intercept mode), torch calls that it makes on trace tensors are recorded
+(torch-function mode). Numbers that are symbolic are replaced by their values, with a guard, unless
+the function is known to treat them as numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,16 @@ _TORCH = Path(torch.__file__).parent
 @functools.cache
 def passthrough() -> Any:
     """Code below these paths implements trace-world numbers and tensors: it runs for real."""
-    torch_parts = ("__init__.py", "fx", "_subclasses", "_ops.py", "utils/_sympy", "utils/_python_dispatch.py", "_prims_common", "_logging")
+    torch_parts = (
+        "__init__.py",
+        "fx",
+        "_subclasses",
+        "_ops.py",
+        "utils/_sympy",
+        "utils/_python_dispatch.py",
+        "_prims_common",
+        "_logging",
+    )
     prefixes = (
         str(Path(__file__).parents[1]),
         str(Path(sympy.__file__).parent),
@@ -49,7 +59,16 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
         *(v for v in vars(itertools).values() if isinstance(v, type)),
         *(
             member
-            for cls in (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict, collections.defaultdict)
+            for cls in (
+                list,
+                tuple,
+                dict,
+                set,
+                frozenset,
+                collections.deque,
+                collections.OrderedDict,
+                collections.defaultdict,
+            )
             for name, member in vars(cls).items()
             if name not in {"__repr__", "__str__", "__format__"}
         ),
@@ -87,7 +106,9 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
 """Functions that treat a SymInt as the number that it is, or only move it around."""
 
 
-_IDENTITY_FUNCTIONS: frozenset[int] = frozenset(map(id, (isinstance, id, callable, type, operator.is_)))
+_IDENTITY_FUNCTIONS: frozenset[int] = frozenset(
+    map(id, (isinstance, id, callable, type, operator.is_))
+)
 
 
 def _name(fn: Any) -> str:
@@ -113,7 +134,9 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     if flags & (scan.TENSOR | scan.PYTHON):
         for value in found:
             if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
-                raise graph_break("unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}")
+                raise graph_break(
+                    "unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}"
+                )
             world.classes.note_special_methods(type(value))
         return run_intercepted(trace, fn, args, kwargs)
     return fn(*args, **kwargs)
@@ -124,7 +147,8 @@ def run_intercepted(
 ) -> Any:
     """Run with callbacks interpreted and torch's calls recorded.
 
-    Without the native extension callbacks run natively, so what they may look at is completed before.
+    Without the native extension callbacks run natively, so what they may look at is completed
+    before.
     """
     with trace.torch.function_mode():
         if native.AVAILABLE:
@@ -134,7 +158,9 @@ def run_intercepted(
 
 
 def specialized(trace: Trace, value: Any) -> Any:
-    """``value`` with plain numbers in place of symbolic ones; mutable containers are changed in place."""
+    """``value`` with plain numbers in place of symbolic ones; mutable containers are changed in
+    place.
+    """
     if trace.torch.is_symbolic(value):
         return trace.torch.specialize(value)
     if type(value) is tuple:

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 _PLAIN: frozenset[type] = frozenset({int, float, complex, str, bytes, bool, type(None)})
 _SIZED: frozenset[type] = _PLAIN | {list, tuple, set, frozenset, range, torch.Size}
 _ITERABLE: frozenset[type] = frozenset({list, tuple, set, frozenset, range, str, bytes, torch.Size})
-_NATIVE_ITERATORS: frozenset[type] = frozenset(
-    type(iter(value)) for value in ([], (), {}, {}.values(), {}.items(), set(), range(0), "", b"")
-) | {type(reversed([]))}
+_ITERABLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set(), range(0), "", b"")
+_NATIVE_ITERATORS: frozenset[type] = frozenset(type(iter(value)) for value in _ITERABLES) | {
+    type(reversed([]))
+}
 
 
 _COMPARISONS = frozenset({operator.eq, operator.ne})
@@ -66,7 +67,11 @@ def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
     method = _user_method(calls, left, "__getitem__")
     if method is not None:
         return calls.call(method, (left, right), {})
-    return run(calls.trace, operator.getitem, (left, right), {}) if kind is not dict else _dict_run(calls, left, right)
+    return (
+        run(calls.trace, operator.getitem, (left, right), {})
+        if kind is not dict
+        else _dict_run(calls, left, right)
+    )
 
 
 def _dict_run(calls: CallDispatcher, left: Any, right: Any) -> Any:
@@ -84,7 +89,7 @@ def _class_getitem(calls: CallDispatcher, cls: type, key: Any) -> Any:
     if meta is not ABSENT:
         return calls.call(meta, (cls, key), {})
     if calls.world.classes.lookup(cls, "__class_getitem__") is ABSENT:
-        return operator.getitem(cls, key)
+        return operator.getitem(cls, key)  # type: ignore[call-overload]
     return calls.call(calls.world.load_attr(cls, "__class_getitem__"), (key,), {})
 
 
@@ -92,7 +97,11 @@ def _contains(calls: CallDispatcher, container: Any, item: Any) -> Any:
     if type(container) is dict:
         state = calls.world.lazy.get(id(container))
         if state is None:
-            return item in container if type(item) in _PLAIN else run(calls.trace, container.__contains__, (item,), {})
+            return (
+                item in container
+                if type(item) in _PLAIN
+                else run(calls.trace, container.__contains__, (item,), {})
+            )
         if state.simple(item):
             return state.get(item) is not ABSENT
         state.expand()
@@ -218,7 +227,9 @@ def _iterate_tensor(calls: CallDispatcher, value: torch.Tensor) -> Any:
 def advance(calls: CallDispatcher, iterator: Any) -> Any:
     if type(iterator) in _NATIVE_ITERATORS:
         if id(iterator) in calls.world.opaque:
-            raise graph_break("unsupported-object", "an iterator that was begun outside of the graph")
+            raise graph_break(
+                "unsupported-object", "an iterator that was begun outside of the graph"
+            )
         return next(iterator)
     method = _user_method(calls, iterator, "__next__")
     if method is not None and not _is_ours(iterator):

@@ -1,15 +1,17 @@
 """Which compiled code may run for real while tracing: it must touch nothing but its arguments.
 
-Callables are listed by identity, by the C type whose methods they are, or by the module that holds them. Whatever
-is not listed here ends the graph when it is called.
+Callables are listed by identity, by the C type whose methods they are, or by the module that holds
+them. Whatever is not listed here ends the graph when it is called.
 """
 
 from __future__ import annotations
 
+import _abc  # type: ignore[import-not-found]
 import _bisect
 import _collections_abc
-import _functools
+import _functools  # type: ignore[import-not-found]
 import _heapq
+import _json
 import _operator
 import _struct
 import _weakref
@@ -19,7 +21,7 @@ import builtins
 import cmath
 import collections
 import copyreg
-import datetime
+import datetime as dt
 import decimal
 import functools
 import itertools
@@ -33,8 +35,6 @@ import weakref
 from types import BuiltinFunctionType
 from typing import Any
 
-import _abc
-import _json
 import torch
 
 _EXCEPTIONS = tuple(
@@ -43,35 +43,33 @@ _EXCEPTIONS = tuple(
     if isinstance(value, type) and issubclass(value, BaseException)
 )
 _ITERTOOLS = tuple(value for value in vars(itertools).values() if isinstance(value, type))
-_ITERATORS = tuple(
-    type(iterator)
-    for iterator in (
-        iter(()),
-        iter([]),
-        iter({}),
-        iter({}.values()),
-        iter({}.items()),
-        iter(set()),
-        iter(""),
-        iter(b""),
-        iter(bytearray()),
-        iter(range(0)),
-        iter(range(1 << 70)),
-        iter(int, 0),
-        reversed([]),
-        reversed({}),
-        reversed({}.values()),
-        reversed({}.items()),
-        iter(collections.deque()),
-        reversed(collections.deque()),
-        iter(collections.OrderedDict()),
-        iter("é"),
-        iter(memoryview(b"")),
-        zip(),
-        re.finditer("", ""),
-    )
+_SAMPLES: tuple[Any, ...] = (
+    iter(()),
+    iter([]),
+    iter({}),
+    iter({}.values()),
+    iter({}.items()),
+    iter(set()),
+    iter(""),
+    iter(b""),
+    iter(bytearray()),
+    iter(range(0)),
+    iter(range(1 << 70)),
+    iter(int, 0),
+    reversed([]),
+    reversed({}),
+    reversed({}.values()),
+    reversed({}.items()),
+    iter(collections.deque()),
+    reversed(collections.deque()),
+    iter(collections.OrderedDict()),
+    iter("é"),
+    iter(memoryview(b"")),
+    zip(),
+    re.finditer("", ""),
 )
-_VIEWS = (
+_ITERATORS = tuple(map(type, _SAMPLES))
+_VIEWS: tuple[type, ...] = (
     type({}.keys()),
     type({}.values()),
     type({}.items()),
@@ -141,11 +139,11 @@ PURE_TYPES: frozenset[type] = frozenset(
         struct.Struct,
         array.array,
         decimal.Decimal,
-        datetime.timedelta,
-        datetime.date,
-        datetime.time,
-        datetime.datetime,
-        datetime.timezone,
+        dt.timedelta,
+        dt.date,
+        dt.time,
+        dt.datetime,
+        dt.timezone,
         torch.Size,
         torch.device,
         torch.dtype,
@@ -166,9 +164,9 @@ PURE_TYPES: frozenset[type] = frozenset(
 
 _IMPURE_METHODS: frozenset[object] = frozenset(
     {
-        datetime.date.__dict__["today"],
-        datetime.datetime.__dict__["now"],
-        datetime.datetime.__dict__["utcnow"],
+        dt.date.__dict__["today"],
+        dt.datetime.__dict__["now"],
+        dt.datetime.__dict__["utcnow"],
         type.__dict__["__subclasses__"],
     }
 )
@@ -264,7 +262,9 @@ _SIDE_EFFECT_MODULES = frozenset(
         "_asyncio",
     }
 )
-_SIDE_EFFECT_BUILTINS = frozenset({"print", "open", "input", "breakpoint", "exec", "eval", "compile", "__import__"})
+_SIDE_EFFECT_BUILTINS = frozenset(
+    {"print", "open", "input", "breakpoint", "exec", "eval", "compile", "__import__"}
+)
 
 
 def is_pure_function(fn: object) -> bool:
@@ -283,7 +283,9 @@ def is_pure_type(cls: type) -> bool:
 
 def has_side_effect(fn: Any) -> bool:
     """Compiled code known to act on the world outside (for the message of the graph break)."""
-    module = getattr(fn, "__module__", None) or getattr(type(getattr(fn, "__self__", None)), "__module__", None)
+    module = getattr(fn, "__module__", None) or getattr(
+        type(getattr(fn, "__self__", None)), "__module__", None
+    )
     return module in _SIDE_EFFECT_MODULES or (
         module == "builtins" and getattr(fn, "__name__", "") in _SIDE_EFFECT_BUILTINS
     )

@@ -29,7 +29,8 @@ _VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 
 
 def scan(lazy: dict[int, Any], values: Iterable[Any], found: list[Any]) -> int:
-    """Flags of everything reachable through builtin containers; ``PYTHON`` objects are added to ``found``.
+    """Flags of everything reachable through builtin containers; ``PYTHON`` objects are added to
+    ``found``.
 
     ``lazy`` holds the incomplete dictionaries by id.
     """
@@ -64,7 +65,9 @@ def scan(lazy: dict[int, Any], values: Iterable[Any], found: list[Any]) -> int:
 
 
 def _scan_subclass(value: Any, work: list[Any]) -> int:
-    """Instances: items of container subclasses, receivers of bound methods; iterators may hold anything."""
+    """Instances: items of container subclasses, receivers of bound methods; iterators may hold
+    anything.
+    """
     if isinstance(value, dict):
         work.extend(dict.items(value))
     elif isinstance(value, list):
@@ -79,7 +82,9 @@ def _scan_subclass(value: Any, work: list[Any]) -> int:
 
 
 def complete(world: Any, values: Iterable[Any], *, instances: bool) -> None:
-    """Fill every incomplete dict reachable through builtin containers (and through instances, if so asked)."""
+    """Fill every incomplete dict reachable through builtin containers (and through instances, if so
+    asked).
+    """
     seen: set[int] = set()
     work = list(values)
     while work:
@@ -93,8 +98,10 @@ def complete(world: Any, values: Iterable[Any], *, instances: bool) -> None:
             work.extend(itertools.chain.from_iterable(dict.items(value)))
         elif type(value) in _SEQUENCES:
             work.extend(value)
-        elif isinstance(value, (list, tuple)):
-            work.extend((list if isinstance(value, list) else tuple).__iter__(value))
+        elif isinstance(value, list):
+            work.extend(list.__iter__(value))
+        elif isinstance(value, tuple):
+            work.extend(tuple.__iter__(value))
         elif instances and id(value) in world.instances:
             world.expand(value)
             work.append(world.instances[id(value)].mirror)

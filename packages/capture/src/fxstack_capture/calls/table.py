@@ -1,7 +1,8 @@
 """Registered behaviour: what a call of a definite callable means while tracing.
 
-A rule is found by the identity of the callable, so a replaced function is not mistaken for the original.
-It gets the trace and the arguments as they were passed, raises what the program would see, or breaks the graph.
+A rule is found by the identity of the callable, so a replaced function is not mistaken for the
+original. It gets the trace and the arguments as they were passed, raises what the program would
+see, or breaks the graph.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare the mirrors with what they held at entry: the difference is the side effect of the trace."""
+"""Compare mirrors with what they held at entry: the difference is the side effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 
 def diff(world: MirrorWorld) -> Effects:
-    """All effects so far. Stand-ins are not changed: tracing may go on and ``diff`` be called again."""
+    """All effects so far. Stand-ins are not changed: tracing may go on and ``diff`` be called
+    again.
+    """
     records: list[Effect] = []
     for entry in list(world.registry.by_standin.values()):
         changes = _changes(world, entry)
@@ -67,7 +69,9 @@ def _changes(world: MirrorWorld, entry: Entry) -> list[Effect]:
 
 def _dictionary(state: LazyDict) -> Iterator[Effect]:
     for key, value in state.changes():
-        yield DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value)
+        yield (
+            DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value)
+        )
 
 
 def _container(standin: Any, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
@@ -110,9 +114,17 @@ def _set_changes(standin: set[Any], held: tuple[Any, ...], source: Source) -> It
         yield SetChange(source, removed, added)
 
 
-def _dict_changes(standin: dict[Any, Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
-    """A dict subclass that entered whole: keep the longest prefix whose order is right, store the rest again."""
-    now = list(collections.OrderedDict.items(standin)) if isinstance(standin, collections.OrderedDict) else list(dict.items(standin))
+def _dict_changes(
+    standin: dict[Any, Any], held: tuple[Any, ...], source: Source
+) -> Iterator[Effect]:
+    """A dict subclass that entered whole: keep the longest prefix whose order is right, store the
+    rest again.
+    """
+    now = (
+        list(collections.OrderedDict.items(standin))
+        if isinstance(standin, collections.OrderedDict)
+        else list(dict.items(standin))
+    )
     place = {id(key): index for index, (key, _) in enumerate(held)}
     old = {id(key): value for key, value in held}
     stay: set[int] = set()

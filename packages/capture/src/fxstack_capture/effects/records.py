@@ -1,8 +1,9 @@
 """Frozen records of side effects.
 
-Each says which pre-existing object (by its source) changes how. Every record is one *primitive* write: replaying
-it runs no user code (``dict.__setitem__``, ``list.__setitem__`` of a slice, ``cell.cell_contents``...). Values and keys
-are trace-world objects: tensors and numbers of the graph, stand-ins, or objects made during the trace.
+Each says which pre-existing object (by its source) changes how. Every record is one *primitive*
+write: replaying it runs no user code (``dict.__setitem__``, ``list.__setitem__`` of a slice,
+``cell.cell_contents``...). Values and keys are trace-world objects: tensors and numbers of the
+graph, stand-ins, or objects made during the trace.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A write to the object found at ``target``; ``target`` is evaluated as it was before any effect."""
+    """A write to the object found at ``target``; ``target`` is evaluated as it was before any
+    effect.
+    """
 
     target: Source
 
@@ -27,7 +30,8 @@ class Effect:
 class DictSet(Effect):
     """``target[key] = value`` by the C-level store of its builtin base class.
 
-    ``target`` is a dict (or subclass), an instance's ``__dict__`` (an ``InstanceDict`` source), or a module's globals.
+    ``target`` is a dict (or subclass), an instance's ``__dict__`` (an ``InstanceDict`` source), or
+    a module's globals.
     """
 
     key: Any
@@ -111,7 +115,7 @@ class ClassDelete(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Call(Effect):
-    """``target(*args, **kwargs)`` for real, result dropped: a deferred call such as a log message."""
+    """``target(*args, **kwargs)`` for real, result dropped: a deferred log message, say."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -130,7 +134,9 @@ class Effects:
         return len(self.records)
 
     def values(self) -> tuple[Any, ...]:
-        """Every trace-world object that the records hold (what a replay needs to be able to rebuild)."""
+        """Every trace-world object that the records hold (what a replay needs to be able to
+        rebuild).
+        """
         found: list[Any] = []
         for record in self.records:
             for field in _VALUE_FIELDS:

@@ -1,4 +1,6 @@
-"""Mirrors of pre-existing objects: everything a traced frame reads from outside passes through here."""
+"""Mirrors of pre-existing objects: everything a traced frame reads from outside passes through
+here.
+"""
 
 from fxstack_capture.world.world import MirrorWorld
 

@@ -1,8 +1,8 @@
 """Raw lookups along the MRO of a class, and the guards that they need.
 
-A lookup takes what stands in the class dictionaries, without calling descriptors. What was read of a class is
-collected and guarded once per class (``ClassUnchanged``) when the trace is closed. Writes to classes of the
-outside are overlays: seen by later lookups, replayed as effects.
+A lookup takes what stands in the class dictionaries, without calling descriptors. What was read of
+a class is collected and guarded once per class (``ClassUnchanged``) when the trace is closed.
+Writes to classes of the outside are overlays: seen by later lookups, replayed as effects.
 """
 
 from __future__ import annotations
@@ -24,13 +24,93 @@ _mro = type.__dict__["__mro__"].__get__
 _IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _SPECIAL_METHODS = tuple(
     f"__{name}__"
-    for name in (
-        "repr str bytes format lt le eq ne gt ge hash bool call len length_hint getitem setitem delitem missing iter next "
-        "reversed contains add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or radd rsub rmul "
-        "rmatmul rtruediv rfloordiv rmod rdivmod rpow rlshift rrshift rand rxor ror iadd isub imul imatmul itruediv "
-        "ifloordiv imod ipow ilshift irshift iand ixor ior neg pos abs invert complex int float index round trunc floor "
-        "ceil get set delete getattribute getattr setattr delattr instancecheck subclasscheck"
-    ).split()
+    for name in [
+        "repr",
+        "str",
+        "bytes",
+        "format",
+        "lt",
+        "le",
+        "eq",
+        "ne",
+        "gt",
+        "ge",
+        "hash",
+        "bool",
+        "call",
+        "len",
+        "length_hint",
+        "getitem",
+        "setitem",
+        "delitem",
+        "missing",
+        "iter",
+        "next",
+        "reversed",
+        "contains",
+        "add",
+        "sub",
+        "mul",
+        "matmul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "divmod",
+        "pow",
+        "lshift",
+        "rshift",
+        "and",
+        "xor",
+        "or",
+        "radd",
+        "rsub",
+        "rmul",
+        "rmatmul",
+        "rtruediv",
+        "rfloordiv",
+        "rmod",
+        "rdivmod",
+        "rpow",
+        "rlshift",
+        "rrshift",
+        "rand",
+        "rxor",
+        "ror",
+        "iadd",
+        "isub",
+        "imul",
+        "imatmul",
+        "itruediv",
+        "ifloordiv",
+        "imod",
+        "ipow",
+        "ilshift",
+        "irshift",
+        "iand",
+        "ixor",
+        "ior",
+        "neg",
+        "pos",
+        "abs",
+        "invert",
+        "complex",
+        "int",
+        "float",
+        "index",
+        "round",
+        "trunc",
+        "floor",
+        "ceil",
+        "get",
+        "set",
+        "delete",
+        "getattribute",
+        "getattr",
+        "setattr",
+        "delattr",
+        "instancecheck",
+        "subclasscheck",
+    ]
 )
 
 _SELF_ENTERING: frozenset[type] = (
@@ -95,7 +175,9 @@ class ClassReads:
             self.reads.setdefault(cls, {})[name] = raw
 
     def note_special_methods(self, cls: type) -> None:
-        """C code is about to use instances of ``cls``: guard the methods that it finds on the type by itself."""
+        """C code is about to use instances of ``cls``: guard the methods that it finds on the type
+        by itself.
+        """
         if cls in self.noted:
             return
         self.noted.add(cls)

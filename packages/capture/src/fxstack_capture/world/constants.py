@@ -59,7 +59,9 @@ def is_value(key: object) -> bool:
 
 
 def is_constant_key(key: object) -> bool:
-    """A dictionary key that means the same inside of the trace and outside: compared by value or by identity."""
+    """A dictionary key that means the same inside of the trace and outside: compared by value or by
+    identity.
+    """
     cls = type(key)
     if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
         return True

@@ -1,4 +1,4 @@
-"""Mirrors of builtin containers: copied with their items entered; plain dicts are read key by key."""
+"""Mirrors of builtin containers: their items enter with them; plain dicts are read key by key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, KeysAre, LengthIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, Item, KeyAt
 from fxstack_capture.world.constants import is_constant_key
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def items(world: MirrorWorld, obj: Any, iterator: Iterable[Any], source: Source) -> list[Any]:
-    """Guard the exact type and length of a sequence and enter its items (``iterator``: C-level access)."""
+    """Guard the exact type and length of a sequence and enter its items (``iterator``: C-level
+    access).
+    """
     world.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
     world.trace.guard(source, LengthIs(len(values)))
@@ -55,10 +58,15 @@ def list_(world: MirrorWorld, obj: list[Any], source: Source) -> list[Any]:
     return standin
 
 
-def deque(world: MirrorWorld, obj: collections.deque[Any], source: Source) -> collections.deque[Any]:
+def deque(
+    world: MirrorWorld, obj: collections.deque[Any], source: Source
+) -> collections.deque[Any]:
     standin: collections.deque[Any] = collections.deque(maxlen=obj.maxlen)
     world.registry.add(obj, standin, source)
-    world.trace.guard(BuiltinAttr(source, "maxlen"), Equals(obj.maxlen) if obj.maxlen is not None else IdentityIs(None, id(None)))
+    world.trace.guard(
+        BuiltinAttr(source, "maxlen"),
+        Equals(obj.maxlen) if obj.maxlen is not None else IdentityIs(None, id(None)),
+    )
     standin.extend(items(world, obj, obj, source))
     world.contents[id(standin)] = tuple(standin)
     return standin
@@ -72,17 +80,17 @@ def dict_(world: MirrorWorld, obj: dict[Any, Any], source: Source) -> dict[Any, 
     return standin
 
 
-def set_(world: MirrorWorld, obj: set[Any], source: Source) -> set[Any]:
+def set_(world: MirrorWorld, obj: set[Any], source: Source) -> Any:
     standin = _set_like(world, obj, source)
     world.contents[id(standin)] = tuple(standin)
-    return standin  # type: ignore[return-value]
+    return standin
 
 
-def frozenset_(world: MirrorWorld, obj: frozenset[Any], source: Source) -> frozenset[Any]:
-    return _set_like(world, obj, source)  # type: ignore[return-value]
+def frozenset_(world: MirrorWorld, obj: frozenset[Any], source: Source) -> Any:
+    return _set_like(world, obj, source)
 
 
-def _set_like(world: MirrorWorld, obj: Any, source: Source) -> set[Any] | frozenset[Any]:
+def _set_like(world: MirrorWorld, obj: Any, source: Source) -> Any:
     cls = type(obj)
     world.trace.guard(source, TypeIs(cls))
     members = tuple(cls.__iter__(obj))
@@ -99,13 +107,13 @@ def _set_like(world: MirrorWorld, obj: Any, source: Source) -> set[Any] | frozen
 
 def slice_(world: MirrorWorld, obj: slice, source: Source) -> slice:
     world.trace.guard(source, TypeIs(slice))
-    start, stop, step = (world.enter(getattr(obj, n), BuiltinAttr(source, n)) for n in ("start", "stop", "step"))
+    start, stop, step = (
+        world.enter(getattr(obj, n), BuiltinAttr(source, n)) for n in ("start", "stop", "step")
+    )
     standin = slice(start, stop, step)
     world.registry.add(obj, standin, source)
     return standin
 
 
 def bytearray_(world: MirrorWorld, obj: bytearray, source: Source) -> bytearray:
-    from fxstack_capture.breaks import graph_break
-
     raise graph_break("unsupported-object", f"{source.name} is a bytearray")

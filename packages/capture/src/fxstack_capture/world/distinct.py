@@ -1,8 +1,9 @@
 """Guards that different objects stay different.
 
-Two arguments of one type have two stand-ins. Should a later call pass one object twice, a write through one
-name would have to be seen through the other, and ``is`` would answer otherwise. So whatever was written to, and
-whatever was compared, is guarded to be distinct from the other objects of its type.
+Two arguments of one type have two stand-ins. Should a later call pass one object twice, a write
+through one name would have to be seen through the other, and ``is`` would answer otherwise. So
+whatever was written to, and whatever was compared, is guarded to be distinct from the other objects
+of its type.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Distinctions:
         self.written[id(entry.standin)] = entry
 
     def note_compared(self, left: Any, right: Any) -> None:
-        """The program asked whether two objects are the same (``is``, or ``==`` which may start with it)."""
+        """The program asked whether two objects are the same (``is``, or ``==`` which may start
+        with it).
+        """
         if left is right or type(left) is not type(right) or isinstance(left, torch.Tensor):
             return
         entries = self.world.registry.by_standin

@@ -1,7 +1,9 @@
-"""How each kind of pre-existing object comes in: a table by exact type, then rules by kind of class.
+"""How each kind of pre-existing object comes in: a table by exact type, then rules by kind of
+class.
 
-Constants are guarded by value or identity and enter as themselves; definitions (functions, classes, modules) by
-identity; containers are copied; everything else becomes a bare instance of its class that is filled as it is read.
+Constants are guarded by value or identity and enter as themselves; definitions (functions, classes,
+modules) by identity; containers are copied; everything else becomes a bare instance of its class
+that is filled as it is read.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
 
 
 def _is_static(owner: object) -> bool:
-    """Whether a builtin belongs to a module or class, not to an object (pybind11 functions belong to a record)."""
+    """Whether a builtin belongs to a module or class, not to an object (pybind11 functions belong
+    to a record).
+    """
     return (
         owner is None
         or isinstance(owner, (types.ModuleType, type))
@@ -120,7 +124,11 @@ def weak_reference(world: MirrorWorld, obj: weakref.ref[Any], source: Source) ->
     if target is None:
         return world.enter_as_itself(obj, source)
     entry = world.registry.by_original.get(id(target))
-    standin = entry.standin if entry is not None else world.enter(target, pinned(target, f"{source.name}()"))
+    standin = (
+        entry.standin
+        if entry is not None
+        else world.enter(target, pinned(target, f"{source.name}()"))
+    )
     if standin is target:
         return world.enter_as_itself(obj, source)
     return world.registry.add(obj, weakref.ref(standin), source).standin
@@ -213,7 +221,9 @@ def _handler_of_kind(obj: Any) -> Handler:
     cls = type(obj)
     if issubclass(cls, (type, types.ModuleType)) or isinstance(obj, enum.Enum):
         return identity
-    if issubclass(cls, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)):
+    if issubclass(
+        cls, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
+    ):
         return identity
     if issubclass(cls, functools.partial):
         return partial

@@ -27,7 +27,9 @@ class Parts:
 
 @dataclass(slots=True)
 class MirroredCell:
-    """A cell of the outside and its stand-in; ``lazy`` is what was put into the stand-in (None: it was empty)."""
+    """A cell of the outside and its stand-in; ``lazy`` is what was put into the stand-in (None: it
+    was empty).
+    """
 
     original: CellType
     standin: CellType
@@ -69,7 +71,10 @@ def _enter_parts(world: MirrorWorld, fn: FunctionType, source: Source) -> Parts:
 
 
 def _default(world: MirrorWorld, value: object, source: Source) -> object:
-    if type(value) in (int, float):  # a default is never a dynamic number: calls that leave it out all see this one
+    if type(value) in (
+        int,
+        float,
+    ):  # a default is never a dynamic number: calls that leave it out all see this one
         return world.enter_constant(value, source)
     return world.enter(value, source)
 

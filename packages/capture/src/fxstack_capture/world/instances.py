@@ -18,7 +18,9 @@ def native_new(cls: type) -> tuple[type, Any]:
 
 
 def dict_descriptor(cls: type) -> Any:
-    """The C descriptor that gives instances' ``__dict__`` (user properties of that name bypassed), or None."""
+    """The C descriptor that gives instances' ``__dict__`` (user properties of that name bypassed),
+    or None.
+    """
     for base in _mro(cls):
         found = base.__dict__.get("__dict__")
         if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
@@ -30,6 +32,8 @@ def slots(cls: type) -> list[types.MemberDescriptorType]:
     """Descriptors of the ``__slots__`` members of ``cls``."""
     found = []
     for base in _mro(cls):
-        if base.__flags__ & (1 << 9):  # Py_TPFLAGS_HEAPTYPE: only classes made in Python have slots of their own
+        if base.__flags__ & (
+            1 << 9
+        ):  # Py_TPFLAGS_HEAPTYPE: only classes made in Python have slots of their own
             found += [m for m in base.__dict__.values() if type(m) is types.MemberDescriptorType]
     return found

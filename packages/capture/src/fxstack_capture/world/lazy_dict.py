@@ -1,8 +1,8 @@
 """A dictionary of the outside that is read key by key.
 
-It stands behind mirrors of plain dicts, of instances' ``__dict__`` and of module namespaces. The mirror is a
-real dict which holds what has been looked at or written so far; ``known`` remembers what the original held
-(or that it did not), so that the difference of the two is the side effect.
+It stands behind mirrors of plain dicts, of instances' ``__dict__`` and of module namespaces. The
+mirror is a real dict which holds what has been looked at or written so far; ``known`` remembers
+what the original held (or that it did not), so that the difference of the two is the side effect.
 """
 
 from __future__ import annotations
@@ -26,13 +26,25 @@ class _Absent:
 
 
 ABSENT: Final[Any] = _Absent()
-_UNREAD: Final[Any] = object()  # the original's value of a key that was overwritten before anybody read it
+_UNREAD: Final[Any] = (
+    object()
+)  # the original's value of a key that was overwritten before anybody read it
 
 
 class LazyDict:
     """State of one mirrored dictionary."""
 
-    __slots__ = ("deleted", "expanded", "known", "mirror", "original", "source", "trusted", "uniform", "world")
+    __slots__ = (
+        "deleted",
+        "expanded",
+        "known",
+        "mirror",
+        "original",
+        "source",
+        "trusted",
+        "uniform",
+        "world",
+    )
 
     def __init__(
         self,
@@ -60,7 +72,9 @@ class LazyDict:
         return Key(self.source, key)
 
     def simple(self, key: object) -> bool:
-        """Whether ``key`` can be looked up alone: no other key type of the dictionary could be equal to it."""
+        """Whether ``key`` can be looked up alone: no other key type of the dictionary could be
+        equal to it.
+        """
         if self.uniform is None:
             self.uniform = all(type(k) in _LOOKUP_TYPES for k in self.original)
         return self.uniform and type(key) in _LOOKUP_TYPES
@@ -85,10 +99,10 @@ class LazyDict:
         self.mirror[key] = value
         return value
 
-    def set(self, key: Any, value: object) -> None:
+    def put(self, key: Any, value: object) -> None:
         self.mirror[key] = value
 
-    def delete(self, key: Any) -> bool:
+    def remove(self, key: Any) -> bool:
         """Remove a simple key; False when it is not there."""
         if self.get(key) is ABSENT:
             return False
@@ -99,7 +113,9 @@ class LazyDict:
     def length(self) -> int:
         if not self.expanded:
             if self.mirror.keys() - self.known.keys() or any(
-                self.mirror.get(k, ABSENT) is ABSENT for k, v in self.known.items() if v is not ABSENT
+                self.mirror.get(k, ABSENT) is ABSENT
+                for k, v in self.known.items()
+                if v is not ABSENT
             ):
                 self.expand()
             else:

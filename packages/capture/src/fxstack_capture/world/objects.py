@@ -150,20 +150,20 @@ def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level
     accessors.
     """
-    base: type = next(b for b in _DICTS if isinstance(obj, b))
+    base: Any = next(b for b in _DICTS if isinstance(obj, b))
     world.trace.guard(source, TypeIs(type(obj)))
     standin = native_new(type(obj))[1](type(obj))
     _register(world, obj, standin, source)
     if base is collections.defaultdict:
         factory = world.enter(obj.default_factory, BuiltinAttr(source, "default_factory"))
-        collections.defaultdict.default_factory.__set__(standin, factory)  # type: ignore[attr-defined]
-    keys = tuple(base.__iter__(obj))  # type: ignore[attr-defined]
+        collections.defaultdict.__dict__["default_factory"].__set__(standin, factory)
+    keys = tuple(base.__iter__(obj))
     world.trace.guard(source, KeysAre(keys) if keys else LengthIs(0))
     for index, key in enumerate(keys):
         where = Key(source, key) if is_value(key) else ValueAt(source, index)
         entered = key if is_constant_key(key) else world.enter(key, KeyAt(source, index))
         value = world.enter(dict.__getitem__(obj, key), where)
-        base.__setitem__(standin, entered, value)  # type: ignore[attr-defined]
+        base.__setitem__(standin, entered, value)
     world.contents[id(standin)] = tuple(dict.items(standin))
     return standin
 

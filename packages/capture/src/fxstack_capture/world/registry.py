@@ -1,7 +1,7 @@
 """Who stands for whom: the table between pre-existing objects and their stand-ins.
 
-An entry keeps both alive for the length of the trace, so ids stay valid. Objects that enter as themselves
-(functions, classes, modules) are entries whose stand-in is the original.
+An entry keeps both alive for the length of the trace, so ids stay valid. Objects that enter as
+themselves (functions, classes, modules) are entries whose stand-in is the original.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Which modules are taken as constant: nobody rebinds their functions, classes and submodules while a program runs.
+"""Which modules are taken as constant: nobody rebinds their functions, classes and submodules while
+a program runs.
 
-Reads of functions, classes and modules out of trusted namespaces and classes are not guarded. Everything else in
-them (flags, numbers, dictionaries of hooks) is guarded like the user's own.
+Reads of functions, classes and modules out of trusted namespaces and classes are not guarded.
+Everything else in them (flags, numbers, dictionaries of hooks) is guarded like the user's own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def is_trusted_module(name: object) -> bool:
 
 
 def is_fixed_class(cls: type) -> bool:
-    """True for classes whose attributes are not guarded: C types that cannot be changed, and trusted modules' classes."""
+    """True for classes whose attributes are not guarded: C types that cannot be changed, and
+    trusted modules' classes.
+    """
     if cls.__flags__ & _IMMUTABLE_TYPE:
         return True
     return is_trusted_module(cls.__dict__.get("__module__"))

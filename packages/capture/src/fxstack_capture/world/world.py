@@ -78,7 +78,7 @@ class MirrorWorld:
         return self.enter(obj, source)
 
     def enter_as_itself(self, obj: object, source: Source) -> Any:
-        """Enter an identity-like object whose identity is implied by what has been guarded already."""
+        """Enter an identity-like object whose identity follows from what is guarded already."""
         if id(obj) not in self.registry.by_original:
             self.registry.add(obj, obj, source)
         return obj

@@ -1,9 +1,18 @@
 """All rules of Python's own library, joined into one table."""
 
-from fxstack_capture.calls.rules import builtin_functions, class_factories, dict_methods, inspection, logging_calls, modules, object_protocol, torch_names
+from fxstack_capture.calls.rules import (
+    builtin_functions,
+    class_factories,
+    dict_methods,
+    inspection,
+    logging_calls,
+    modules,
+    object_protocol,
+    torch_names,
+)
 from fxstack_capture.calls.table import RuleTable
 
-RULES = RuleTable(
+RULES: RuleTable = RuleTable(
     (
         builtin_functions.RULES,
         class_factories.RULES,

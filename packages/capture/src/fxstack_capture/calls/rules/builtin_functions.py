@@ -1,4 +1,4 @@
-"""Rules of builtin functions that meet tensors, symbolic numbers or stand-ins whose state is lazy."""
+"""Rules of builtin functions that meet tensors, symbolic numbers or stand-ins of lazy state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame_rules import FrameRule
     from fxstack_capture.trace import Trace
 
-RULES = RuleTable()
+RULES: RuleTable = RuleTable()
 
 _SYMBOLIC_CLASS: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
@@ -46,7 +46,9 @@ def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
-    """A class made by the program: its namespace is trace-world already, hooks of it are interpreted."""
+    """A class made by the program: its namespace is trace-world already, hooks of it are
+    interpreted.
+    """
     world: Any = trace.world
     world.expand(args[2])
     made = trace.calls.native(meta, args, kwargs)
@@ -79,9 +81,17 @@ def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
         return issubclass(shown, torch.nn.Parameter)
     if classes is torch.nn.Buffer:
         return bool(getattr(value, "_is_buffer", False))
-    if isinstance(classes, torch._C._TensorMeta if hasattr(torch._C, "_TensorMeta") else type(torch.Tensor)):
-        if classes.__module__ == "torch" and classes.__name__.endswith("Tensor") and classes is not torch.Tensor:
-            return isinstance(value, classes)  # legacy types such as torch.FloatTensor look at the dtype
+    if isinstance(
+        classes, torch._C._TensorMeta if hasattr(torch._C, "_TensorMeta") else type(torch.Tensor)
+    ):
+        if (
+            classes.__module__ == "torch"
+            and classes.__name__.endswith("Tensor")
+            and classes is not torch.Tensor
+        ):
+            return isinstance(
+                value, classes
+            )  # legacy types such as torch.FloatTensor look at the dtype
         return issubclass(shown, classes)
     if not isinstance(classes, type):
         return isinstance(value, classes)
@@ -100,7 +110,9 @@ def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 @RULES.rule(id)
 def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Ids of stand-ins are consistent while tracing; they must not leave it, which nothing checks yet."""
+    """Ids of stand-ins are consistent while tracing; they must not leave it, which nothing checks
+    yet.
+    """
     return id(*args, **kwargs)
 
 
@@ -178,9 +190,41 @@ def _binary_rule(op: Any) -> None:
 
 
 for _op in (
-    *("add sub mul truediv floordiv mod matmul pow lshift rshift and_ or_ xor".split()),
-    *("iadd isub imul itruediv ifloordiv imod imatmul ipow ilshift irshift iand ior ixor".split()),
-    *("lt le eq ne gt ge getitem contains concat iconcat".split()),
+    *(
+        [
+            "add",
+            "sub",
+            "mul",
+            "truediv",
+            "floordiv",
+            "mod",
+            "matmul",
+            "pow",
+            "lshift",
+            "rshift",
+            "and_",
+            "or_",
+            "xor",
+        ]
+    ),
+    *(
+        [
+            "iadd",
+            "isub",
+            "imul",
+            "itruediv",
+            "ifloordiv",
+            "imod",
+            "imatmul",
+            "ipow",
+            "ilshift",
+            "irshift",
+            "iand",
+            "ior",
+            "ixor",
+        ]
+    ),
+    *(["lt", "le", "eq", "ne", "gt", "ge", "getitem", "contains", "concat", "iconcat"]),
 ):
     _binary_rule(getattr(operator, _op))
 
@@ -194,7 +238,7 @@ def _unary_rule(op: Any) -> None:
     RULES.add(op, rule)
 
 
-for _op in "neg pos invert not_ truth abs".split():
+for _op in ["neg", "pos", "invert", "not_", "truth", "abs"]:
     _unary_rule(getattr(operator, _op))
 _unary_rule(abs)
 
@@ -283,7 +327,11 @@ def _conversion(cls: type, method: Any) -> None:
     RULES.add(cls, rule)
 
 
-_SYMBOLIC_CONVERSIONS: dict[type, Any] = {int: torch.sym_int, float: torch.sym_float, complex: complex}
+_SYMBOLIC_CONVERSIONS: dict[type, Any] = {
+    int: torch.sym_int,
+    float: torch.sym_float,
+    complex: complex,
+}
 _conversion(int, torch.Tensor.__int__)
 _conversion(float, torch.Tensor.__float__)
 _conversion(complex, torch.Tensor.__complex__)
@@ -340,7 +388,9 @@ def _super(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _iterating_rule(fn: Any, first: int, last: int) -> None:
-    """Arguments number ``first`` to ``last`` are turned into iterators by the tracer, then ``fn`` runs for real."""
+    """Arguments number ``first`` to ``last`` are turned into iterators by the tracer, then ``fn``
+    runs for real.
+    """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if any(_needs_iterator(value) for value in args[first:last]):
@@ -380,7 +430,10 @@ for _fn, _first, _last in (
     (list.extend, 1, 2),
     (collections.deque, 0, 1),
     *((v, 0, 1 << 30) for v in (itertools.chain, itertools.product, itertools.zip_longest)),
-    *((v, 0, 1) for v in (itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise)),
+    *(
+        (v, 0, 1)
+        for v in (itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise)
+    ),
     *((v, 0, 1) for v in (itertools.permutations, itertools.combinations, itertools.groupby)),
 ):
     _iterating_rule(_fn, _first, _last)

@@ -1,4 +1,6 @@
-"""Methods of dict on dictionaries of the outside: single keys are read without completing the dictionary."""
+"""Methods of dict on dictionaries of the outside: single keys are read without completing the
+dictionary.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
     from fxstack_capture.world.lazy_dict import LazyDict
 
-RULES = RuleTable()
+RULES: RuleTable = RuleTable()
 
 
 def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts: int) -> None:
-    """Register: with a lazy dict, a simple key and one of the argument counts, ask the state; else run for real."""
+    """Register: with a lazy dict, a simple key and one of the argument counts, ask the state; else
+    run for real.
+    """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and not kwargs and len(args) in counts:
@@ -55,18 +59,18 @@ def _contains(state: LazyDict, key: Any) -> bool:
 
 
 def _setitem(state: LazyDict, key: Any, value: Any) -> None:
-    state.set(key, value)
+    state.put(key, value)
 
 
 def _delitem(state: LazyDict, key: Any) -> None:
-    if not state.delete(key):
+    if not state.remove(key):
         raise KeyError(key)
 
 
 def _setdefault(state: LazyDict, key: Any, default: Any = None) -> Any:
     value = state.get(key)
     if value is ABSENT:
-        state.set(key, default)
+        state.put(key, default)
         return default
     return value
 
@@ -77,7 +81,7 @@ def _pop(state: LazyDict, key: Any, *default: Any) -> Any:
         if default:
             return default[0]
         raise KeyError(key)
-    state.delete(key)
+    state.remove(key)
     return value
 
 
@@ -93,4 +97,3 @@ _lazy_rule(dict.__delitem__, _delitem, 2)
 _lazy_rule(dict.setdefault, _setdefault, 2, 3)
 _lazy_rule(dict.pop, _pop, 2, 3)
 _lazy_rule(dict.__len__, _len, 1)
-

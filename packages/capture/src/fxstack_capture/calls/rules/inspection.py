@@ -16,7 +16,7 @@ from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
-RULES = RuleTable()
+RULES: RuleTable = RuleTable()
 
 
 @RULES.rule(inspect.signature)
@@ -25,7 +25,9 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     fn = args[0] if args else kwargs.get("callable", kwargs.get("obj"))
     inner = fn.__func__ if isinstance(fn, types.MethodType) else fn
     if type(inner) is not types.FunctionType or len(args) > 1 or kwargs:
-        raise graph_break("unsupported-call", "inspect.signature of an object that is not a function")
+        raise graph_break(
+            "unsupported-call", "inspect.signature of an object that is not a function"
+        )
     while True:
         trace.world.function_parts(inner)
         wrapped = inner.__dict__.get("__wrapped__")
@@ -35,7 +37,9 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     found = inspect.signature(*args)
     for parameter in found.parameters.values():
         if not _is_inert(parameter.default):
-            raise graph_break("unsupported-call", "inspect.signature of a function with a mutable default")
+            raise graph_break(
+                "unsupported-call", "inspect.signature of a function with a mutable default"
+            )
     return found
 
 

@@ -1,7 +1,8 @@
-"""Logging while tracing: a disabled level costs nothing, an enabled one is logged when the graph has run.
+"""Logging while tracing: a disabled level costs nothing, an enabled one is logged when the graph
+has run.
 
-A record whose message and arguments are plain values may be written later without anybody noticing: the real
-call is deferred to the end of the frame, in order. Anything else ends the graph.
+A record whose message and arguments are plain values may be written later without anybody noticing:
+the real call is deferred to the end of the frame, in order. Anything else ends the graph.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fxstack_capture.world.constants import IMMUTABLE_TYPES, is_constant_key
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
-RULES = RuleTable()
+RULES: RuleTable = RuleTable()
 
 
 @RULES.rule(logging.Logger.isEnabledFor)
@@ -39,11 +40,13 @@ def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Call ``fn`` for real after the graph: its receiver is of the outside, all else is plain data."""
+    """Call ``fn`` for real after the graph: the receiver is of the outside, the rest plain data."""
     world: Any = trace.world
     values = (*args[1:], *kwargs.values())
     if world.source_of(args[0]) is None or not all(map(_is_plain, values)):
-        raise graph_break("side-effect-call", f"{fn.__qualname__} with arguments made by the program")
+        raise graph_break(
+            "side-effect-call", f"{fn.__qualname__} with arguments made by the program"
+        )
     world.deferred.append(Call(pinned(fn, fn.__qualname__), args, dict(kwargs)))
 
 
@@ -55,5 +58,7 @@ def _is_plain(value: object) -> bool:
 
 
 def is_log_once(fn: Any, args: tuple[Any, ...]) -> bool:
-    """A cached function of a logger, such as ``warning_once``: whether it logs again is for the cache to say."""
+    """A cached function of a logger, such as ``warning_once``: whether it logs again is for the
+    cache to say.
+    """
     return bool(args) and isinstance(args[0], logging.Logger) and fn.__name__.endswith("_once")

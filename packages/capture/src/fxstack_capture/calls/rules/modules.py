@@ -1,4 +1,6 @@
-"""``torch.nn.Module``: calls without hooks go straight to ``forward``; parameters, buffers and submodules are found directly."""
+"""``torch.nn.Module``: calls without hooks go straight to ``forward``; parameters, buffers and
+submodules are found directly.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
     from fxstack_capture.world.lazy_dict import LazyDict
 
-RULES = RuleTable()
+RULES: RuleTable = RuleTable()
 
 _GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
@@ -38,7 +40,9 @@ def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             found = world.dict_get(members, name)
             if found is not ABSENT:
                 return found
-    raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+    raise AttributeError(
+        f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self
+    )
 
 
 @RULES.rule(torch.nn.Module.__call__)
@@ -66,7 +70,7 @@ def _hooked(trace: Trace, self: Any) -> bool:
 
 
 def _empty_outside(trace: Trace, state: LazyDict, name: str) -> bool:
-    """Whether the dictionary of hooks is empty and nobody has looked at it: one guard, no stand-in."""
+    """Whether the hooks are empty and nobody has looked at them: one guard, no stand-in."""
     hooks = state.original.get(name)
     if not isinstance(hooks, dict) or hooks or name in state.mirror or name in state.known:
         return False

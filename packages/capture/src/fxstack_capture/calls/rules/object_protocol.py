@@ -5,15 +5,16 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.calls.classes import construct
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.world import attributes
+from fxstack_capture.world import attributes, loaders, stores
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
-RULES = RuleTable()
+RULES: RuleTable = RuleTable()
 
 
 @RULES.rule(object.__getattribute__)
@@ -27,34 +28,32 @@ def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 3 or kwargs or isinstance(args[0], type):
         return object.__setattr__(*args, **kwargs)
-    return attributes.generic_store(trace.world, *args)  # type: ignore[arg-type]
+    return stores.generic_store(trace.world, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(object.__delattr__)
 def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs or isinstance(args[0], type):
         return object.__delattr__(*args, **kwargs)
-    return attributes.generic_store(trace.world, *args, ABSENT)  # type: ignore[arg-type]
+    return stores.generic_store(trace.world, *args, ABSENT)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__getattribute__)
 def _type_getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs:
         return type.__getattribute__(*args, **kwargs)
-    return attributes.generic_load_class(trace.world, *args)  # type: ignore[arg-type]
+    return loaders.generic_load_class(trace.world, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__setattr__)
 def _type_setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 3 or kwargs:
         return type.__setattr__(*args, **kwargs)
-    return attributes.generic_store(trace.world, *args)  # type: ignore[arg-type]
+    return stores.generic_store(trace.world, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__call__)
 def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from fxstack_capture.calls.classes import construct
-
     return construct(trace.calls, args[0], args[1:], kwargs)  # type: ignore[arg-type]
 
 

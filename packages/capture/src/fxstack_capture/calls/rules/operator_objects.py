@@ -1,4 +1,6 @@
-"""``operator.attrgetter``, ``itemgetter`` and ``methodcaller``: their C code reads attributes, ours does so lazily."""
+"""``operator.attrgetter``, ``itemgetter`` and ``methodcaller``: their C code reads attributes, ours
+does so lazily.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from fxstack_capture.calls.table import RuleTable
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
-RULES = RuleTable()
+RULES: RuleTable = RuleTable()
 
 
 @RULES.rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
