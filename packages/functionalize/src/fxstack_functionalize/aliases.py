@@ -21,6 +21,7 @@ from fxstack_functionalize.metadata import (
     is_detach,
     view_steps,
 )
+from fxstack_functionalize.symbols import evaluable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,12 @@ class AliasPlan:
         """Return where ``tensor`` will be, planning it (and what it is a view of) if need be."""
         if id(tensor) not in self._places:
             info = self._plan(tensor)
+            if not evaluable(self.session.captured, info.sizes):
+                raise UnsupportedGraphError(
+                    "an output is a view whose size depends on data",
+                    why="the caller makes views again, and cannot know the size",
+                    fix="return a clone of the view",
+                )
             self._keep.append(tensor)
             self._places[id(tensor)] = (AliasSource.ALIAS, len(self.aliases))
             self.aliases.append(info)

@@ -23,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import (
 )
 
 from fxstack_functionalize.engine import ModeEngine, current_value
+from fxstack_functionalize.recording import RecordingMode
 from fxstack_functionalize.rng import random_rules
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Session:
         """Return the recording mode; with it, what higher-order operators need to trace their branches."""
         exact = isinstance(self.engine, ModeEngine)
         table = {**random_rules(self.tracer, exact=exact), **self.decompositions}
-        mode = ProxyTorchDispatchMode(self.tracer, "symbolic", False, False, False)
+        mode = RecordingMode(self.tracer, table)
         if exact:
             stack.enter_context(_set_make_fx_tracer(self._make_fx(mode, table)))
         opened = ExitStack()

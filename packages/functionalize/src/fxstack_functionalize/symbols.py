@@ -13,7 +13,7 @@ import torch
 from fxstack_interchange import SymbolSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from fxstack_functionalize.inputs import Captured
 
@@ -54,6 +54,16 @@ def evaluator(captured: Captured) -> Callable[[Sequence[Any]], Callable[[torch.S
         return evaluate
 
     return bind
+
+
+def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
+    """Whether all ``numbers`` follow from the inputs; sizes that depend on data do not."""
+    bound = set(_bindings(captured))
+    return all(
+        bound.issuperset(number.node.expr.free_symbols)
+        for number in numbers
+        if isinstance(number, torch.SymInt)
+    )
 
 
 def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:

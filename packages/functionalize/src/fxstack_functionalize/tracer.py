@@ -7,6 +7,7 @@ sequence, and the tracer remembers which numbers each captured node's forward ga
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,12 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from torch._ops import OpOverload
 
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute")
 """Metadata keys that an ATen node takes over from the captured node that it comes from."""
@@ -35,6 +39,7 @@ class AtenTracer(PythonKeyTracer):
         self.root = torch.nn.Module()
         self.tensor_attrs: dict[Any, str] = {}
         self.record_stack_traces = False
+        self.tensor_tracker = TensorMap()
         self._origin: dict[str, Any] = {}
         self._in_backward = False
         self._starts: list[int] = []
@@ -59,6 +64,18 @@ class AtenTracer(PythonKeyTracer):
         if node.op != "placeholder" and node.op != "output":
             node.meta.update(self._backward_origin() if self._in_backward else self._origin)
         return node
+
+    def add_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+        """Add an operator call whose arguments are nodes and constants already."""
+        node = self.graph.create_node("call_function", func, args, kwargs, func.overloadpacket.__name__)
+        node.meta.update(self._backward_origin() if self._in_backward else self._origin)
+        return node
+
+    def add_item(self, node: Node, index: int) -> Node:
+        """Add the selection of one result of ``node``."""
+        item = self.graph.create_node("call_function", operator.getitem, (node, index), {})
+        item.meta.update({key: node.meta[key] for key in INHERITED if key in node.meta})
+        return item
 
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, torch.Tensor) and a.requires_grad:

@@ -15,7 +15,7 @@ import torch
 from torch._C import _functionalization as views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 Step = tuple[type, tuple[Any, ...]]
 """A ViewMeta class and the tuple of its arguments."""
@@ -51,8 +51,9 @@ class AliasInfo:
     detachment: Detachment = Detachment.NONE
 
     @property
-    def symbolic(self) -> bool:
-        return any(_has_symbols(arguments) for _, arguments in self.steps)
+    def sizes(self) -> tuple[torch.SymInt, ...]:
+        """Return the symbolic numbers among the steps' arguments."""
+        return tuple(_symbols([arguments for _, arguments in self.steps]))
 
     def shifted(self, by: int) -> AliasInfo:
         """Return the record for a graph with ``by`` more flat outputs in front."""
@@ -96,10 +97,12 @@ def is_detach(step: Step) -> bool:
     return step[0] is views.detach_ViewMeta
 
 
-def _has_symbols(value: object) -> bool:
+def _symbols(value: object) -> Iterator[torch.SymInt]:
     if isinstance(value, (list, tuple)):
-        return any(_has_symbols(item) for item in value)
-    return isinstance(value, torch.SymInt)
+        for item in value:
+            yield from _symbols(item)
+    elif isinstance(value, torch.SymInt):
+        yield value
 
 
 def _fill(value: Any, evaluate: Callable[[Any], Any]) -> Any:

@@ -31,7 +31,7 @@ def output_epilogue(traced: Traced) -> Epilogue:
         "unflatten": pytree.tree_unflatten,
     }
     lines = [_alias_line(number, alias, namespace) for number, alias in enumerate(info.aliases)]
-    if any(alias.symbolic for alias in info.aliases):
+    if any(alias.sizes for alias in info.aliases):
         lines.insert(0, "sizes = bind(args)")
     items = [_item(number, seen, namespace) for number, seen in enumerate(info.outputs)]
     result = f"({', '.join(items)}{',' if items else ''})"
@@ -46,7 +46,7 @@ def output_epilogue(traced: Traced) -> Epilogue:
 def _alias_line(number: int, alias: AliasInfo, namespace: dict[str, Any]) -> str:
     """Generate the statement that makes one alias, after those that it is made from."""
     base = f"alias_{alias.index}" if alias.source is AliasSource.ALIAS else f"{alias.source}[{alias.index}]"
-    if alias.symbolic:
+    if alias.sizes:
         namespace[f"make_{number}"] = alias.bind
         return f"alias_{number} = make_{number}(sizes)({base})"
     namespace[f"make_{number}"] = alias.bind(_no_symbols)

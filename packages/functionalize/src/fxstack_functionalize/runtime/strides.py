@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_functionalize.symbols import evaluator
+from fxstack_functionalize.symbols import evaluable, evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ def restrider(traced: Traced) -> Restride:
     expected = {
         position: strides
         for position, strides in enumerate(traced.info.strides)
-        if strides is not None
+        if strides is not None and evaluable(traced.captured, strides)
     }
     return _Restrider(expected, evaluator(traced.captured))
 
