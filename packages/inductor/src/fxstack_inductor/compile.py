@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import Interpreter
 
 from fxstack_inductor.codegen.c import c_source
 from fxstack_inductor.codegen.wrapper import HostProgram, host_program
+from fxstack_inductor.errors import IndexOutOfRange
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.options import InductorOptions, options_from_environment
@@ -73,16 +76,38 @@ def compile_graph(
     lowered = lower(graph_module, example_inputs, chosen)
     program = lowered.program
     workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool())
-    namespace = {**program.constants, "take": workspace.take, "give": workspace.give}
+    error = ctypes.c_int32(0)
+    namespace = {
+        **program.constants,
+        "take": workspace.take,
+        "give": workspace.give,
+        "error": error,
+        "error_address": ctypes.addressof(error),
+        "out_of_range": IndexOutOfRange,
+    }
     if lowered.c:
         namespace |= load_functions(lowered.c, program.arguments, chosen)
-    code = compile(lowered.host, f"<fxstack {graph_module._get_name()}>", "exec")
+    code = compile(program.source, f"<fxstack {graph_module._get_name()}>", "exec")
     exec(code, namespace)  # noqa: S102 - the program was generated just above
-    call = namespace["call"]
+    return _callable(graph_module, lowered, namespace["call"], error)
+
+
+def _callable(
+    graph_module: GraphModule, lowered: Lowered, call: Callable[..., Any], error: ctypes.c_int32
+) -> Callable[..., tuple[Any, ...]]:
+    below_autograd = torch._C._AutoDispatchBelowAutograd
 
     def run(*args: Any) -> tuple[Any, ...]:
-        with torch._C._AutoDispatchBelowAutograd():
-            return call(*args)  # type: ignore[no-any-return]
+        try:
+            with below_autograd():
+                return call(*args)  # type: ignore[no-any-return]
+        except IndexOutOfRange:
+            error.value = 0
+            # Nothing has been written to an input yet: eager raises its own error.
+            with torch.no_grad():
+                interpreter = Interpreter(graph_module)
+                interpreter.extra_traceback = False
+                return tuple(interpreter.run(*args))
 
     run.lowered = lowered  # type: ignore[attr-defined]
     return run

@@ -25,3 +25,7 @@ class CompilerFailedError(InductorError):
 
 class VerificationError(InductorError):
     """An IR invariant does not hold; the text names the kernel, the value and the rule."""
+
+
+class IndexOutOfRange(InductorError):  # noqa: N818 - internal: eager's own error replaces it
+    """A kernel met an index out of range. The graph is run again by ATen's operators, which raise what eager raises."""

@@ -337,7 +337,9 @@ class FunctionWriter:
         first, *rest = self.kernel.inner
         size = index_text(first.extent)
         self.out.line(f"const int64_t team{stage} = {self._team(self._inner_work())};")
-        self.out.line(f"#pragma omp parallel num_threads(team{stage}) if(parallel: team{stage} > 1)")
+        self.out.line(
+            f"#pragma omp parallel num_threads(team{stage}) if(parallel: team{stage} > 1)"
+        )
         self.out.open("")
         self.out.line("const int64_t self = omp_get_thread_num();")
         self.out.line(f"const int64_t begin = ({size}) * self / team{stage};")

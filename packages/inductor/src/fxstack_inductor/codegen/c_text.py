@@ -69,7 +69,11 @@ class Names:
     def operand(self, position: int) -> str:
         """A value where it is used: constants stand for themselves."""
         value = self.kernel.values[position]
-        return c_ops.literal(value.text, value.dtype) if isinstance(value, Constant) else f"v{position}"
+        return (
+            c_ops.literal(value.text, value.dtype)
+            if isinstance(value, Constant)
+            else f"v{position}"
+        )
 
     def declare(self, position: int) -> str:
         """``const T v12 = ...;``; not for reductions."""
@@ -86,15 +90,15 @@ class Names:
             case Load(buffer, index, _, mask, other):
                 element = c_ops.load(self.element(buffer, index), self.dtypes[buffer])
                 return element if mask is None else self._masked(mask, element, other)
-            case Check(arg, size, _, mask):
+            case Check(arg, size, _, mask, wraps):
                 valid = "true" if mask is None else self.operand(mask)
-                return f"check_index({self.operand(arg)}, {index_text(size)}, {valid}, error)"
+                name = "wrap_index" if wraps else "check_index"
+                return f"{name}({self.operand(arg)}, {index_text(size)}, {valid}, error)"
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
                 return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)
             case Reduce():
                 raise AssertionError("a reduction has no expression")
-
 
     def _masked(self, mask: int, element: str, other: int | None) -> str:
         default = "0" if other is None else self.operand(other)

@@ -88,3 +88,13 @@ EXTREMES(int8_t, INT8_MIN, INT8_MAX)
 EXTREMES(uint8_t, 0, UINT8_MAX)
 static inline bool max_bool(bool a, bool b) { return a | b; }
 static inline bool min_bool(bool a, bool b) { return a & b; }
+
+/* An index that is checked: out of range sets the flag and reads element 0 instead. */
+static inline int64_t check_index(int64_t i, int64_t size, bool valid, int32_t* error) {
+  bool inside = (i >= 0) & (i < size);
+  if (valid & !inside) *error = 1;
+  return inside ? i : 0;
+}
+static inline int64_t wrap_index(int64_t i, int64_t size, bool valid, int32_t* error) {
+  return check_index(i < 0 ? i + size : i, size, valid, error);
+}

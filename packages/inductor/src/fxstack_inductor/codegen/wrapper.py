@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fxstack_inductor.schedule.plan import Plan, Step
+
+
+HELPERS = MappingProxyType(
+    {
+        "empty_strided": torch.empty_strided,
+        "as_strided": torch.as_strided,
+        "get_num_threads": torch.get_num_threads,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -58,14 +70,8 @@ class HostWriter:
 
     def run(self) -> HostProgram:
         program = self.plan.program
-        self.constants.update(
-            {
-                "empty_strided": torch.empty_strided,
-                "as_strided": torch.as_strided,
-                "get_num_threads": torch.get_num_threads,
-                **program.constants,
-            }
-        )
+        self.constants.update(HELPERS)
+        self.constants.update({identifier(k): v for k, v in program.constants.items()})
         symbols = self._plan_arena()
         self._bind_symbols(set(program.parameters) | set(program.constants))
         prologue, self.lines = self.lines, []
@@ -73,9 +79,12 @@ class HostWriter:
         for position, step in enumerate(self.plan.steps):
             self._step(step)
             self._free(last.get(position, ()))
+        if any(isinstance(s, KernelStep) and s.kernel.checked for s in self.plan.steps):
+            self.line("if error.value: raise out_of_range()")
         self._mutations()
         results = [self.value(value) for value in program.outputs]
-        head = [f"def call({', '.join(program.parameters)}):", "    threads = get_num_threads()"]
+        names = [identifier(name) for name in program.parameters]
+        head = [f"def call({', '.join(names)}):", "    threads = get_num_threads()"]
         lines = [*head, *prologue, *self._borrow(symbols), *self.lines, *self._return()]
         lines.append(f"    return ({''.join(f'{r}, ' for r in results)})")
         return HostProgram(
@@ -129,7 +138,7 @@ class HostWriter:
             case ExternCall():
                 self._extern(step)
             case HostCall(name, target, args, kwargs):
-                self.line(f"{name} = {self._call(target, args, kwargs)}")
+                self.line(f"{identifier(name)} = {self._call(target, args, kwargs)}")
                 self._bind_symbols({name})
 
     def _kernel(self, step: KernelStep) -> None:
@@ -141,10 +150,14 @@ class HostWriter:
         self.arguments[function] = len(parameters(kernel))
         inside = {node.name for node in self.arena}
         values = [
-            f"p_{identifier(ref.name)}" if ref.name in inside else f"{identifier(ref.name)}.data_ptr()"
+            f"p_{identifier(ref.name)}"
+            if ref.name in inside
+            else f"{identifier(ref.name)}.data_ptr()"
             for ref in kernel.buffers
         ]
-        self.line(f"{function}({', '.join([*values, *kernel.sizes, 'threads'])})")
+        error = ["error_address"] if kernel.checked else []
+        arguments = [*values, *(identifier(s) for s in kernel.sizes), *error, "threads"]
+        self.line(f"{function}({', '.join(arguments)})")
 
     def _allocate(self, node: Node) -> None:
         layout = node.layout
@@ -280,9 +293,17 @@ def _nodes(values: Iterable[Any]) -> Iterable[Node]:
     return (value for value in values if isinstance(value, Node))
 
 
+RESERVED = re.compile(
+    r"(kernel_\d+|c\d+_.*|t\d+_.*|p_.*|take|give|call|block|threads|error|error_address|out_of_range|\w*_fx)$"
+)
+"""Names that the host program uses for itself."""
+
+
 def identifier(name: str) -> str:
-    """A Python identifier that cannot clash with the program's own names."""
-    return "".join(c if c.isalnum() else "_" for c in name)
+    """A Python identifier for a node's name that cannot clash with the program's own names."""
+    plain = "".join(c if c.isalnum() else "_" for c in name)
+    clashes = RESERVED.match(plain) or keyword.iskeyword(plain) or plain in HELPERS
+    return f"{plain}_fx" if clashes else plain
 
 
 def shape_text(shape: Iterable[Expr]) -> str:

@@ -64,12 +64,16 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An index wrapped from the end when negative and checked against ``size``; 0 and an error flag where it is out of range."""
+    """The index ``arg``, checked against ``size``; 0 and the error flag set where it is out of range and ``mask`` holds.
+
+    Negative indices count from the end if ``wraps``.
+    """
 
     arg: int
     size: Expr
     dtype: torch.dtype
     mask: int | None = None
+    wraps: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ def operands(value: Value) -> tuple[int, ...]:
         case Load(_, index, _, mask, other):
             extra = tuple(v for v in (mask, other) if v is not None)
             return index_operands(index) + extra
-        case Check(arg, _, _, mask):
+        case Check(arg, _, _, mask, _):
             return (arg,) if mask is None else (arg, mask)
         case Compute(_, args) | Reduce(_, args):
             return args

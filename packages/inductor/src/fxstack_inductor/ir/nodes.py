@@ -81,10 +81,11 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Indirect:
-    """A coordinate that is computed: ``body`` may be negative (counted from the end) and must be within ``size``."""
+    """A coordinate that is computed, and must be within ``size``; negative ones count from the end if ``wraps``."""
 
     body: Body
     size: Expr
+    wraps: bool = True
 
 
 Coord = Expr | Indirect

@@ -220,7 +220,7 @@ class Lowering:
 
     def _outputs(self, call: ExternCall, value: Any, path: tuple[int, ...]) -> Any:
         if isinstance(value, torch.Tensor):
-            name = call.name if not path else f"{call.name}_{'_'.join(map(str, path))}"
+            name = call.name if not path else f"{call.name}_out{'_'.join(map(str, path))}"
             made = Extern(
                 name=name,
                 layout=layout_of(value),

@@ -7,13 +7,14 @@ from types import MappingProxyType
 from fxstack_inductor.lower import (
     activations,
     creation,
+    indexing,
     normalisation,
     pointwise,
     reductions,
     views,
 )
 
-MODULES = (pointwise, activations, views, reductions, normalisation, creation)
+MODULES = (pointwise, activations, views, reductions, normalisation, creation, indexing)
 
 RULES = MappingProxyType(
     {op: rule for module in MODULES for op, rule in module.registry.rules.items()}

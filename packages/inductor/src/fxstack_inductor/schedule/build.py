@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, contiguous_strides, recombine, value_var
+from fxstack_inductor.ir.expr import (
+    ZERO,
+    Expr,
+    Var,
+    VarKind,
+    contiguous_strides,
+    recombine,
+    value_var,
+)
 from fxstack_inductor.ir.kernel import (
     BufferRef,
     Check,
@@ -144,7 +152,9 @@ class Builder:
     ) -> Expr | int:
         if isinstance(coord, Indirect):
             index = self.body(coord.body, environment, mask)
-            return self.emit(Check(index, self._index(coord.size, {}), torch.int64, mask))
+            return self.emit(
+                Check(index, self._index(coord.size, {}), torch.int64, mask, coord.wraps)
+            )
         var = coord.as_var()
         if var is not None and var in environment:
             return environment[var]
