@@ -1,6 +1,6 @@
 """Run methods of CPython's own test suite through the interpreter, and compare with CPython.
 
-    python packages/capture/tests/sweeps/cpython.py [--verbose] [test_list test_dict ...]
+    python packages/capture/tests/sweeps/cpython.py [--verbose] [--real] [test_list test_dict ...]
 
 Every test method of the modules is run twice: by CPython, and with its body (and everything that it
 calls in Python, through the interpreter's own calls) interpreted with plain siblings. The outcomes
@@ -28,10 +28,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[1] / "interpreter"), str(HERE.parents[2] / "src")]
 
-# The interpreter alone, without the package's public face, which needs torch.
-package = types.ModuleType("fxstack_capture")
-package.__path__ = [str(HERE.parents[2] / "src" / "fxstack_capture")]
-sys.modules["fxstack_capture"] = package
+REAL = "--real" in sys.argv
+if REAL:
+    sys.path.insert(0, str(HERE.parents[1] / "world"))
+else:
+    # The interpreter alone, without the package's public face, which needs torch.
+    package = types.ModuleType("fxstack_capture")
+    package.__path__ = [str(HERE.parents[2] / "src" / "fxstack_capture")]
+    sys.modules["fxstack_capture"] = package
 
 from plain import interpreter  # noqa: E402
 
@@ -111,6 +115,15 @@ def fresh(case):
     return type(case)(case._testMethodName)
 
 
+def interpret(function, case, programs):
+    """Run a test function in the interpreter."""
+    if REAL:
+        from tracing import trace_call
+
+        return trace_call(function, case).value
+    return interpreter(programs).call_function(function, (case,), {})
+
+
 def compare(case, programs, counts, verbose):
     method = getattr(case, case._testMethodName)
     function = getattr(method, "__func__", None)
@@ -120,8 +133,7 @@ def compare(case, programs, counts, verbose):
     if expected[0] in ("skip", "timeout"):
         return
     again = fresh(case)
-    interp = interpreter(programs)
-    actual = outcome(again, lambda: interp.call_function(function, (again,), {}))
+    actual = outcome(again, lambda: interpret(function, again, programs))
     if actual[0] == "break":
         counts["break"] = counts.get("break", 0) + 1
         key = ("break", actual[1])
@@ -164,6 +176,7 @@ def main():
     parser.add_argument("modules", nargs="*")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--breaks", action="store_true", help="list the reasons of graph breaks")
+    parser.add_argument("--real", action="store_true", help="with the real world and calls")
     parser.add_argument("--only", help="substring of the test's id")
     options = parser.parse_args()
     faulthandler.enable()
