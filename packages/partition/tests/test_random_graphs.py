@@ -22,7 +22,7 @@ UNARY = (
     lambda x: x.detach() + x,
     lambda x: torch.split(x, 2)[1].repeat(2, 1),
 )
-BINARY = (torch.add, torch.mul, torch.mm, torch.maximum, lambda a, b: torch.where(a > b, a, b.cos()))
+BINARY = (torch.add, torch.mul, torch.mm, torch.sub, lambda a, b: torch.where(a > b, a, b.cos()))
 
 steps = st.lists(
     st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=12
@@ -43,7 +43,7 @@ def program(choices, outputs):
     return run
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps, st.lists(st.integers(0, 99), max_size=2), st.sampled_from(["save_all", "min_cut"]))
 def test_forward_and_backward_equal_the_joint_graph(choices, outputs, name):
     torch.manual_seed(3)
