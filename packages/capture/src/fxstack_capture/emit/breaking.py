@@ -85,7 +85,7 @@ def _pieces(code: CodeType, stopped: Stopped, resumptions: Resumptions) -> Piece
     stub = make_stub(user, step, (*handled, *slots[below:]), variables, inspected=inspected)
     resumptions.unsafe_to_trace(stub.code)
     op = body.ops[index]
-    return Pieces(user, body, step, op, stub, slots, below, handler_of(body, step.ops[-1]))
+    return Pieces(user, body, step, op, stub, slots, below, handler_of(body, op))
 
 
 def slots_of(stopped: Stopped) -> tuple[Slot, ...]:

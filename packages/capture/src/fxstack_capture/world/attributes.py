@@ -91,6 +91,8 @@ def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
         if value is not ABSENT:
             return value
     elif id(obj) in world.opaque:
+        if type(raw) is types.MethodDescriptorType and raw_dict_or_none(obj) is None:
+            return raw.__get__(obj, cls)  # only its call looks inside
         raise graph_break("unsupported-object", f"attribute {name} of a {cls.__qualname__}")
     else:
         own = raw_dict_or_none(obj)
