@@ -1,0 +1,73 @@
+"""Run a program plainly and compiled, and compare results, exceptions, arguments, module state and output.
+
+``python differential.py FIRST LAST`` compares programs by seed and prints those that differ.
+"""
+
+import linecache
+import sys
+import warnings
+
+import torch
+
+import fxstack_capture
+from programs import program
+from same import difference
+
+
+def load(source, name):
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    scope = {"__name__": name}
+    exec(compile(source, name, "exec"), scope)
+    return scope
+
+
+def arguments(scope, call):
+    g = torch.Generator().manual_seed(call)
+    items = [torch.randn(3, generator=g), call, "s"]
+    table = {"k": torch.randn(3, generator=g), 1: [1, 2]}
+    box = scope["Small" if call % 2 else "Box"](torch.randn(3, generator=g))
+    x = torch.randn(3, generator=g)
+    return [x, x if call == 3 else torch.randn(3, generator=g), call, items, table, box]
+
+
+def observe(scope, fn, calls):
+    seen = []
+    for call in calls:
+        args = arguments(scope, call)
+        try:
+            outcome = "returned", fn(*args)
+        except Exception as error:
+            outcome = "raised", error
+        state = scope["STATE"], scope["COUNT"], scope["Box"].total, scope["OUT"].getvalue()
+        seen.append((outcome, args, state))
+        torch.set_grad_enabled(True)
+    return seen
+
+
+def compare(seed, breaks=True, calls=(0, 0, 1, 3)):
+    """None when compiled and plain agree, else what differs."""
+    source = program(seed, breaks)
+    plain, compiled = load(source, f"<plain {seed}>"), load(source, "<string>")
+    expected = observe(plain, plain["f"], calls)
+    fn = fxstack_capture.optimize()(compiled["f"])
+    found = observe(compiled, fn, calls)
+    return difference(expected, found)
+
+
+def main(first, last, *options):
+    warnings.simplefilter("ignore")
+    bad = 0
+    for seed in range(int(first), int(last)):
+        try:
+            text = compare(seed, breaks="nobreaks" not in options)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+        if text:
+            bad += 1
+            print(seed, text[:300], flush=True)
+        fxstack_capture.reset()
+    print(f"{bad} of {int(last) - int(first)} differ")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,72 @@
+"""Where two object graphs differ: types, content, identity structure (aliases), exceptions, tensors' metadata."""
+
+import torch
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype)
+
+
+def difference(a, b):
+    """None, or a path and what differs there."""
+    return _Compare().walk(a, b, "")
+
+
+class _Compare:
+    def __init__(self):
+        self.left, self.right, self.keep = {}, {}, []
+
+    def walk(self, a, b, path):
+        if type(a) is not type(b) and type(a).__qualname__ != type(b).__qualname__:
+            return f"{path}: {type(a).__qualname__} {a!r} is not {type(b).__qualname__} {b!r}"
+        if isinstance(a, _PLAIN) and not isinstance(a, type):
+            return None if a == b or a != a else f"{path}: {a!r} is not {b!r}"
+        if isinstance(a, type):
+            return None if a.__qualname__ == b.__qualname__ else f"{path}: {a} is not {b}"
+        if not isinstance(a, (tuple, frozenset)):
+            known = self.left.get(id(a)), self.right.get(id(b))
+            if known != (None, None):
+                return None if known[0] == known[1] else f"{path}: aliases differ: {known}"
+            self.left[id(a)] = self.right[id(b)] = path
+            self.keep += [a, b]
+        return self.content(a, b, path)
+
+    def content(self, a, b, path):
+        if isinstance(a, torch.Tensor):
+            return self.tensors(a, b, path)
+        if isinstance(a, BaseException):
+            pairs = [("args", a.args, b.args), ("dict", vars(a), vars(b)), ("cause", a.__cause__, b.__cause__)]
+            pairs += [("context", type(a.__context__).__name__, type(b.__context__).__name__)]
+            return self.first((x, y, f"{path}.{n}") for n, x, y in pairs)
+        if isinstance(a, dict):
+            found = self.first((x, y, f"{path}.key") for x, y in zip(a, b))
+            found = found or self.first((a[k], b[l], f"{path}[{k!r}]") for k, l in zip(a, b))
+            if found or len(a) != len(b):
+                return found or f"{path}: lengths {len(a)} and {len(b)}"
+        if isinstance(a, (list, tuple)):
+            if len(a) != len(b):
+                return f"{path}: lengths {len(a)} and {len(b)}"
+            found = self.first((x, y, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b)))
+            if found:
+                return found
+        if isinstance(a, (set, frozenset)):
+            return None if repr(sorted(map(repr, a))) == repr(sorted(map(repr, b))) else f"{path}: sets {a} {b}"
+        slots = [n for c in type(a).__mro__ for n in getattr(c, "__slots__", ())]
+        found = self.first((getattr(a, n, None), getattr(b, n, None), f"{path}.{n}") for n in slots)
+        if found or not hasattr(a, "__dict__"):
+            return found
+        return self.walk(vars(a), vars(b), f"{path}.__dict__")
+
+    def first(self, triples):
+        for x, y, path in triples:
+            found = self.walk(x, y, path)
+            if found:
+                return found
+        return None
+
+    def tensors(self, a, b, path):
+        facts = lambda t: (t.shape, t.dtype, t.stride(), t.requires_grad, t.is_leaf, t.storage_offset())
+        if facts(a) != facts(b):
+            return f"{path}: {facts(a)} is not {facts(b)}"
+        if not torch.allclose(a.detach(), b.detach(), equal_nan=True, rtol=1e-4, atol=1e-5):
+            return f"{path}: {a} is not {b}"
+        base = a._base is None, b._base is None
+        return f"{path}: bases {base}" if base[0] != base[1] else None
