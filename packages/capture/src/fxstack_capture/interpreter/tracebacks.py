@@ -48,6 +48,11 @@ class TracebackStub:
         return cast("FrameType", self._generator.gi_frame)
 
 
+def is_stub(frame: FrameType) -> bool:
+    """Whether a frame was made for a traceback of interpreted code."""
+    return frame.f_code.co_code == _never_started.__code__.co_code
+
+
 def add_entry(following: TracebackType | None, frame: Frame) -> TracebackType:
     """A traceback whose first entry is ``frame`` at its current line."""
     return TracebackType(following, frame.program.traceback_stub.frame, -1, frame.line)

@@ -9,6 +9,7 @@ from fxstack_capture.calls.rules import (
     modules,
     object_protocol,
     torch_names,
+    tracebacks,
 )
 from fxstack_capture.calls.table import RuleTable
 
@@ -22,5 +23,6 @@ RULES: RuleTable = RuleTable(
         logging_calls.RULES,
         modules.RULES,
         torch_names.RULES,
+        tracebacks.RULES,
     )
 )
