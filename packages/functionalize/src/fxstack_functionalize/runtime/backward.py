@@ -41,6 +41,10 @@ class BackwardPlan:
         self.targets = [inputs[str(s.target)] for s in partition.backward.signature.outputs]
         self.input_count = len(traced.info.inputs)
         self.differentiable = traced.info.differentiable
+        self.sizes = {
+            position: example.shape
+            for position, example in zip(self.differentiable, _tangents(traced), strict=True)
+        }
         self.sources = _sources(traced, [spec.name for spec in joint_tangents])
 
     def arguments(
@@ -69,22 +73,19 @@ class BackwardPlan:
         return gradients
 
 
-def sizes_keeper(traced: Traced) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that keeps what zeros in place of missing gradients need; static sizes are known."""
-    nodes = {
-        node.name: node
-        for node in traced.stage_graph.graph_module.graph.find_nodes(op="placeholder")
-    }
+def sizes_keeper(traced: Traced) -> Callable[[Sequence[Any]], Any] | None:
+    """Return a function that keeps the sizes of zeros for missing gradients; None if they are static."""
+    positions = traced.info.differentiable
+    if not any(example._has_symbolic_sizes_strides for example in _tangents(traced)):
+        return None
+    return lambda results: {position: results[position].shape for position in positions}
+
+
+def _tangents(traced: Traced) -> list[torch.Tensor]:
+    graph = traced.stage_graph.graph_module.graph
+    values = {node.name: node.meta["val"] for node in graph.find_nodes(op="placeholder")}
     tangents = traced.stage_graph.signature.inputs_of(InputKind.TANGENT)
-    examples = [nodes[spec.name].meta["val"] for spec in tangents]
-    if any(example._has_symbolic_sizes_strides for example in examples):
-        positions = traced.info.differentiable
-        return lambda results: {position: results[position].shape for position in positions}
-    known = {
-        position: example.shape
-        for position, example in zip(traced.info.differentiable, examples, strict=True)
-    }
-    return lambda _results: known
+    return [values[spec.name] for spec in tangents]
 
 
 def _zeros(example: torch.Tensor, size: Sequence[int]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Call what a compiler returned, whichever of the two conventions it follows."""
+"""The contract with compilers: two calling conventions, one result per element of the graph's output."""
 
 from __future__ import annotations
 
@@ -13,43 +13,29 @@ if TYPE_CHECKING:
     """Takes the graph's inputs, or one list of them if it has an attribute ``boxed`` that is true."""
 
 
-def listed(compiled: Compiled, expected: int, role: str) -> Callable[[list[Any]], Sequence[Any]]:
-    """Return a function of one list of arguments (that may be cleared) that checks its first result."""
+def is_boxed(compiled: Compiled, role: str) -> bool:
+    """Return whether ``compiled`` takes one list of arguments, which it may clear."""
     if not callable(compiled):
         raise CompilerContractError(
             f"the {role} compiler returned {type(compiled).__name__}, not a callable.\n"
             "  fix: return a function of the graph's inputs"
         )
-    call = compiled if getattr(compiled, "boxed", False) else _spread(compiled)
-    return _CheckedOnce(call, expected, role)
+    return bool(getattr(compiled, "boxed", False))
 
 
-def _spread(compiled: Compiled) -> Callable[[list[Any]], Any]:
-    def call(args: list[Any]) -> Any:
-        return compiled(*args)
+def listed(compiled: Compiled, role: str) -> Callable[[list[Any]], Any]:
+    """Return ``compiled`` as a function of one list of arguments."""
+    if is_boxed(compiled, role):
+        return compiled
+    return lambda args: compiled(*args)
 
-    return call
 
-
-class _CheckedOnce:
-    """Checks the number of results of the first call and then steps aside (``plain``)."""
-
-    __slots__ = ("_call", "_expected", "_role", "checked")
-
-    def __init__(self, call: Callable[[list[Any]], Any], expected: int, role: str) -> None:
-        self._call = call
-        self._expected = expected
-        self._role = role
-        self.checked = False
-
-    def __call__(self, args: list[Any]) -> Any:
-        results = self._call(args)
-        if not self.checked:
-            if not isinstance(results, (tuple, list)) or len(results) != self._expected:
-                got = len(results) if isinstance(results, (tuple, list)) else type(results).__name__
-                raise CompilerContractError(
-                    f"the compiled {self._role} returned {got} results, its graph has {self._expected}.\n"
-                    "  fix: return one value for each element of the graph's output tuple"
-                )
-            self.checked = True
+def check_results(results: Any, expected: int, role: str) -> Sequence[Any]:
+    """Return ``results`` if there are as many as the graph has."""
+    if isinstance(results, (tuple, list)) and len(results) == expected:
         return results
+    got = len(results) if isinstance(results, (tuple, list)) else type(results).__name__
+    raise CompilerContractError(
+        f"the compiled {role} returned {got} results, its graph has {expected}.\n"
+        "  fix: return one value for each element of the graph's output tuple"
+    )

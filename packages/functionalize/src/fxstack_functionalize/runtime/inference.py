@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxstack_functionalize.runtime.arguments import entry_point
-from fxstack_functionalize.runtime.calling import listed
-from fxstack_functionalize.runtime.modes import call_guard
-from fxstack_functionalize.runtime.mutation import write_back
-from fxstack_functionalize.runtime.outputs import output_epilogue
-from fxstack_functionalize.runtime.strides import restrider
+from fxstack_functionalize.runtime.calling import is_boxed, listed
+from fxstack_functionalize.runtime.modes import without_autocast
+from fxstack_functionalize.runtime.wrapper import (
+    Source,
+    add_without_grad,
+    add_without_views,
+    end_without_grad,
+    wrapper,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,23 +21,24 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.trace import Traced
 
+ROLE = "inference graph"
+
 
 def inference_wrapper(
     traced: Traced, compiled: Compiled, options: AotOptions
 ) -> Callable[..., Any]:
     """Return the callable with the captured graph's own signature."""
     info = traced.info
-    call = call_guard(info, listed(compiled, info.output_count, "inference graph"))
-    epilogue = output_epilogue(traced)
-    write = write_back(traced)
-    restride = restrider(traced) if options.check_output_strides else None
+    boxed = is_boxed(compiled, ROLE) or info.autocast
+    target = without_autocast(listed(compiled, ROLE)) if info.autocast else compiled
+    guarded = info.grad_mode and bool(info.grad_inputs)
 
-    def run(arguments: list[Any]) -> Any:
-        flat = call(list(arguments))
-        if restride is not None:
-            flat = restride(arguments, flat)
-        if write is not None:
-            write(arguments, flat)
-        return epilogue(arguments, flat)
+    def compute(source: Source) -> None:
+        if guarded:
+            add_without_grad(source)
+        statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
+        add_without_views(source, statement, compiled=target)
+        if guarded:
+            end_without_grad(source)
 
-    return entry_point(traced, run)
+    return wrapper(traced, options, ROLE, compute)

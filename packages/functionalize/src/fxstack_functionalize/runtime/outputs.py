@@ -1,4 +1,4 @@
-"""From flat graph outputs to what the user gets: the generated epilogue of both wrappers."""
+"""From flat graph outputs to what the user gets: the last lines of the generated wrapper."""
 
 from __future__ import annotations
 
@@ -11,36 +11,27 @@ from fxstack_functionalize.metadata import AliasSource, OutputSource
 from fxstack_functionalize.symbols import evaluator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from fxstack_functionalize.metadata import AliasInfo, OutputInfo
     from fxstack_functionalize.trace import Traced
 
-    Epilogue = Callable[[Sequence[Any], Sequence[Any]], Any]
 
+def output_lines(traced: Traced, namespace: dict[str, Any]) -> list[str]:
+    """Generate the statements that return the user's outputs, given ``args`` and the graph's results ``flat``.
 
-def output_epilogue(traced: Traced) -> Epilogue:
-    """Return ``make(args, flat)``: the user's outputs from the call's arguments and the flat graph outputs.
-
-    Generated as one expression, so that a plain output costs one subscript.
+    A plain output costs one subscript. The objects that the statements name are added to ``namespace``.
     """
     info = traced.info
-    namespace: dict[str, Any] = {
-        "bind": evaluator(traced.captured),
-        "spec": traced.out_spec,
-        "unflatten": pytree.tree_unflatten,
-    }
     lines = [_alias_line(number, alias, namespace) for number, alias in enumerate(info.aliases)]
     if any(alias.sizes for alias in info.aliases):
+        namespace["bind"] = evaluator(traced.captured)
         lines.insert(0, "sizes = bind(args)")
     items = [_item(number, seen, namespace) for number, seen in enumerate(info.outputs)]
     result = f"({', '.join(items)}{',' if items else ''})"
     if not _is_flat_tuple(traced.out_spec):
+        namespace["spec"] = traced.out_spec
+        namespace["unflatten"] = pytree.tree_unflatten
         result = f"unflatten({result}, spec)"
-    source = "\n    ".join(["def epilogue(args, flat):", *lines, f"return {result}"])
-    exec(compile(source, "<fxstack output epilogue>", "exec"), namespace)  # noqa: S102 - made from records only
-    epilogue: Epilogue = namespace["epilogue"]
-    return epilogue
+    return [*lines, f"return {result}"]
 
 
 def _alias_line(number: int, alias: AliasInfo, namespace: dict[str, Any]) -> str:

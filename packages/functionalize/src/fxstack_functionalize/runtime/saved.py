@@ -39,14 +39,14 @@ class _Held:
     index: int
 
 
-def holder(partition: Partition, info: GraphInfo, tensors: slice, names: Sequence[str]) -> Hold:
-    """Return a function of (args, flat outputs, saved tensors) that gives the tensors to save.
+def holder(partition: Partition, info: GraphInfo, tensors: slice, names: Sequence[str]) -> Hold | None:
+    """Return a function of (args, flat outputs, saved tensors) that gives the tensors to save; None if as they are.
 
     ``names`` are the forward's input names in the order of the call's arguments.
     """
     plan = _plan(partition, info, tensors, names)
     if not plan:
-        return lambda _args, _flat, saved: saved
+        return None
 
     def hold(args: Sequence[Any], flat: Sequence[Any], saved: Sequence[Any]) -> Sequence[Any]:
         held = list(saved)

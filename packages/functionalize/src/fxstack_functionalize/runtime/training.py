@@ -10,14 +10,11 @@ from fxstack_interchange import OutputKind
 
 from fxstack_functionalize.errors import DOUBLE_BACKWARD
 from fxstack_functionalize.metadata import AliasSource
-from fxstack_functionalize.runtime.arguments import entry_point
 from fxstack_functionalize.runtime.backward import BackwardPlan, sizes_keeper
-from fxstack_functionalize.runtime.calling import listed
-from fxstack_functionalize.runtime.modes import without_autocast, without_views
-from fxstack_functionalize.runtime.mutation import write_back
-from fxstack_functionalize.runtime.outputs import output_epilogue
-from fxstack_functionalize.runtime.strides import restrider
+from fxstack_functionalize.runtime.calling import check_results, listed
+from fxstack_functionalize.runtime.modes import VIEW_KEYS, without_autocast
 from fxstack_functionalize.runtime.saved import holder
+from fxstack_functionalize.runtime.wrapper import Source, wrapper
 from fxstack_functionalize.symbols import evaluator
 
 if TYPE_CHECKING:
@@ -29,14 +26,20 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.trace import Traced
 
+    Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
     Call = Callable[[list[Any]], Sequence[Any]]
+
+
+FORWARD = "forward graph"
+BACKWARD = "backward graph"
 
 
 class LazyBackward:
     """Compiles the backward at its first use, once even if several threads ask."""
 
-    def __init__(self, compile_backward: Callable[[], Call]) -> None:
+    def __init__(self, compile_backward: Callable[[], Call], expected: int) -> None:
         self._compile = compile_backward
+        self._expected = expected
         self._lock = Lock()
         self._call: Call | None = None
 
@@ -44,7 +47,10 @@ class LazyBackward:
         if self._call is None:
             with self._lock:
                 if self._call is None:
-                    self._call = self._compile()
+                    call = self._compile()
+                    results = check_results(call(args), self._expected, BACKWARD)
+                    self._call = call
+                    return results
         return self._call(args)
 
 
@@ -57,63 +63,67 @@ def training_wrapper(
 ) -> Callable[..., Any]:
     """Return the callable with the captured graph's own signature."""
     info = traced.info
-    outputs = partition.forward.signature.outputs
+    count = len(partition.forward.signature.outputs)
     backward_count = len(partition.backward.signature.outputs)
-    call = without_views(without_autocast(listed(forward, len(outputs), "forward graph")))
+    call = listed(forward, FORWARD)
+    if info.autocast:
+        call = without_autocast(call)
     backward = LazyBackward(
-        lambda: without_autocast(listed(compile_backward(), backward_count, "backward graph"))
+        lambda: without_autocast(listed(compile_backward(), BACKWARD)), backward_count
     )
-    function = _make_function(traced, partition, call, backward)
-    epilogue = output_epilogue(traced)
-    write = write_back(traced)
-    restride = restrider(traced) if options.check_output_strides else None
+    function = _make_function(traced, partition, (call, count), backward)
 
-    def run(arguments: list[Any]) -> Any:
-        flat = function(*arguments)
-        if restride is not None:
-            flat = restride(arguments, flat)
-        if write is not None:
-            write(arguments, flat)
-        return epilogue(arguments, flat)
+    def compute(source: Source) -> None:
+        source.add("flat = apply(*args)", apply=function)
 
-    return entry_point(traced, run if info.grad_mode else torch.enable_grad()(run))
+    made = wrapper(traced, options, FORWARD, compute)
+    return made if info.grad_mode else torch.enable_grad()(made)
 
 
 def _make_function(
-    traced: Traced, partition: Partition, call: Call, backward: LazyBackward
+    traced: Traced, partition: Partition, forward: tuple[Call, int], backward: LazyBackward
 ) -> Callable[..., Any]:
     """Build the ``autograd.Function``; everything that is constant is bound here."""
     info = traced.info
+    call, expected = forward
     count = info.output_count
     tensors, symbols = _saved_layout(partition, count)
-    constant = [
-        position for position in range(count) if position not in set(info.differentiable)
-    ]
+    constant = _constant_tensors(traced)
     plan = BackwardPlan(traced, partition)
     keep_sizes = sizes_keeper(traced)
     names = [spec.name for spec in traced.stage_graph.signature.inputs]
     hold = holder(partition, info, tensors, names)
     share = _custom_views(traced)
+    has_symbols = symbols.start < symbols.stop
 
     class Compiled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
-            flat = call(list(args))
-            results = share(args, tuple(flat[:count]))
-            ctx.save_for_backward(*hold(args, results, flat[tensors]))
-            ctx.symbols = flat[symbols]
-            ctx.sizes = keep_sizes(results)
+            with torch._C._ExcludeDispatchKeyGuard(VIEW_KEYS):
+                flat = call([*args])
+            if len(flat) != expected:
+                check_results(flat, expected, FORWARD)
+            results = tuple(flat[:count])
+            saved = flat[tensors]
+            if share is not None:
+                results = share(args, results)
+            if hold is not None:
+                saved = hold(args, results, saved)
+            ctx.save_for_backward(*saved)
+            ctx.symbols = flat[symbols] if has_symbols else ()
+            if keep_sizes is not None:
+                ctx.sizes = keep_sizes(results)
             ctx.set_materialize_grads(False)
-            ctx.mark_non_differentiable(
-                *[results[p] for p in constant if isinstance(results[p], torch.Tensor)]
-            )
+            if constant:
+                ctx.mark_non_differentiable(*[results[position] for position in constant])
             return results
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             twice = torch.is_grad_enabled()
+            sizes = ctx.sizes if keep_sizes is not None else plan.sizes
             with torch.no_grad():
-                arguments = plan.arguments(ctx.saved_tensors, ctx.symbols, ctx.sizes, grads)
+                arguments = plan.arguments(ctx.saved_tensors, ctx.symbols, sizes, grads)
                 gradients = plan.gradients(backward(arguments), grads)
             return _differentiable_once(gradients) if twice else tuple(gradients)
 
@@ -121,11 +131,24 @@ def _make_function(
     return apply
 
 
-def _custom_views(traced: Traced) -> Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]:
+def _constant_tensors(traced: Traced) -> list[int]:
+    """Positions of the flat outputs that are tensors without gradient."""
+    results = traced.stage_graph.graph_module.graph.output_node().args[0]
+    differentiable = set(traced.info.differentiable)
+    return [
+        position
+        for position, node in enumerate(results[: traced.info.output_count])
+        if position not in differentiable
+        and isinstance(node, torch.fx.Node)
+        and isinstance(node.meta.get("val"), torch.Tensor)
+    ]
+
+
+def _custom_views(traced: Traced) -> Share | None:
     """Return a function that replaces outputs by real views where a custom function returned a view."""
     views = traced.info.custom_views
     if not views:
-        return lambda _args, results: results
+        return None
     bind = evaluator(traced.captured)
 
     def share(args: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:

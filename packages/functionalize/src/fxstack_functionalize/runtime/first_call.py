@@ -1,0 +1,67 @@
+"""What is checked once, at the first call: the number of results, and their strides.
+
+If a compiler gives an output other strides than eager's, it does so at every call; such outputs are copied into the
+right strides from then on. If all agree, nothing is left to do at later calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.runtime.calling import check_results
+from fxstack_functionalize.symbols import evaluable, evaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_functionalize.trace import Traced
+
+
+class FirstCall:
+    """Call it with the arguments and results while ``pending`` is not empty."""
+
+    def __init__(self, traced: Traced, role: str, *, check_strides: bool) -> None:
+        self.pending: list[bool] = [True]
+        self._role = role
+        self._count = traced.info.output_count
+        self._bind = evaluator(traced.captured)
+        self._checked = False
+        self._expected = {
+            position: strides
+            for position, strides in enumerate(traced.info.strides)
+            if check_strides and strides is not None and evaluable(traced.captured, strides)
+        }
+
+    def __call__(self, args: Sequence[Any], flat: Sequence[Any]) -> Sequence[Any]:
+        result = list(check_results(flat, self._count, self._role))
+        sizes = self._bind(args)
+        differing = {}
+        for position, strides in self._expected.items():
+            wanted = tuple(sizes(s) if isinstance(s, torch.SymInt) else s for s in strides)
+            if not same_layout(result[position], wanted):
+                differing[position] = strides
+                result[position] = with_strides(result[position], wanted)
+        if not self._checked:
+            self._checked = True
+            self._expected = differing
+            if not differing:
+                self.pending.clear()
+        return result
+
+
+def same_layout(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
+    """Whether the strides agree in all dimensions where a stride means something."""
+    own = tensor.stride()
+    if own == strides or tensor.numel() == 0:
+        return True
+    return all(
+        size == 1 or a == b for size, a, b in zip(tensor.shape, own, strides, strict=True)
+    )
+
+
+def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """Copy ``tensor`` into new memory with these strides."""
+    fresh = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return fresh.copy_(tensor)

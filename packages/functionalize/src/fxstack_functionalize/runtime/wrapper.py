@@ -1,0 +1,96 @@
+"""The callable that users get: Python source generated for exactly what the graph at hand needs.
+
+A graph without mutations, aliases and lifted tensors gets a function of three lines. Each feature adds its own lines;
+nothing is tested at run time that is known when the graph is compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.runtime.first_call import FirstCall
+from fxstack_functionalize.runtime.modes import VIEW_KEYS
+from fxstack_functionalize.runtime.mutation import write_back
+from fxstack_functionalize.runtime.outputs import output_lines
+from fxstack_functionalize.runtime.sharing import base_maker, sharing_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_functionalize.options import AotOptions
+    from fxstack_functionalize.trace import Traced
+
+
+@dataclass(slots=True)
+class Source:
+    """Generated statements and the objects that they name."""
+
+    names: dict[str, Any] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+
+    def add(self, line: str, **names: Any) -> None:
+        self.lines.append("    " * self.depth + line)
+        self.names.update(names)
+
+    def build(self) -> Callable[..., Any]:
+        text = "\n".join(["def call(*args):", *self.lines])
+        exec(compile(text, "<fxstack runtime wrapper>", "exec"), self.names)  # noqa: S102 - text made here
+        self.names["call"].__fxstack_source__ = text
+        call: Callable[..., Any] = self.names["call"]
+        return call
+
+
+def wrapper(
+    traced: Traced, options: AotOptions, role: str, compute: Callable[[Source], None]
+) -> Callable[..., Any]:
+    """Generate the callable; ``compute`` adds the statement that sets ``flat`` from ``args``."""
+    source = Source()
+    _add_arguments(source, traced)
+    compute(source)
+    first = FirstCall(traced, role, check_strides=options.check_output_strides)
+    source.add("if pending:", pending=first.pending)
+    source.add("    flat = first(args, flat)", first=first)
+    write = write_back(traced)
+    if write is not None:
+        source.add("write(args, flat)", write=write)
+    for line in output_lines(traced, source.names):
+        source.add(line)
+    return source.build()
+
+
+def _add_arguments(source: Source, traced: Traced) -> None:
+    captured = traced.captured
+    bases, guard = base_maker(traced), sharing_guard(traced)
+    count = len(captured.graph_module.graph.find_nodes(op="placeholder"))
+    if captured.lifted:
+        source.add("args = (*args, *lifted)", lifted=captured.lifted)
+    if guard is not None:
+        source.add("if not same_sharing(args):", same_sharing=guard)
+        source.add(f"    return eager(*args[:{count}])", eager=captured.graph_module)
+    if bases is not None:
+        source.add("args = (*args, *bases(args))", bases=bases)
+
+
+def add_without_grad(source: Source) -> None:
+    """Open a block in which grad mode is off; ``end_without_grad`` closes it."""
+    source.add("set_grad(False)", set_grad=torch._C._set_grad_enabled)
+    source.add("try:")
+    source.depth += 1
+
+
+def end_without_grad(source: Source) -> None:
+    source.depth -= 1
+    source.add("finally:")
+    source.add("    set_grad(True)")
+
+
+def add_without_views(source: Source, statement: str, **names: Any) -> None:
+    """Add ``statement`` with the bookkeeping of views and versions off."""
+    source.add(
+        "with exclude(view_keys):", exclude=torch._C._ExcludeDispatchKeyGuard, view_keys=VIEW_KEYS
+    )
+    source.add(f"    {statement}", **names)
