@@ -91,7 +91,7 @@ def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
         if value is not ABSENT:
             return value
     elif id(obj) in world.opaque:
-        if type(raw) is types.MethodDescriptorType and raw_dict_or_none(obj) is None:
+        if type(raw) is types.MethodDescriptorType and not _shadowed(world, obj, name):
             return raw.__get__(obj, cls)  # only its call looks inside
         raise graph_break("unsupported-object", f"attribute {name} of a {cls.__qualname__}")
     else:
@@ -101,6 +101,15 @@ def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
     if getter is not None:
         return getter(world, raw, obj, cls)
     raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+
+
+def _shadowed(world: MirrorWorld, obj: Any, name: str) -> bool:
+    """Whether the instance dictionary of an opaque object has an attribute; guarded."""
+    own, source = raw_dict_or_none(obj), world.source_of(obj)
+    if own is None or source is None:
+        return own is not None
+    world.trace.guard(InstanceDict(source), HasKey(name, name in own))
+    return name in own
 
 
 def load_native(world: MirrorWorld, obj: Any, name: str) -> Any:

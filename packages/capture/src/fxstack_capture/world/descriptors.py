@@ -14,6 +14,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import SlotUnset
 from fxstack_capture.sources import BuiltinAttr, SlotAttr
 from fxstack_capture.world.instances import dict_descriptor, slots
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -111,7 +112,7 @@ def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     try:
         value = raw.__get__(entry.original)
     except AttributeError:
-        world.trace.guard(SlotAttr(entry.source, raw.__objclass__, raw.__name__), _unset())
+        world.trace.guard(entry.source, SlotUnset(raw.__objclass__, raw.__name__))
         known[raw] = ABSENT
         return raw.__get__(obj, cls)
     standin = known[raw] = world.enter(
@@ -119,10 +120,6 @@ def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     )
     raw.__set__(obj, standin)
     return standin
-
-
-def _unset() -> Any:
-    raise graph_break("unsupported-object", "an unset slot of a pre-existing object is read")
 
 
 def is_own_slot(raw: Any) -> bool:
