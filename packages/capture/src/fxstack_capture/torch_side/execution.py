@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side.symbols import symbolic_number
@@ -82,19 +83,16 @@ def _exact_error(
 ) -> BaseException:
     if isinstance(error, (TypeError, AttributeError)):
         return error
+    rng_state = torch.get_rng_state()
     try:
-        if any(symbolic_number(leaf) for leaf in tree_leaves((args, kwargs))):
-            raise _CannotRehearseError
-        real_args, real_kwargs = tree_map_only(FakeTensor, _zeros, (args, kwargs))
-    except _CannotRehearseError:
-        return graph_break("unsupported-call", f"{name_of(fn)} ({_first_line(error)})")
-    cpu_state = torch.get_rng_state()
-    try:
+        real_args, real_kwargs = tree_map(_real, (args, kwargs))
         _unbound(fn)(*_with_self(fn, real_args), **real_kwargs)
+    except _CannotRehearseError:
+        pass
     except Exception as exact:
         return exact
     finally:
-        torch.set_rng_state(cpu_state)
+        torch.set_rng_state(rng_state)
     return graph_break("unsupported-call", f"{name_of(fn)} ({_first_line(error)})")
 
 
@@ -102,14 +100,29 @@ class _CannotRehearseError(Exception):
     """The call cannot be repeated on real tensors."""
 
 
-def _zeros(fake: FakeTensor) -> torch.Tensor:
-    static = all(type(n) is int for n in (*fake.size(), *fake.stride()))
-    if not static or fake.device.type != "cpu":
+def _real(leaf: Any) -> Any:
+    """What the program would have: zeros for a fake tensor, the present value of a symbolic number."""
+    if isinstance(leaf, FakeTensor):
+        return _zeros(leaf)
+    return _hint(leaf) if symbolic_number(leaf) else leaf
+
+
+def _hint(number: Any) -> Any:
+    if not symbolic_number(number):
+        return number
+    hint = number.node.hint
+    if hint is None:
         raise _CannotRehearseError
-    if fake.numel() * fake.element_size() > _LARGEST_REHEARSAL:
+    return hint
+
+
+def _zeros(fake: FakeTensor) -> torch.Tensor:
+    size = [_hint(n) for n in fake.size()]
+    if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _LARGEST_REHEARSAL:
         raise _CannotRehearseError
     with torch.inference_mode(fake.is_inference()):
-        real = torch.empty_strided(fake.size(), fake.stride(), dtype=fake.dtype).zero_()
+        strides = [_hint(n) for n in fake.stride()]
+        real = torch.empty_strided(size, strides, dtype=fake.dtype).zero_()
     real.requires_grad_(fake.requires_grad)
     if fake.requires_grad and not fake.is_leaf:
         with torch.enable_grad():

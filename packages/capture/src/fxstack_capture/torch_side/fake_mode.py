@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_side.operator_cache import Part, Recipe
 
+_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _NO_KWARGS: dict[str, Any] = {}
 _INDEX = torch.ops.aten.index.Tensor
 _DEVICE = torch.ops.prim.device.default
@@ -94,11 +96,11 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         if func is _DEVICE:  # asked by kernels several times a call
             return args[0].device
         if self.in_kernel_invocation or not is_predictable(func):
-            return self.dispatch(func, types, args, kwargs)
+            return self._ask_torch(func, types, args, kwargs)
         tensors: list[FakeTensor] = []
         key = key_of(func, args, kwargs, tensors)
         if key is None or (func is _INDEX and any(t.dtype in MASKS for t in tensors[1:])):
-            return self.dispatch(func, types, args, kwargs)
+            return self._ask_torch(func, types, args, kwargs)
         recipes = self._symbolic_recipes if SYMBOLIC in key else self._recipes
         recipe = recipes.get(key)
         if recipe is not None:
@@ -120,8 +122,16 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
             or not ordinary
             or (not tensors and should_allow_numbers_as_tensors(func))
         ):
-            return self.dispatch(func, types, args, kwargs)
+            return self._ask_torch(func, types, args, kwargs)
         return kernel(self, func, args, kwargs)
+
+    def _ask_torch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Torch's own dispatch, which would log with a traceback what may be the program's error."""
+        disabled, _LOG.disabled = _LOG.disabled, True
+        try:
+            return self.dispatch(func, types, args, kwargs)
+        finally:
+            _LOG.disabled = disabled
 
     def _make(self, recipe: Recipe, tensors: list[FakeTensor]) -> Any:
         made = [self._part(part, tensors) for part in recipe.parts]

@@ -70,6 +70,30 @@ class GraphBuilder:
         self.inputs[node] = source
         return node
 
+    def alias(self, fake: torch.Tensor, of: torch.Tensor) -> None:
+        """Let ``fake`` stand for the same node as ``of``."""
+        self._alive.append(fake)
+        self._nodes[id(fake)] = self.node_of(of)
+
+    # --- going back ------------------------------------------------------------------------------
+
+    def mark(self) -> fx.Node:
+        """The present end of the graph, for ``roll_back``."""
+        return self.graph._root.prev
+
+    def roll_back(self, mark: fx.Node) -> None:
+        """Take back all operators since ``mark``; placeholders stay."""
+        gone = set()
+        node = self.graph._root.prev
+        while node is not mark and node.op != "placeholder" and node is not self.graph._root:
+            previous = node.prev
+            gone.add(node)
+            self.graph.erase_node(node)
+            node = previous
+        self._nodes = {key: n for key, n in self._nodes.items() if n not in gone}
+        self._elements = {key: e for key, e in self._elements.items() if e[0] not in gone}
+        self.symbols.forget(gone)
+
     # --- recording -------------------------------------------------------------------------------
 
     def argument(self, value: Any, tensors: list[torch.Tensor]) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side import autograd_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,10 @@ def deeper_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) ->
 def shallower_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     tracer.state.nesting -= 1
     return set_state(tracer, fn, args, kwargs)
+
+
+def ignored(_tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> None:
+    """Usage statistics of torch itself."""
 
 
 def data_leaves(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
@@ -194,6 +199,8 @@ _SETTERS = (
 )
 
 _FUNCTION_RULES: dict[Any, Rule] = {
+    autograd_function.APPLY: autograd_function.apply,
+    torch._C._log_api_usage_once: ignored,
     **dict.fromkeys(_QUERIES, query),
     **dict.fromkeys(_SETTERS, set_state),
     torch.autocast_increment_nesting: deeper_autocast,

@@ -37,6 +37,10 @@ class Symbols:
         """``node`` computes ``value`` (an unbacked symbol, say)."""
         self._nodes.setdefault(value.node.expr, node)
 
+    def forget(self, gone: set[fx.Node]) -> None:
+        """These nodes were taken back."""
+        self._nodes = {expr: node for expr, node in self._nodes.items() if node not in gone}
+
     def is_new(self, result: Any) -> bool:
         """Whether ``result`` holds a symbol that no node or input gives yet."""
         if isinstance(result, (tuple, list)):

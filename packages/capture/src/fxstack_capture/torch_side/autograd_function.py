@@ -1,0 +1,128 @@
+"""``torch.autograd.Function.apply``: one node of the graph, whose Python is read for guards.
+
+The methods of the user's class run again, as they are, whenever the graph runs (or a later stage traces them).
+So what they read of the world outside must be guarded: ``forward`` (with ``setup_context``) and ``backward``
+are interpreted once, in rehearsal; the nodes that this makes are taken back. A rehearsal that would have an
+effect outside, or that cannot be interpreted, ends the graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.effects import diff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+
+
+class Applied:
+    """``function.apply`` as the target of a node, under the name of the user's class."""
+
+    def __init__(self, function: type[torch.autograd.Function]) -> None:
+        self.function = function
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function.apply(*args)  # type: ignore[no-untyped-call]
+
+
+class RehearsedContext:
+    """Stands in for ``ctx`` while the methods are interpreted."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.materialize_grads = True
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        pass
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialize_grads = value
+
+
+def apply(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The rule for ``Function.apply``; ``fn`` is bound to the class, or the class is the first argument."""
+    owner = getattr(fn, "__self__", None)
+    cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
+    if kwargs:
+        raise graph_break("unsupported-call", f"{cls.__qualname__}.apply with keyword arguments")
+    _rehearse(tracer, cls, inputs)
+    return tracer.record(Applied(cls), inputs, {})
+
+
+def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
+    before = _effects(tracer)
+    mark = tracer.builder.mark()
+    enabled = torch.is_grad_enabled()
+    needs = tuple(isinstance(x, torch.Tensor) and x.requires_grad and enabled for x in inputs)
+    try:
+        torch._C._set_grad_enabled(False)
+        context, output = _forward(tracer, cls, inputs, needs)
+        if any(needs):
+            _backward(tracer, cls, context, output)
+    except GraphBreak:
+        raise
+    except Exception as error:
+        raise graph_break("unsupported-call", f"{cls.__qualname__} ({error})") from error
+    finally:
+        torch._C._set_grad_enabled(enabled)
+        tracer.builder.roll_back(mark)
+    if _effects(tracer) != before:
+        raise graph_break("unsupported-call", f"{cls.__qualname__}, which changes objects outside")
+
+
+def _effects(tracer: TorchTracer) -> tuple[int, int]:
+    return len(diff(tracer.trace.world).records), len(tracer.attribute_writes)  # type: ignore[arg-type]
+
+
+def _forward(
+    tracer: TorchTracer, cls: Any, inputs: Sequence[Any], needs: tuple[bool, ...]
+) -> tuple[RehearsedContext, Any]:
+    call = tracer.trace.calls.call
+    # Stand-ins of their own: ``forward`` may write to its inputs or return them.
+    own = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in inputs)
+    for real, copy in zip(inputs, own, strict=True):
+        if isinstance(real, torch.Tensor):
+            tracer.builder.alias(copy, real)
+    context = RehearsedContext(needs)
+    tracer.trace.world.note_new(context)
+    if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
+        return context, call(cls.forward, (context, *own), {})
+    output = call(cls.forward, own, {})
+    call(cls.setup_context, (context, own, output), {})
+    return context, output
+
+
+def _backward(tracer: TorchTracer, cls: Any, context: RehearsedContext, output: Any) -> None:
+    outputs = output if isinstance(output, tuple) else (output,)
+    gradients = tuple(
+        tracer.record(torch.empty_like, (x,), {}) if isinstance(x, FakeTensor) else None
+        for x in outputs
+    )
+    method = cls.backward
+    if method is torch.autograd.Function.backward:
+        method = cls.vjp
+    tracer.trace.calls.call(method, (context, *gradients), {})
