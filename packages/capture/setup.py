@@ -1,4 +1,7 @@
-"""Builds the C extension; everything else is in pyproject.toml. Without a C compiler the package installs without it."""
+# ruff: noqa: INP001
+"""Builds the C extension; everything else is in pyproject.toml. Without a C compiler the package installs
+without it.
+"""
 
 from pathlib import Path
 

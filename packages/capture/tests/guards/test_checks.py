@@ -1,3 +1,4 @@
+# ruff: noqa: E501, SLOT000, PYI024, F632
 """Checks of one value: what each accepts and what it rejects."""
 
 import collections

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Messages: the guard that failed, what it demanded, what was found, and the user's line."""
 
 import pytest

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Shape expressions: the native program says what sympy says, or refuses."""
 
 import itertools

@@ -1,3 +1,4 @@
+# ruff: noqa: PYI024
 """Accesses: each finds what Python finds, in every representation of the object, and nothing else."""
 
 import collections

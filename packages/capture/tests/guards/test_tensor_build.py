@@ -1,3 +1,4 @@
+# ruff: noqa: PTH208
 """Building the compiled tensor checks: cache, races, and every way in which it can go wrong."""
 
 import os

@@ -1,6 +1,6 @@
+# ruff: noqa: E501
 """Helpers for tests of the frame hook. They need neither torch nor the rest of the package."""
 
-import importlib.util
 import sys
 import types
 from pathlib import Path
@@ -23,7 +23,8 @@ if not native.AVAILABLE:
 
 
 class Replacer:
-    """Compile mode with a fixed table: original function -> replacement function. Counts what it was asked."""
+    """Compile mode with a fixed table: original function -> replacement function. Counts what it was
+    asked."""
 
     def __init__(self):
         self.owner = native.Owner()

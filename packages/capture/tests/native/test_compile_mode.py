@@ -1,3 +1,4 @@
+# ruff: noqa: E501, RET504
 """Compile mode: what the callback is told, what it may answer, and how replacements run."""
 
 import sys

@@ -1,3 +1,4 @@
+# ruff: noqa: PTH120
 """Intercept mode: frames that C code starts come back to the callback."""
 
 import functools

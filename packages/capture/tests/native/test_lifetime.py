@@ -1,3 +1,4 @@
+# ruff: noqa: RET504
 """Nothing leaks, nothing dies too early: entries, owners, code objects, arguments, cells."""
 
 import gc

@@ -1,3 +1,4 @@
+# ruff: noqa: F821
 """Optimized, Disabled and run_with: callables that turn modes on and off."""
 
 import functools
@@ -24,7 +25,7 @@ def test_optimized_calls_in_compile_mode():
     g = optimized(f)
     assert g(1) == (1, 2, 3, "compile")
     assert g(1, 5, k=6) == (1, 5, 6, "compile")
-    assert g(*(1,), **{"b": 4}) == (1, 4, 3, "compile")
+    assert g(*(1,), b=4) == (1, 4, 3, "compile")
     assert native.mode() == "off"
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: RET504
 """Modes belong to threads; entries are shared."""
 
 import sys

@@ -1,3 +1,4 @@
+# ruff: noqa: RET504
 """sys.settrace, sys.setprofile and sys.monitoring see the replacement, and never the compiler."""
 
 import sys

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Run CPython's own tests with every function frame replaced by a clone of itself, and compare with CPython.
 
     python packages/capture/tests/sweeps/clones.py [--intercept] [test_list test_dict ...]

@@ -1,4 +1,6 @@
-"""Why an entry does not fit: the guard that failed, its old and its new value, and the user's line behind it."""
+"""Why an entry does not fit: the guard that failed, its old and its new value, and the user's line behind
+it.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import sources
 from fxstack_capture.guards import records
@@ -114,4 +114,4 @@ _RULES: dict[type, Callable[[Any, Keeper], Check]] = {
 def kept_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
     """The same guards, keeping nothing of the program alive that can be referred to weakly."""
     keeper = Keeper()
-    return tuple(keeper.keep(cast("Guard", guard)) for guard in guards)
+    return tuple(keeper.keep(guard) for guard in guards)

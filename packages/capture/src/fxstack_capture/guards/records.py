@@ -29,7 +29,9 @@ class TypeIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class IdentityIs(Check):
-    """``value is obj``. The entry does not keep ``obj`` alive where it can be referred to weakly, and dies with it."""
+    """``value is obj``. The entry does not keep ``obj`` alive where it can be referred to weakly, and dies
+    with it.
+    """
 
     obj: object = field(compare=False)
     key: int
@@ -38,7 +40,9 @@ class IdentityIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class Equals(Check):
-    """Same type and equal: int, float (bit for bit; NaN equals NaN), complex, str, bytes, and tuples or frozensets of such."""
+    """Same type and equal: int, float (bit for bit; NaN equals NaN), complex, str, bytes, and tuples or
+    frozensets of such.
+    """
 
     value: object
 
@@ -131,7 +135,9 @@ class SameObject(Check):
 
 @dataclass(frozen=True, slots=True)
 class AllDistinct(Check):
-    """The objects found at these sources are pairwise different objects (the guard's own source is the first)."""
+    """The objects found at these sources are pairwise different objects (the guard's own source is the
+    first).
+    """
 
     others: tuple[Source, ...]
 
@@ -157,7 +163,9 @@ class ShapeHolds(Check):
 
 @dataclass(frozen=True, slots=True)
 class TorchStateIs(Check):
-    """Global torch state: see ``torch_side.state.TorchState`` (grad mode, inference mode, autocast, defaults, modes...)."""
+    """Global torch state: see ``torch_side.state.TorchState`` (grad mode, inference mode, autocast,
+    defaults, modes...).
+    """
 
     state: object
 
@@ -172,7 +180,9 @@ class Guard:
 
 
 class GuardSet:
-    """The guards of one trace, in order, without repeats. The only mutable thing here; owned by a ``Trace``."""
+    """The guards of one trace, in order, without repeats. The only mutable thing here; owned by a
+    ``Trace``.
+    """
 
     def __init__(self) -> None:
         self._guards: dict[tuple[Source, Check], Guard] = {}

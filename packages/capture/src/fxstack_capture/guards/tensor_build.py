@@ -21,8 +21,8 @@ from pathlib import Path
 
 import torch
 
-from fxstack_capture.guards.tensors import prepare_tensors
 from fxstack_capture.guards.tensor_selftest import agrees_with_torch
+from fxstack_capture.guards.tensors import prepare_tensors
 
 _NATIVE = Path(__file__).parent.parent / "native"
 _SOURCES = ("tensor_check.cpp", "tensor_api.h")

@@ -86,5 +86,7 @@ def _state_agrees() -> bool:
 
 
 def agrees_with_torch() -> bool:
-    """True when tensors and torch's state are read correctly, by samples that must pass and ones that must not."""
+    """True when tensors and torch's state are read correctly, by samples that must pass and ones that must
+    not.
+    """
     return _tensors_agree() and _state_agrees()

@@ -1,6 +1,7 @@
 """Facts about tensors that guards demand, and the choice of how guards read them.
 
-``tensor_facts`` describes a real tensor as the native check will see it. ``prepare_tensors`` points the native
+``tensor_facts`` describes a real tensor as the native check will see it. ``prepare_tensors`` points the
+native
 side at torch: header-free at first, through the compiled ``native/tensor_check.cpp`` once that is built.
 """
 
@@ -13,7 +14,8 @@ from fxstack_capture.guards.records import TensorIs
 
 
 def tensor_facts(tensor: torch.Tensor) -> TensorIs:
-    """All static facts of a tensor: sizes and (strided layout) strides as numbers, offset and leafness not demanded.
+    """All static facts of a tensor: sizes and (strided layout) strides as numbers, offset and leafness not
+    demanded.
 
     Replace entries of ``sizes``/``strides`` by None where they are dynamic, set ``storage_offset`` and
     ``is_leaf`` where they matter (``dataclasses.replace``).
@@ -33,7 +35,9 @@ def tensor_facts(tensor: torch.Tensor) -> TensorIs:
 
 
 def prepare_tensors(capsule: object = None) -> None:
-    """Tell the native side what a tensor is and, with a capsule, to read tensors through the compiled checks."""
+    """Tell the native side what a tensor is and, with a capsule, to read tensors through the compiled
+    checks.
+    """
     native.use_tensors(torch._C.TensorBase, torch._C._dispatch_keys, capsule)
 
 

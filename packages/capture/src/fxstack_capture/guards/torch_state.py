@@ -66,7 +66,9 @@ def _function_modes() -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TorchState:
-    """A snapshot: the values of ``GETTERS`` in order, and the torch-function modes (``torch.set_default_device`` is one)."""
+    """A snapshot: the values of ``GETTERS`` in order, and the torch-function modes
+    (``torch.set_default_device`` is one).
+    """
 
     values: tuple[Any, ...]
     function_modes: tuple[object, ...] = ()

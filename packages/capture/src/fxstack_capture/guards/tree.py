@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native, sources
-from fxstack_capture.guards import records
 from fxstack_capture.guards.kept import kept_guards
 from fxstack_capture.guards.lowering import (
     CHECKS,
@@ -26,6 +25,8 @@ from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import CodeType
+
+    from fxstack_capture.guards import records
 
 
 @dataclass(slots=True)
@@ -58,8 +59,7 @@ class _Builder:
         return node
 
     def _make(self, source: sources.Source | None) -> _Node:
-        base = source.base if source is not None else None
-        if base is None:
+        if source is None or source.base is None:
             node = _Node(lower_root(source, self.code), self.guard)
             self.roots.append(node)
             return node

@@ -44,8 +44,8 @@ def _tensor_words(facts: records.TensorIs) -> dict[str, str]:
 def _tensor_demand(check: records.TensorIs) -> str:
     w = _tensor_words(check)
     return (
-        f"must be a {w['class']} of {w['dtype']} on {w['device']}, sizes {w['sizes']}, strides {w['strides']}, "
-        f"requires_grad={w['requires_grad']}"
+        f"must be a {w['class']} of {w['dtype']} on {w['device']}, sizes {w['sizes']}, "
+        f"strides {w['strides']}, requires_grad={w['requires_grad']}"
     )
 
 

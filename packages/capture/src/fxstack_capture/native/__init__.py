@@ -1,60 +1,73 @@
 """The frame hook and the guard engine: typed doors to the C extension ``fxstack_capture._native``.
 
-Importing this module never fails. Without the extension ``AVAILABLE`` is False, ``WHY_MISSING`` says why and
-what to install, and everything below raises ``NativeMissingError`` when called (``SKIP`` and ``RUN`` exist always).
+Importing this module never fails. Without the extension ``AVAILABLE`` is False, ``WHY_MISSING`` says
+why and what to install, and everything below raises ``NativeMissingError`` when called (``SKIP`` and
+``RUN`` exist always).
 
 **Compile mode** (per thread, on only while one of these calls runs)::
 
     run_with(callback, owner, fn, args=(), kwargs=None)   # fn(*args, **kwargs) with compile mode on
-    Optimized(fn, callback, owner)                         # a callable that does the same; binds as a method, has
-                                                           # a __dict__ (functools.update_wrapper works), weakrefs
-    Disabled(fn)                                           # a callable that runs fn with every mode off
-    mode() -> "off" | "compile" | "intercept"              # of this thread, now
+    Optimized(fn, callback, owner)   # a callable that does the same; binds as a method, has a
+                                     # __dict__ (functools.update_wrapper works) and weak references
+    Disabled(fn)                     # a callable that runs fn with every mode off
+    mode() -> "off" | "compile" | "intercept"   # of this thread, now
 
-``owner`` is an instance of ``Owner`` (subclass it as you like); entries belong to one owner and die with it.
-For a fresh frame of a function (not generators, coroutines, class bodies, modules) whose entries for this
-owner all miss, the hook calls, with all modes off and tracing (sys.settrace/setprofile) suspended::
+``owner`` is an instance of ``Owner`` (subclass it as you like); entries belong to one owner and die
+with it. For a fresh frame of a function (not generators, coroutines, class bodies, modules) whose
+entries for this owner all miss, the hook calls, with all modes off and tracing (sys.settrace,
+sys.setprofile) suspended::
 
     callback(func: FunctionType, code: CodeType, locals: dict[str, object], cells: tuple[CellType, ...])
 
-``locals`` holds the arguments as the frame sees them (``*args`` as one tuple, ``**kwargs`` as one dict),
-``cells`` is the closure. It returns
+``locals`` holds the arguments as the frame sees them (``*args`` as one tuple, ``**kwargs`` as one
+dict), ``cells`` is the closure. It returns
 
-- an ``Entry``: it is installed for ``code`` (unless it already is), its guards are checked, and the frame runs it
-  (should its guards reject the very frame it was made for, the frame runs plainly);
-- ``SKIP``: this code is never offered to this owner again and runs plainly (calls inside of it are still hooked);
+- an ``Entry``: it is installed for ``code`` (unless it already is), its guards are checked, and the
+  frame runs it (should its guards reject the very frame it was made for, the frame runs plainly);
+- ``SKIP``: this code is never offered to this owner again and runs plainly (calls inside of it are
+  still hooked);
 - ``RUN``: this frame runs plainly, ask again next time (calls inside of it are still hooked).
 
 What the callback raises, the frame raises.
 
 **Entries**::
 
-    Entry(owner, tree: Tree | None, code: CodeType)    # .owner .tree .code .hits (int, settable); tree None: no guards
-    install(code, entry); remove(code, entry)          # code: the original code object; most recently hit first
-    entries(code, owner=None) -> list[Entry]
-    skip(code, owner=None)                             # as the answer SKIP; owner None: for everybody
+    Entry(owner, tree: Tree | None, code: CodeType)   # .owner .tree .code .installed .hits (settable)
+    install(code, entry)      # code: the original code object; tree None: no guards
+    remove(code, entry)
+    entries(code, owner=None) -> list[Entry]   # in the order in which they are tried
+    skip(code, owner=None)                     # as the answer SKIP; owner None: for everybody
     is_skipped(code, owner=None) -> bool
-    reset(code, owner=None)                            # forget entries and skips
-    Owner().clear()                                    # forget everything of this owner
+    reset(code, owner=None)                    # forget entries and skips
+    Owner().clear()                            # forget everything of this owner
 
-``Entry.code`` must take the same arguments and have the same free variables in the same order as the original
-(``install`` checks, ValueError says what differs); its globals are the original function's. An entry is held by its
-owner alone: it goes when the owner goes, when the original code object goes, when ``remove``/``reset`` says so, or when an object goes
-that one of its guards holds by weak reference.
+The most recently hit entry is tried first. ``Entry.code`` must take the same arguments and have the
+same free variables in the same order as the original (``install`` checks; its ValueError says what
+differs); its globals are the original function's. An entry is held by its owner alone: it goes when
+the owner goes, when the original code object goes, when ``remove`` or ``reset`` says so, or when an
+object goes that one of its guards refers to weakly. One tree belongs to one entry.
 
 **Intercept mode** (per thread, while the call runs)::
 
     intercept(callback, fn, args=(), kwargs=None, passthrough=None)
 
-calls ``fn(*args, **kwargs)`` for real; every Python frame that starts meanwhile in this thread is not executed:
-``callback(func, args: tuple, kwargs: dict)`` is called in its place, with all modes off, and its result (or exception) is the call's.
-This includes lambdas and *calls of* generator functions, coroutine functions and async generator functions (the callback returns the
-generator-like object). Not intercepted, i.e. executed for real with intercept mode staying on: class bodies and
-module code, code marked with ``never_intercept(code)``, resumptions of real generators. Executed for real with every mode
-off until they return: frames whose file name starts with one of the prefixes of ``passthrough = Passthrough(("/x/torch/_ops", ...))``
-(make one and keep it: the decision is cached per code object).
+calls ``fn(*args, **kwargs)`` for real; every Python frame that starts meanwhile in this thread is not
+executed: ``callback(func, args: tuple, kwargs: dict)`` is called in its place, with all modes off, and
+its result (or exception) is the call's. This includes lambdas and *calls of* generator functions,
+coroutine functions and async generator functions (the callback returns the generator-like object).
+Executed for real with intercept mode staying on: class bodies and module code, code marked with
+``never_intercept(code)``, resumptions of real generators. Executed for real with every mode off until
+they return: frames whose file name starts with one of the prefixes of
+``passthrough = Passthrough(("/x/torch/_ops", ...))`` (make one and keep it: the decision is cached per
+code object).
 
-**Guards**: see ``guards.tree``; ``Tree`` is made there.
+**Limits of the technique.** While a mode is on in any thread, CPython does not inline Python-to-Python
+calls: a caller then keeps the arguments of a running call alive until it returns. Greenlets must not
+switch inside of a call that turns a mode on.
+
+**Guards**: see ``guards.tree``; ``Tree`` is made there. ``Tree.failing(func, arguments)`` is -1, or the
+index of a guard that does not hold; ``Tree.meta`` what its maker attached; ``Tree.dead`` whether
+something that it refers to weakly is gone.
 """
 
 from __future__ import annotations
@@ -73,13 +86,13 @@ try:
     from fxstack_capture import _native
 except ImportError as error:
     WHY_MISSING: str | None = (
-        f"fxstack-capture's C extension is not installed ({error}). Install a C compiler (gcc or clang) and "
-        "reinstall the package: pip install --force-reinstall --no-deps fxstack-capture"
+        f"fxstack-capture's C extension is not installed ({error}). Install a C compiler "
+        "(gcc or clang) and reinstall the package: pip install --force-reinstall --no-deps fxstack-capture"
     )
 else:
     WHY_MISSING = None
 
-AVAILABLE = WHY_MISSING is None
+AVAILABLE: bool = WHY_MISSING is None
 
 
 def _missing(*_args: Any, **_kwargs: Any) -> NoReturn:
@@ -87,7 +100,8 @@ def _missing(*_args: Any, **_kwargs: Any) -> NoReturn:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    return getattr(_native, name) if AVAILABLE else _missing
+    found: Callable[..., Any] = getattr(_native, name) if AVAILABLE else _missing
+    return found
 
 
 def _class(name: str) -> Any:

@@ -126,14 +126,18 @@ static inline PyObject *entry_value(PyDictObject *d, Py_ssize_t i) {
     return DK_IS_UNICODE(d->ma_keys) ? DK_UNICODE_ENTRIES(d->ma_keys)[i].me_value : DK_ENTRIES(d->ma_keys)[i].me_value;
 }
 
+/* Whether entry i of a dict has this key, and then its value, which may be absent. */
+static inline int entry_matches(PyDictObject *d, Py_ssize_t i, PyObject *key, Py_hash_t hash) {
+    PyObject *other = entry_key(d->ma_keys, i);
+    if (likely(other == key)) return 1;
+    if (other == NULL) return 0;
+    Py_hash_t h = DK_IS_UNICODE(d->ma_keys) ? ((PyASCIIObject *)other)->hash : DK_ENTRIES(d->ma_keys)[i].me_hash;
+    return h == hash && same_key(other, key);
+}
+
 static PyObject *scan(PyDictObject *d, PyObject *key, Py_hash_t hash, Py_ssize_t *hint) {
     for (Py_ssize_t i = 0; i < d->ma_keys->dk_nentries; i++) {
-        PyObject *other = entry_key(d->ma_keys, i);
-        if (other == NULL) continue;
-        if (other != key) {
-            Py_hash_t h = DK_IS_UNICODE(d->ma_keys) ? ((PyASCIIObject *)other)->hash : DK_ENTRIES(d->ma_keys)[i].me_hash;
-            if (h != hash || !same_key(other, key)) continue;
-        }
+        if (!entry_matches(d, i, key, hash)) continue;
         PyObject *value = entry_value(d, i);
         if (value == NULL) continue;
         *hint = i;
@@ -147,7 +151,7 @@ static PyObject *scan(PyDictObject *d, PyObject *key, Py_hash_t hash, Py_ssize_t
 PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash, Py_ssize_t *hint) {
     PyDictObject *d = (PyDictObject *)dict;
     Py_ssize_t i = *hint;
-    if (likely(i < d->ma_keys->dk_nentries) && entry_key(d->ma_keys, i) == key) {
+    if (likely(i < d->ma_keys->dk_nentries) && likely(entry_matches(d, i, key, hash))) {
         PyObject *value = entry_value(d, i);
         if (likely(value != NULL)) return value;
     }
