@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import HasKey
+from fxstack_capture.sources import InstanceDict
 from fxstack_capture.world.constants import BUILTIN_METHOD
 from fxstack_capture.world.descriptors import bind, plan_of, raw_dict_or_none
 from fxstack_capture.world.lazy_dict import ABSENT
