@@ -1,6 +1,7 @@
 """All rules of Python's own library, joined into one table."""
 
 from fxstack_capture.calls.rules import (
+    annotations,
     builtin_functions,
     class_factories,
     dict_methods,
@@ -15,6 +16,7 @@ from fxstack_capture.calls.table import RuleTable
 
 RULES: RuleTable = RuleTable(
     (
+        annotations.RULES,
         builtin_functions.RULES,
         class_factories.RULES,
         object_protocol.RULES,
