@@ -170,7 +170,7 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return _tensor_truth(calls, value)
     if kind in (torch.SymBool, torch.SymInt, torch.SymFloat):
-        return bool(value)
+        return bool(calls.trace.torch.specialize(value))
     for name in ("__bool__", "__len__"):
         method = _user_method(calls, value, name)
         if method is not None:

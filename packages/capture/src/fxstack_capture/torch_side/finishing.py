@@ -27,6 +27,7 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     builder = tracer.builder
     graph = builder.graph
     nodes = tuple(_output(tracer, value) for value in outputs)
+    _write_assertions(tracer)
     output = graph.output(nodes)
     values = tuple(node.meta["val"] if isinstance(node, fx.Node) else node for node in nodes)
     output.meta.update(val=values, example_value=values)
@@ -51,6 +52,25 @@ def _output(tracer: TorchTracer, value: Any) -> Any:
     if isinstance(value, SYMBOLIC):
         return tracer.symbols.node_of(value, tracer.builder)
     raise graph_break("tracing-error", f"a {type(value).__qualname__} cannot be a graph output")
+
+
+def _write_assertions(tracer: TorchTracer) -> None:
+    """What was assumed of numbers that depend on data is checked when the graph runs."""
+    if not tracer.geometry.is_used:
+        return
+    env = tracer.geometry.env
+    done: set[Any] = set()
+    for assertions in list(env.deferred_runtime_asserts.values()):
+        for assertion in assertions:
+            if assertion.expr in done or not tracer.symbols.can_compute(assertion.expr):
+                continue
+            done.add(assertion.expr)
+            condition = env.create_symboolnode(assertion.expr)
+            node = tracer.symbols.node_of(condition, tracer.builder)
+            message = f"Runtime assertion failed for expression {assertion.expr}"
+            tracer.builder.graph.call_function(
+                torch.ops.aten._assert_scalar.default, (node, message)
+            ).meta["val"] = None
 
 
 def _remove_unused(graph: fx.Graph) -> None:

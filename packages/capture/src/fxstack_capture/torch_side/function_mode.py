@@ -33,7 +33,12 @@ class RecordingMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if type(func) is MethodWrapperType and isinstance(func.__self__, GetSetDescriptorType):
             return _access(tracer, func, args)
+        if getattr(func, "__name__", None) in _CONVERSIONS:  # C code wants a plain number
+            return tracer.record(func, args, kwargs)
         return tracer.call(func, args, kwargs)
+
+
+_CONVERSIONS = frozenset({"__int__", "__float__", "__index__", "__bool__", "__complex__"})
 
 
 def _access(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:

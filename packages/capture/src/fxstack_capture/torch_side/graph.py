@@ -142,6 +142,8 @@ class GraphBuilder:
             if not self.is_known(result):
                 self._alive.append(result)
                 self._nodes[id(result)] = node
+                if result._has_symbolic_sizes_strides:
+                    self._bind_sizes(result, node)
         elif isinstance(result, SYMBOLIC):
             self.symbols.bind(result, node)
         elif isinstance(result, (tuple, list)):
@@ -149,12 +151,28 @@ class GraphBuilder:
         elif isinstance(result, dict):
             self._bind_elements(result.items(), node)
 
+    def _new_sizes(self, result: torch.Tensor) -> list[tuple[int, torch.SymInt]]:
+        """Sizes of a result that depend on data and that no node gives yet."""
+        return [
+            (dim, size)
+            for dim, size in enumerate(result.size())
+            if self.symbols.is_new(size) and size.node.expr.is_symbol
+        ]
+
+    def _bind_sizes(self, result: torch.Tensor, node: fx.Node) -> None:
+        for dim, size in self._new_sizes(result):
+            number = self.graph.call_method("size", (node, dim))
+            number.meta.update(node.meta, val=size, example_value=size)
+            self.symbols.bind(size, number)
+
     def _bind_elements(self, items: Any, node: fx.Node) -> None:
         for index, item in items:
             if isinstance(item, torch.Tensor):
                 if not self.is_known(item):
                     self._alive.append(item)
                     self._elements[id(item)] = node, index
+                    if item._has_symbolic_sizes_strides and self._new_sizes(item):
+                        self._bind_sizes(item, self.node_of(item))
             elif isinstance(item, (*SYMBOLIC, tuple, list, dict)):
                 element = self.graph.call_function(operator.getitem, (node, index))
                 element.meta.update(node.meta, val=item, example_value=item)

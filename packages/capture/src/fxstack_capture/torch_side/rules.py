@@ -54,6 +54,36 @@ def data_leaves(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> 
     raise graph_break("data-dependent-value", f"Tensor.{fn.__name__}")
 
 
+def scalar(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``item()`` and conversions to a number: an unbacked symbol if these are asked for."""
+    if not tracer.trace.options.capture_scalar_outputs:
+        return tracer.record(fn, args, kwargs)  # a known constant, or the end of the graph
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    number = tracer.record(torch.Tensor.item, (tensor,), {})
+    convert = _CONVERSIONS.get(fn.__name__)
+    return number if convert is None else convert(number)
+
+
+_CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
+
+
+def to_list(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    if not tracer.trace.options.capture_scalar_outputs or tensor.dim() > 1:
+        return data_leaves(tracer, fn, args, kwargs)
+    if tensor.dim() == 0:
+        return tracer.record(torch.Tensor.item, (tensor,), {})
+    elements = tracer.record(torch.Tensor.unbind, (tensor, 0), {})
+    return [tracer.record(torch.Tensor.item, (element,), {}) for element in elements]
+
+
+def check_number(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``torch._check`` and relatives: facts about symbols become assertions of the graph."""
+    if args and isinstance(args[0], (torch.SymBool, torch.SymInt)):
+        return fn(args[0])
+    return tracer.trace.interp.call_function(fn, args, kwargs)
+
+
 def outside_of_graph(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
     raise graph_break("unsupported-call", f"Tensor.{fn.__name__}")
 
@@ -100,9 +130,9 @@ def has_rule(fn: object) -> bool:
 
 
 _METHOD_RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        ("item", "tolist", "numpy", "__array__", "__repr__", "__str__", "__format__"), data_leaves
-    ),
+    **dict.fromkeys(("numpy", "__array__", "__repr__", "__str__", "__format__"), data_leaves),
+    **dict.fromkeys(("item", "__int__", "__float__"), scalar),
+    "tolist": to_list,
     **dict.fromkeys(
         (
             "__deepcopy__",
@@ -206,6 +236,11 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.autocast_increment_nesting: deeper_autocast,
     torch.autocast_decrement_nesting: shallower_autocast,
     torch.as_strided: reads_offset,
+    torch._check: check_number,
+    torch._check_is_size: check_number,
+    torch._check_index: check_number,
+    torch._check_value: check_number,
+    torch._check_type: check_number,
     **{
         method: rule
         for name, rule in _METHOD_RULES.items()

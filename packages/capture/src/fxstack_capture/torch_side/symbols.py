@@ -37,6 +37,10 @@ class Symbols:
         """``node`` computes ``value`` (an unbacked symbol, say)."""
         self._nodes.setdefault(value.node.expr, node)
 
+    def can_compute(self, expr: sympy.Basic) -> bool:
+        """Whether every symbol of ``expr`` is an input or computed by a node."""
+        return all(symbol in self._nodes or symbol in self.sources for symbol in expr.free_symbols)
+
     def forget(self, gone: set[fx.Node]) -> None:
         """These nodes were taken back."""
         self._nodes = {expr: node for expr, node in self._nodes.items() if node not in gone}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, TypeIs
@@ -174,6 +175,8 @@ class TorchTracer:
         node = builder.add(target.op, target.target, node_args, node_kwargs)
         self.annotate(node)
         builder.bind(result, node)
+        if self.geometry.is_used:
+            self.geometry.env.pending_fresh_unbacked_symbols.clear()  # bound just now
         return result
 
     def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -217,11 +220,14 @@ class TorchTracer:
         return isinstance(value, SYMBOLIC)
 
     def specialize(self, value: Any) -> Any:
-        if isinstance(value, torch.SymInt):
-            return int(value)
-        if isinstance(value, torch.SymFloat):
-            return float(value)
-        return bool(value) if isinstance(value, torch.SymBool) else value
+        convert = _PLAIN.get(type(value))
+        if convert is None:
+            return value
+        try:
+            return convert(value)
+        except GuardOnDataDependentSymNode as error:
+            text = f"a number computed from a tensor ({value.node.expr})"
+            raise graph_break("data-dependent-branch", text) from error
 
     def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
         return self.trace.interp.user_stack()
@@ -255,6 +261,9 @@ class TorchTracer:
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         return finishing.finish(self, outputs)
+
+
+_PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 def version_of(tensor: torch.Tensor) -> int | None:

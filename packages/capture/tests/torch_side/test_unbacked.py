@@ -1,0 +1,83 @@
+"""Numbers and sizes that depend on data, captured as unbacked symbols where asked for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fxstack_capture
+from fxstack_capture import CaptureOptions
+
+SCALARS = {"capture_scalar_outputs": True}
+SIZES = {"capture_dynamic_output_shape_ops": True, "capture_scalar_outputs": True}
+
+
+def item(x):
+    return x * x.sum().item()
+
+
+def item_int(x):
+    n = x.long().sum().item()
+    torch._check(n >= 2)
+    torch._check(n < 100)
+    return torch.zeros(n) + n
+
+
+def conversions(x):
+    return x * float(x.sum()) + int(x.long().sum())
+
+
+def tolist(x):
+    a, b, c = x.long().tolist()
+    return x * a + b - c
+
+
+def nonzero(x):
+    return x.nonzero().float() * 2
+
+
+def masked(x):
+    y = x[x > 1]
+    return y + y.shape[0]
+
+
+def branch(x):
+    if x.sum().item() > 3:
+        return x + 1
+    return x - 1
+
+
+PROGRAMS = {
+    "item": (item, SCALARS, 1),
+    "item_int": (item_int, SCALARS, 1),
+    "conversions": (conversions, SCALARS, 1),
+    "tolist": (tolist, SCALARS, 1),
+    "nonzero": (nonzero, SIZES, 1),
+    "masked": (masked, SIZES, 1),
+    "branch": (branch, SCALARS, None),
+    "item_off": (item, {}, None),
+    "nonzero_off": (nonzero, {}, None),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_equals_eager(name):
+    fn, options, count = PROGRAMS[name]
+    graphs = []
+    compiled = fxstack_capture.optimize(
+        lambda gm, _: (graphs.append(gm), gm)[1], options=CaptureOptions(**options)
+    )(fn)
+    for x in (
+        torch.tensor([1.0, 2.0, 3.0]),
+        torch.tensor([5.0, 0.0, 1.0]),
+        torch.tensor([0.0, 1.5, 1.0]),
+    ):
+        torch.testing.assert_close(compiled(x), fn(x), rtol=0, atol=0)
+    assert count is None or len(graphs) == count
+
+
+def test_assumptions_are_checked_when_the_graph_runs():
+    compiled = fxstack_capture.optimize(options=CaptureOptions(**SCALARS))(item_int)
+    compiled(torch.tensor([5.0, 5.0]))
+    with pytest.raises(RuntimeError):
+        compiled(torch.tensor([0.0, 1.0]))
