@@ -59,6 +59,33 @@ static int step_builtin_attr(Node *node, const Value *from, Value *to) {
     return from->object ? owned(to, PyObject_GetAttr(from->object, node->object)) : 0;
 }
 
+/* The attributes of functions that guards ask for most, without the attribute protocol. */
+#define FUNCTION_FIELD(NAME, FIELD)                                                                        \
+    static int step_##NAME(Node *node, const Value *from, Value *to) {                                      \
+        if (from->object == NULL || !PyFunction_Check(from->object)) return step_builtin_attr(node, from, to); \
+        PyObject *value = ((PyFunctionObject *)from->object)->FIELD;                                        \
+        return borrowed(to, value ? value : Py_None);                                                       \
+    }
+FUNCTION_FIELD(code, func_code)
+FUNCTION_FIELD(defaults, func_defaults)
+FUNCTION_FIELD(kwdefaults, func_kwdefaults)
+FUNCTION_FIELD(closure, func_closure)
+FUNCTION_FIELD(globals, func_globals)
+
+static const struct {
+    const char *name;
+    StepFunction step;
+} function_fields[] = {
+    {"__code__", step_code},         {"__defaults__", step_defaults}, {"__kwdefaults__", step_kwdefaults},
+    {"__closure__", step_closure}, {"__globals__", step_globals},
+};
+
+static StepFunction builtin_attr_step(PyObject *name) {
+    for (size_t i = 0; i < sizeof function_fields / sizeof *function_fields; i++)
+        if (PyUnicode_CompareWithASCIIString(name, function_fields[i].name) == 0) return function_fields[i].step;
+    return step_builtin_attr;
+}
+
 static int step_class_attr(Node *node, const Value *from, Value *to) {
     if (from->object == NULL || !PyType_Check(from->object)) return 0;
     return borrowed(to, _PyType_Lookup((PyTypeObject *)from->object, node->object));
@@ -189,7 +216,9 @@ int step_build(Tree *tree, Node *node, const char *kind, PyObject *argument) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strcmp(kind, table[i].kind) != 0) continue;
         node->step = table[i].step;
-        return take(tree, node, table[i].takes, argument);
+        if (take(tree, node, table[i].takes, argument) < 0) return -1;
+        if (node->step == step_builtin_attr) node->step = builtin_attr_step(node->object);
+        return 0;
     }
     return PyErr_Format(PyExc_ValueError, "unknown step %s", kind), -1;
 }
