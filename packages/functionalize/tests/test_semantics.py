@@ -174,6 +174,8 @@ CASES = {
     "new tensor": (lambda x: (torch.tensor([1.0, 2.0]), torch.ones(3), x), mk(A)),
     "no outputs": (lambda x: (), mk(A)),
     "partial mutation": (lambda x, y: (x[0].add_(1), y.sum())[1:], mk(N, A)),
+    "views of a reshaped copy": (lambda x: ((y := (x * 2).t().reshape(-1)), y[1:], y.data, y.view(2, 6)), mk(A)),
+    "view of a matrix product": (lambda x: ((x[None] @ x.t()).view(-1), x[0][0]), mk(A)),
     "requires_grad unused grad": (lambda x, y: (x.detach() * 2, y * 2), mk(A, N)),
 }
 

@@ -18,6 +18,7 @@ from fxstack_functionalize.metadata import (
     AliasInfo,
     AliasSource,
     Detachment,
+    can_replay,
     is_detach,
     view_steps,
 )
@@ -157,7 +158,7 @@ def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tens
 
 
 def _remaining(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step, ...]:
-    if chain[: len(prefix)] != prefix:
+    if chain[: len(prefix)] != prefix or not can_replay(chain[len(prefix) :]):
         raise UnsupportedGraphError(
             "an output is a view whose base was itself given other memory",
             why="the chain of views that leads to it cannot be followed",

@@ -127,6 +127,7 @@ def _has_effect(node: Node) -> bool:
         tags = target.tags
         return (
             target._schema.is_mutable
+            or not target._schema.returns
             or torch.Tag.nondeterministic_seeded in tags
             or node.is_impure()
         )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize.metadata import AliasSource
+
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
@@ -36,6 +38,9 @@ def copy_back_in_graph(
         node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
         node.meta["val"] = target.meta["val"]
     dropped = len(slots) - len(kept)
+    for slot in kept:
+        if slot.alias is not None and slot.alias[0] is AliasSource.OUTPUT:
+            slot.alias = (AliasSource.OUTPUT, slot.alias[1] - dropped)
     info = replace(
         info, mutated=(), in_graph=info.mutated, output_count=len(kept), strides=info.strides[dropped:]
     )

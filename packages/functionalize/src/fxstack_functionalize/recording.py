@@ -91,7 +91,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         if isinstance(result, torch.Tensor):
             node.meta["val"] = result
             self.map[result] = _ProxyTensor(Proxy(node, tracer), None)
-        else:
+        elif result is not None:
             self._several(node, result)
         return result
 

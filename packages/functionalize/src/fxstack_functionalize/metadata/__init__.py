@@ -11,6 +11,7 @@ from fxstack_functionalize.metadata.replay import (
     AliasSource,
     Detachment,
     Step,
+    can_replay,
     is_detach,
     view_steps,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "OutputInfo",
     "OutputSource",
     "Step",
+    "can_replay",
     "is_detach",
     "view_steps",
 ]

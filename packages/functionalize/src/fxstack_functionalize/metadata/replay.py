@@ -90,7 +90,18 @@ _DETACHMENTS: dict[Detachment, Callable[[Any], Callable[[torch.Tensor], torch.Te
 
 def view_steps(core: torch.Tensor) -> tuple[Step, ...]:
     """Read the view chain of a functional tensor (C++ level), from its storage's base."""
-    return tuple((type(meta), meta.as_tuple()) for meta in views.get_view_meta_sequence(core))
+    return tuple(_step(meta) for meta in views.get_view_meta_sequence(core))
+
+
+def _step(meta: Any) -> Step:
+    # torch's record of _unsafe_view keeps a reference to sizes that are gone. Such a step only ever leads from a
+    # fresh copy, which nobody else sees, to the tensor that the program gets, so it is never replayed.
+    unsafe = isinstance(meta, views._unsafe_view_ViewMeta)
+    return type(meta), () if unsafe else meta.as_tuple()
+
+
+def can_replay(steps: tuple[Step, ...]) -> bool:
+    return all(make is not views._unsafe_view_ViewMeta for make, _ in steps)
 
 
 def is_detach(step: Step) -> bool:
