@@ -3,7 +3,7 @@
 import pytest
 import torch
 from joints import check, compare, trace_joint
-from programs import PROGRAMS, mlp, norm_dropout, rand, residual_chain
+from joint_programs import PROGRAMS, mlp, norm_dropout, rand, residual_chain
 
 from fxstack_interchange import InputKind, OutputKind
 from fxstack_partition import partition

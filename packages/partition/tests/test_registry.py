@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 
 import pytest
 from joints import trace_joint
-from programs import rand
+from joint_programs import rand
 
 import fxstack_partition
 from fxstack_partition import UnknownPartitionerError, partition, register, save_all
@@ -37,7 +37,9 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
         partition(joint(), "nope")
 
 
-@pytest.mark.skipif(not entry_points(group=ENTRY_POINT_GROUP), reason="installed before entry points")
+@pytest.mark.skipif(
+    not entry_points(group=ENTRY_POINT_GROUP), reason="installed before entry points"
+)
 def test_built_ins_are_entry_points_too():
     assert entry_points(group=ENTRY_POINT_GROUP)["save_all"].load() is save_all
 
@@ -50,7 +52,9 @@ def test_importing_loads_no_incumbent_and_no_sibling():
         " 'fxstack_functionalize')\n"
         "print([m for m in sys.modules if m.startswith(bad)])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 

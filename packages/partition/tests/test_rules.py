@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from joints import check, compare, trace_joint
-from programs import norm_dropout, rand
+from joint_programs import norm_dropout, rand
 
 from fxstack_interchange import OutputKind, OutputSpec, StageGraph
 from fxstack_partition import PartitionError, PartitionOptions, analyze, extract, partition
@@ -58,7 +58,9 @@ def test_random_numbers_are_never_drawn_again():
     for name in ("save_all", "min_cut"):
         part = check(norm_dropout, rand(6, 8), rand(8), rand(8), name=name)
         assert "native_dropout" not in part.recomputed
-        assert "native_dropout" not in part.backward.graph_module.code.replace("dropout_backward", "")
+        assert "native_dropout" not in part.backward.graph_module.code.replace(
+            "dropout_backward", ""
+        )
 
 
 def test_random_numbers_beat_a_tag():
@@ -117,7 +119,9 @@ def test_saving_what_the_forward_lacks_is_an_error():
 def test_recomputing_random_numbers_is_an_error():
     joint = trace_joint(lambda x: x * torch.rand_like(x), rand(3))
     facts = analyze(joint)
-    with pytest.raises(PartitionError, match=r"'rand_like' \(random numbers\) would run a second time"):
+    with pytest.raises(
+        PartitionError, match=r"'rand_like' \(random numbers\) would run a second time"
+    ):
         extract(facts, facts.primals)
 
 
@@ -135,9 +139,10 @@ def mutating_joint():
     first = signature.outputs[0]
     updated = OutputSpec(OutputKind.MUTATED_INPUT, first.name, "arg0_1")
     outputs = (updated, *signature.outputs[1:])
-    return StageGraph(joint.graph_module, type(signature)(
-        signature.stage, signature.inputs, outputs, signature.symbols
-    ))
+    return StageGraph(
+        joint.graph_module,
+        type(signature)(signature.stage, signature.inputs, outputs, signature.symbols),
+    )
 
 
 @pytest.mark.parametrize("name", ["save_all", "min_cut"])

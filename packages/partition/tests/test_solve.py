@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joints import trace_joint
-from programs import PROGRAMS, rand, residual_chain
+from joint_programs import PROGRAMS, rand, residual_chain
 
 from fxstack_partition import PartitionOptions, analyze
 from fxstack_partition.network import SINK, SOURCE, Network, build
@@ -63,7 +63,7 @@ def test_solvers_agree_with_networkx_on_joint_graphs(program):
 
 SCRIPT = """
 from joints import trace_joint
-from programs import residual_chain, rand
+from joint_programs import residual_chain, rand
 from fxstack_partition import partition
 part = partition(trace_joint(residual_chain, rand(4, 6), rand(6, 6)))
 print(part.saved, part.recomputed, part.backward.graph_module.code)

@@ -26,6 +26,7 @@ def save(graph: StageGraph, path: str | os.PathLike[str]) -> None:
 
     Raises:
         SaveError: the graph holds something that the format cannot express; names the node.
+        VerificationError: graph and signature do not correspond.
         OSError: the file cannot be written.
     """
     target = Path(path)
@@ -41,6 +42,8 @@ def save(graph: StageGraph, path: str | os.PathLike[str]) -> None:
 
 def to_bytes(graph: StageGraph) -> bytes:
     """Return the bytes of the file that ``save`` writes."""
+    # What is written can be read: load checks the same rules.
+    verify(graph, CORRESPONDENCE)
     constants = ConstantWriter()
     document = to_document(graph, constants)
     return pack(canonical_json(document), constants.data())
