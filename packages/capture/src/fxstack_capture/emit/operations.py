@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _NULL_AFTER = "CALL_KW" in dis.opmap
 """Since 3.13 the NULL of a call lies above the callable, before that below."""
 
+_HAS_LOAD_METHOD = dis.opmap.get("LOAD_METHOD", 256) < 256
+"""3.11; later a pseudo operation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Exit:
@@ -136,7 +139,7 @@ def step_at(body: Body, index: int) -> Step:
     if op.name == "LOAD_METHOD":
         plain = Op("LOAD_ATTR", op.arg, None, op.position, op.offset)
         return Step((plain,), 1, (Exit(_CALLABLE, following),))
-    if op.name in _METHOD_BIT and (op.name != "LOAD_ATTR" or "LOAD_METHOD" not in dis.opmap):
+    if op.name in _METHOD_BIT and not (op.name == "LOAD_ATTR" and _HAS_LOAD_METHOD):
         plain = Op(op.name, op.arg & ~1, None, op.position, op.offset)
         results = _CALLABLE if op.arg & 1 else (False,)
         return Step((plain,), _METHOD_BIT[op.name], (Exit(results, following),))

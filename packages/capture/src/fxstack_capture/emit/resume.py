@@ -108,14 +108,15 @@ def resumption(user: CodeType, place: Place) -> Resumption:
     layout = Layout(arguments, rest, free)
     move(body, names, layout)
     target = body.ops[body.at(place.offset)]
-    first = next(i for i, op in enumerate(body.ops) if op.name == "RESUME") + 1
+    # The old RESUME stays, unused: protected ranges may begin there.
+    first = next(i for i, op in enumerate(body.ops) if op.name == "RESUME")
     handler = handler_of(body, target)
     entry = None if handler is None else body.protected[handler]
     start = prologue(layout)
     start += push(place.stack, layout, body.protected)
     if place.raising:
         _raise(body, start, layout, entry, body.ops[first])
-    elif target is not body.ops[first]:
+    else:
         start.append(Op("JUMP_FORWARD", 0, target))
     for op in start:
         op.position = target.position

@@ -21,6 +21,13 @@ class Continue(tuple[Any, ...]):
     __slots__ = ()
 
 
+def finished_generator() -> Any:
+    """A generator that has nothing left to give."""
+    generator = (nothing for nothing in ())
+    next(generator, None)
+    return generator
+
+
 def class_attr(cls: type, name: str) -> Any:
     """``name`` raw along the MRO, no descriptor called."""
     for base in _mro_of(cls):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_capture.emit.rebuild import containers, functions, identity, instances, iterators
+from fxstack_capture.emit.rebuild import (
+    containers,
+    functions,
+    generators,
+    identity,
+    instances,
+    iterators,
+)
 
 if TYPE_CHECKING:
     from fxstack_capture.emit.rebuild.rules import Rule
@@ -14,6 +21,7 @@ _EXACT: dict[type, Rule] = {
     **containers.RULES,
     **functions.RULES,
     **iterators.RULES,
+    **generators.RULES,
 }
 
 

@@ -22,9 +22,9 @@ def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) ->
     rebuilder.builder.body.append(ast.Assign([target], value))
 
 
-def namespace(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
+def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
     """The real globals dictionary of a function."""
-    real = rebuilder.trace.world.original_of(fn.__globals__)
+    real = rebuilder.trace.world.original_of(names)
     if real is rebuilder.loads.frame.function.__globals__:
         return rebuilder.loads.expr(Globals())
     return rebuilder.constant(real, "globals")
@@ -35,7 +35,7 @@ def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
     make = rebuilder.constant(types.FunctionType, "FunctionType")
     arguments = [
         rebuilder.constant(fn.__code__, f"code_{fn.__name__}"),
-        namespace(rebuilder, fn),
+        namespace(rebuilder, fn.__globals__),
         ast.Constant(fn.__name__),
         tuple_of(exprs(rebuilder, defaults)) if defaults else ast.Constant(None),
         tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None),

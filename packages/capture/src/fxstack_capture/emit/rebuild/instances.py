@@ -29,6 +29,8 @@ _dict_of = type.__dict__["__dict__"].__get__
 def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     """An instance of a class that was written in Python."""
     cls = type(obj)
+    if cls.__module__.startswith("fxstack_capture."):
+        raise CannotRebuildError(f"an object of the compiler ({cls.__qualname__})")
     base = solid_base(cls)
     if cls is base and base is not object and not issubclass(base, BaseException):
         raise CannotRebuildError(f"an object of type {cls.__module__}.{cls.__qualname__}")

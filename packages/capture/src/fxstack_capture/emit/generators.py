@@ -1,0 +1,62 @@
+"""A function that makes a generator which is suspended where a traced one was.
+
+The user's own operations get a prologue that puts locals and stack back and then yields once: whoever makes
+the generator advances it over that yield, so that ``send``, ``throw`` and ``close`` find it at the user's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_capture.emit.assemble import Body, Op, Protected, read
+from fxstack_capture.emit.errors import CannotResumeError
+from fxstack_capture.emit.flow import handler_of
+from fxstack_capture.emit.layout import Layout, assemble, move, slot_names
+from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Arguments of ``code``: the values on the stack, then ``bound``; its free variables are ``free``."""
+
+    code: CodeType
+    free: tuple[str, ...]
+
+
+def suspended_at(
+    user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tuple[str, ...]
+) -> Suspension:
+    """The code of a generator function; ``offset`` is where the generator goes on when it gets a value."""
+    body = read(user)
+    index = body.at(offset)
+    yielding, resuming = body.ops[index - 1], body.ops[index]
+    if yielding.name != "YIELD_VALUE" or resuming.name != "RESUME":
+        raise CannotResumeError(f"a generator suspended at {yielding.name}")
+    handler = handler_of(body, yielding)
+    free = free_variables(user)
+    rest = tuple(n for n in user.co_varnames if n not in bound and n not in free)
+    layout = Layout((*stack_arguments(slots), *bound), rest, free)
+    move(body, slot_names(user), layout)
+    entry = None if handler is None else body.protected[handler]
+    start = _start(body, slots, layout, user)
+    again = [Op("YIELD_VALUE", yielding.arg), Op("RESUME", resuming.arg)]
+    ops = [*start, *again, Op("JUMP_FORWARD", 0, body.ops[index + 1])]
+    for op in ops:
+        op.position = yielding.position
+    if entry is not None:
+        covered = Protected(again[0], again[1], entry.handler, entry.depth, entry.lasti)
+        body.protected.insert(0, covered)
+    first = next(i for i, op in enumerate(body.ops) if op.name == "RESUME")
+    body.ops[:first] = ops
+    code, _ = assemble(user, body, layout, user.co_stacksize + len(slots) + 2, (None,))
+    return Suspension(code, free)
+
+
+def _start(body: Body, slots: tuple[Slot, ...], layout: Layout, user: CodeType) -> list[Op]:
+    copy = [Op("COPY_FREE_VARS", len(layout.free))] if layout.free else []
+    begin = [*copy, Op("RETURN_GENERATOR"), Op("POP_TOP"), Op("RESUME", 0)]
+    return [*begin, *push(slots, layout, body.protected), Op("LOAD_CONST", len(user.co_consts))]

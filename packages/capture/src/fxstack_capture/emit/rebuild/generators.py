@@ -1,0 +1,93 @@
+"""Generators of the trace world: real generators again, in the same state."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from types import CellType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.emit import runtime
+from fxstack_capture.emit.builder import call, tuple_of
+from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
+from fxstack_capture.emit.generators import suspended_at
+from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.emit.rebuild.functions import namespace
+from fxstack_capture.emit.resume import Slot, bound_order
+from fxstack_capture.interpreter.generators import TraceGenerator
+from fxstack_capture.interpreter.values import NULL
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.rules import Rule
+    from fxstack_capture.interpreter.frame import Frame
+
+_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+def _generator(rebuilder: Rebuilder, generator: TraceGenerator) -> ast.expr:
+    frame = generator.frame
+    if frame is None:
+        make = rebuilder.constant(runtime.finished_generator, "finished_generator")
+        return rebuilder.assign(call(make), "generator")
+    if generator.gi_running:
+        raise CannotRebuildError(f"the generator {generator.__qualname__} while it runs")
+    return _suspended(rebuilder, frame) if generator.gi_suspended else _fresh(rebuilder, frame)
+
+
+def _fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
+    """Not started: a call with the arguments in the order of the variables that hold them."""
+    code = frame.code
+    count = sum((code.co_argcount, code.co_kwonlyargcount))
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    flat = code.replace(
+        co_argcount=count,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
+    )
+    values = exprs(rebuilder, (frame.value_of(index) for index in range(count)))
+    function = _function(rebuilder, frame, flat, frame.closure)
+    return rebuilder.assign(call(function, *values), "generator")
+
+
+def _suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
+    if frame.handling:
+        raise CannotRebuildError(f"the generator {frame.code.co_qualname} inside an except block")
+    cells = {
+        name: value
+        for name, value in zip(frame.program.names, frame.fast, strict=True)
+        if type(value) is CellType
+    }
+    values = {
+        name: value
+        for name, value in zip(frame.program.names, frame.fast, strict=True)
+        if value is not NULL and name not in cells
+    }
+    bound = bound_order(frame.code, frozenset(values))
+    slots = tuple(Slot.NULL if value is NULL else Slot.VALUE for value in frame.stack)
+    try:
+        made = suspended_at(frame.code, frame.program.offsets[frame.pc], slots, bound)
+    except CannotResumeError as error:
+        raise CannotRebuildError(str(error)) from None
+    stack = [value for value in frame.stack if value is not NULL]
+    arguments = exprs(rebuilder, [*stack, *(values[name] for name in bound)])
+    function = _function(rebuilder, frame, made.code, tuple(cells[name] for name in made.free))
+    generator = rebuilder.assign(call(function, *arguments), "generator")
+    rebuilder.builder.run(call(rebuilder.constant(next, "next"), generator))
+    return generator
+
+
+def _function(
+    rebuilder: Rebuilder, frame: Frame, code: CodeType, closure: tuple[Any, ...]
+) -> ast.expr:
+    make = rebuilder.constant(FunctionType, "FunctionType")
+    cells = tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None)
+    body = rebuilder.constant(code, f"code_{code.co_name}")
+    names = namespace(rebuilder, frame.globals)
+    return call(make, body, names, ast.Constant(code.co_name), ast.Constant(None), cells)
+
+
+RULES: dict[type, Rule] = {TraceGenerator: _generator}
