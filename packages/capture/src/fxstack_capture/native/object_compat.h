@@ -1,7 +1,7 @@
 /* Instance dictionaries and dict internals, which differ between CPython versions. */
 #ifndef FXSTACK_OBJECT_COMPAT_H
 #define FXSTACK_OBJECT_COMPAT_H
-#include "frame_compat.h"
+#include "native.h"
 #include "internal/pycore_dict.h"
 #include "internal/pycore_object.h"
 
@@ -35,6 +35,9 @@ static inline PyDictValues *instance_values(PyObject *object, PyObject **dict) {
 static inline PyDictKeysObject *instance_keys(PyObject *object) {
     return ((PyHeapTypeObject *)Py_TYPE(object))->ht_cached_keys;
 }
+
+/* values.c: the index of a constant key in a table of keys, or -1. */
+HIDDEN Py_ssize_t keys_find(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash);
 
 /* The dictionary object of an instance, made if need be; borrowed; NULL when it cannot have one. */
 static inline PyObject *instance_dict(PyObject *object) {

@@ -26,13 +26,10 @@ static int step_instance_dict(Node *node, const Value *from, Value *to) {
 
 static PyObject *find_inline(Node *node, PyObject *object, PyDictValues *values) {
     PyDictKeysObject *keys = instance_keys(object);
-    PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(keys);
-    if (likely(node->hint < keys->dk_nentries) && entries[node->hint].me_key == node->object)
+    if (likely(node->hint < keys->dk_nentries) && likely(DK_UNICODE_ENTRIES(keys)[node->hint].me_key == node->object))
         return values->values[node->hint];
-    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++)
-        if (entries[i].me_key == node->object || PyUnicode_Compare(entries[i].me_key, node->object) == 0)
-            return values->values[node->hint = i];
-    return NULL;
+    Py_ssize_t i = keys_find(keys, node->object, node->hash);
+    return i < 0 ? NULL : values->values[node->hint = i];
 }
 
 static int step_instance_attr(Node *node, const Value *from, Value *to) {
