@@ -17,6 +17,7 @@ from fxstack_capture.trace import CapturedCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.tracer import TorchTracer
 
 _SET_GRAD = torch._C._set_grad_enabled
@@ -116,10 +117,19 @@ def guard_relations(tracer: TorchTracer) -> None:
         return
     first, *others = (source for _, _, source in inputs)
     tracer.trace.guard(first, AllDistinct(tuple(others)))
-    groups: dict[int, list[Any]] = {}
+    groups: dict[int, list[Source]] = {}
     for fake, _, source in inputs:
         groups.setdefault(fake.untyped_storage()._cdata, []).append(source)
-    if tracer.mutated_storages & groups.keys():
-        first, *others = (sources[0] for sources in groups.values())
-        if others:
-            tracer.trace.guard(first, NoOverlap(tuple(others)))
+    written = tracer.mutated_storages & groups.keys()
+    if written and len(groups) > 1:
+        _guard_apart(tracer, groups, written)
+
+
+def _guard_apart(tracer: TorchTracer, groups: dict[int, list[Source]], written: set[int]) -> None:
+    """Tensors that are written to share memory with no other input. Those only read may share some."""
+    first, *others = (sources[0] for sources in groups.values())
+    tracer.trace.guard(first, NoOverlap(tuple(others)))
+    sharing = [source for sources in groups.values() for source in sources[1:]]
+    for storage in sorted(written):
+        for source in sharing:
+            tracer.trace.guard(groups[storage][0], NoOverlap((source,)))

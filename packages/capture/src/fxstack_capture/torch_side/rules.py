@@ -194,12 +194,13 @@ _QUERIES = (
     torch._C._get_tracing_state,
     torch._C._is_any_autocast_enabled,
     torch._C._is_autocast_available,
-    torch._C._get_cublas_allow_tf32,
     torch._C._get_deterministic_algorithms,
     torch._C._get_deterministic_algorithms_warn_only,
     torch._C._get_cudnn_enabled,
     torch._C._get_mkldnn_enabled,
     torch._C._is_torch_function_enabled,
+    torch._C._is_torch_function_mode_enabled,
+    torch.get_default_device,
     torch._C._is_torch_function_all_disabled,
     torch._C._len_torch_function_stack,
     torch._C._len_torch_dispatch_stack,
@@ -225,7 +226,6 @@ _SETTERS = (
     torch.clear_autocast_cache,
     torch._C._set_default_dtype,
     torch._C._set_deterministic_algorithms,
-    torch._C._set_cublas_allow_tf32,
 )
 
 _FUNCTION_RULES: dict[Any, Rule] = {

@@ -58,7 +58,6 @@ VARIABLES: tuple[Variable, ...] = (
         ),
         set_deterministic,
     ),
-    Variable(lambda: (torch._C._get_cublas_allow_tf32(),), torch._C._set_cublas_allow_tf32),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import Equals, TypeIs
+from fxstack_capture.guards.records import Equals, TorchStateIs, TypeIs
+from fxstack_capture.guards.torch_state import TorchState, snapshot
 from fxstack_capture.shapes.env import CaptureShapeEnv
 from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic, numbers
 from fxstack_capture.shapes.history import FrameHistory, offset_of
 from fxstack_capture.shapes.policy import Kind, plan_number, plan_tensor
-from fxstack_capture.sources import StorageOffset
+from fxstack_capture.sources import StorageOffset, pinned
 from fxstack_capture.torch_side import attributes, facts, finishing, leaves, rules, state
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.execution import name_of, run_fake
@@ -50,6 +52,7 @@ class TorchTracer:
         self.symbols = Symbols(self.geometry.primary)
         self.builder = GraphBuilder(self.symbols)
         self.state = state.StateLog()
+        self._entry_state: TorchState | None = snapshot()
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
         self.busy = False
@@ -58,6 +61,7 @@ class TorchTracer:
         self._locations = Locations()
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
+        self._storages: Counter[int] = Counter()
         self._offsets_guarded = False
         self._attributes: dict[int, dict[str, Any]] = {}
         options = trace.options
@@ -86,6 +90,9 @@ class TorchTracer:
             self._originals[id(fake)] = real, source
             self._inputs.append((fake, real, source))
             self.builder.enter(fake, source)
+            storage = fake.untyped_storage()._cdata
+            self._storages[storage] += 1
+            self._demand_apart(storage)
             if self._offsets_guarded:
                 self._guard_offset(real, source)
         return fake
@@ -147,10 +154,17 @@ class TorchTracer:
         return leaves.is_operator(fn) or rules.has_rule(fn)
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._entry_state is not None:
+            self._guard_state()
         rule = rules.rule_of(fn)
         if rule is not None:
             return rule(self, fn, args, kwargs)
         return self.record(fn, args, kwargs)
+
+    def _guard_state(self) -> None:
+        """Whatever torch does depends on its global state as it was when the trace began."""
+        self.trace.guard(pinned(torch, "torch"), TorchStateIs(self._entry_state))
+        self._entry_state = None
 
     def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""
@@ -192,9 +206,20 @@ class TorchTracer:
         changed = False
         for tensor, version in zip(tensors, versions, strict=True):
             if version is None or tensor._version != version:
-                self.mutated_storages.add(tensor.untyped_storage()._cdata)
+                self._note_mutation(tensor)
                 changed = True
         return changed
+
+    def _note_mutation(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()._cdata
+        self.mutated_storages.add(storage)
+        self._demand_apart(storage)
+
+    def _demand_apart(self, storage: int) -> None:
+        """Inputs that share memory may be read, not written: no guard says yet how they overlap."""
+        if storage in self.mutated_storages and self._storages[storage] > 1:
+            what = "an input that is written to and shares memory with another input"
+            raise graph_break("unsupported-tensor", what)
 
     def _is_known_data(self, result: Any) -> bool:
         return is_plain(result) and not self.symbols.is_new(result)
