@@ -22,7 +22,7 @@ def t(*shape, **kw):
 
 
 def holds(captured, *args):
-    """Whether all guards hold for these arguments: ``TensorIs`` by size and stride, ``ShapeHolds`` by sympy."""
+    """Whether all guards hold for these arguments (``ShapeHolds`` by sympy)."""
     frame = {f"a{i}": value for i, value in enumerate(args)}
     for guard in captured.trace.guards:
         check = guard.check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sympy
 import torch
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fxstack_capture.shapes.policy import SizePlan, TensorPlan
     from fxstack_capture.sources import Source
 
-Number = int | torch.SymInt
+Number: TypeAlias = int | torch.SymInt
 _DIMS = {Kind.DUCK: DimDynamic.DUCK, Kind.OWN: DimDynamic.DYNAMIC}
 
 

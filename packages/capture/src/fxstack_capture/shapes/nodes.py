@@ -108,12 +108,12 @@ def _decision(name: str) -> Callable[..., bool]:
         env = self.shape_env
         memo = env.memo
         if not memo.active or not self.has_hint():
-            return decide(self, file, line)  # type: ignore[no-any-return]
+            return bool(decide(self, file, line))
         memo.refresh(env._replacements_version_counter)
         key = (name, self._expr)
         found = memo.decisions.get(key)
         if found is None:
-            found = memo.decisions[key] = decide(self, file, line)
+            memo.decisions[key] = found = bool(decide(self, file, line))
         return found
 
     return method

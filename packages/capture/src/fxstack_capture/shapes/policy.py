@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -142,7 +143,7 @@ def describe_strides(sizes: Sequence[int], strides: Sequence[int]) -> list[int |
     """
     result: list[int | Inferred] = list(strides)
     order = sorted(range(len(sizes)), key=lambda dim: (strides[dim], sizes[dim], -dim))
-    for below, dim in zip(order, order[1:], strict=False):
+    for below, dim in pairwise(order):
         if strides[dim] > 1 and strides[dim] == strides[below] * sizes[below]:
             result[dim] = Inferred(below)
     return result

@@ -76,7 +76,7 @@ def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
 
 
 def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
-    """``tensor.name = value``. What concerns a tensor outside of the trace is listed in ``attribute_writes``."""
+    """``tensor.name = value``; listed in ``attribute_writes`` for what is outside of the trace."""
     if name == "requires_grad" and tracer.source_of(tensor) is None:
         tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
         return

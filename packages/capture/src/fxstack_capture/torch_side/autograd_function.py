@@ -1,9 +1,9 @@
 """``torch.autograd.Function.apply``: one node of the graph, whose Python is read for guards.
 
-The methods of the user's class run again, as they are, whenever the graph runs (or a later stage traces them).
-So what they read of the world outside must be guarded: ``forward`` (with ``setup_context``) and ``backward``
-are interpreted once, in rehearsal; the nodes that this makes are taken back. A rehearsal that would have an
-effect outside, or that cannot be interpreted, ends the graph.
+The methods of the user's class run again, as they are, whenever the graph runs (or a later stage traces
+them). So what they read of the world outside must be guarded: ``forward`` (with ``setup_context``) and
+``backward`` are interpreted once, in rehearsal; the nodes that this makes are taken back. A rehearsal that
+would have an effect outside, or that cannot be interpreted, ends the graph.
 """
 
 from __future__ import annotations

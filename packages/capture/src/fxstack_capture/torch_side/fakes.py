@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
 from fxstack_capture.breaks import graph_break
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch._subclasses.fake_tensor import FakeTensor
 
     from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 

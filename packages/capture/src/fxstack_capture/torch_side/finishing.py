@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,7 +100,7 @@ def _is_free(node: fx.Node) -> bool:
 def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:
     """Drop changes of grad mode that are undone before any operator runs, or that change nothing."""
     nodes = [node for node in graph.nodes if node.op != "placeholder"]
-    for node, following in zip(nodes, nodes[1:], strict=False):
+    for node, following in pairwise(nodes):
         if node.target is _SET_GRAD and following.target is _SET_GRAD:
             graph.erase_node(node)
     current = grad_enabled

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 from torch import fx
 from torch.utils._sympy.interp import sympy_interp
@@ -12,6 +11,8 @@ from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import sympy
 
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.graph import GraphBuilder

@@ -65,7 +65,7 @@ class Target:
     args: tuple[Any, ...]
 
 
-def target_of(fn: Callable[..., Any], args: tuple[Any, ...]) -> Target:
+def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
     """The node that a call ``fn(*args)`` becomes."""
     kind = type(fn)
     if kind is MethodType and isinstance(fn.__self__, torch.Tensor):
@@ -74,8 +74,9 @@ def target_of(fn: Callable[..., Any], args: tuple[Any, ...]) -> Target:
         return _method(fn.__name__, (fn.__self__, *args))
     if kind in (MethodDescriptorType, WrapperDescriptorType):
         return _method(fn.__name__, args)
-    if getattr(torch.Tensor, getattr(fn, "__name__", ""), None) is fn:
-        return _method(fn.__name__, args)
+    name = getattr(fn, "__name__", "")
+    if getattr(torch.Tensor, name, None) is fn:
+        return _method(name, args)
     if (
         kind is BuiltinFunctionType
         and fn in _OUT_OF_PLACE

@@ -142,7 +142,8 @@ class TorchTracer:
         return list(self._inputs)
 
     def python_type(self, tensor: torch.Tensor) -> type:
-        return torch.nn.Parameter if getattr(tensor, "_is_param", False) else torch.Tensor
+        cls: type = torch.nn.Parameter if getattr(tensor, "_is_param", False) else torch.Tensor
+        return cls
 
     def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
         """What the program assigned to a stand-in, by name."""
