@@ -120,6 +120,8 @@ def one(op, samples, args):
         return "skip" if len(samples) == 1 else "untraceable"
     try:
         compiled = fi.compile_graph(graph, tensors, args.options)
+        if defects := [f for f in compiled.lowered.plan.program.fallbacks if f.defect]:
+            return f"defect: {defects[0]}"
         torch.manual_seed(0)
         got = compiled(*[same_strides(t) for t in tensors])
     except Exception as error:

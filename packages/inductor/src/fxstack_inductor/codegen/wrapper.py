@@ -79,8 +79,7 @@ class HostWriter:
         for position, step in enumerate(self.plan.steps):
             self._step(step)
             self._free(last.get(position, ()))
-        if any(isinstance(s, KernelStep) and s.kernel.checked for s in self.plan.steps):
-            self.line("if error.value: raise out_of_range()")
+        self._raise_errors()
         self._mutations()
         results = [self.value(value) for value in program.outputs]
         names = [identifier(name) for name in program.parameters]
@@ -140,6 +139,10 @@ class HostWriter:
             case HostCall(name, target, args, kwargs):
                 self.line(f"{identifier(name)} = {self._call(target, args, kwargs)}")
                 self._bind_symbols({name})
+
+    def _raise_errors(self) -> None:
+        if any(isinstance(s, KernelStep) and s.kernel.checked for s in self.plan.steps):
+            self.line("if error.value: raise out_of_range()")
 
     def _kernel(self, step: KernelStep) -> None:
         for node in step.stored:

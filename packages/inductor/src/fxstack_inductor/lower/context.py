@@ -14,6 +14,7 @@ from fxstack_inductor.ir.nodes import (
     Call,
     Const,
     Coord,
+    Index,
     Layout,
     Node,
     Pointwise,
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.options import InductorOptions
 
-TensorOrScalar = Node | bool | int | float
+TensorOrScalar = Node | bool | int | float | Expr
+"""An operand: a tensor, a number, or a symbolic integer."""
 
 
 @dataclass
@@ -150,7 +152,14 @@ def read_broadcast(value: TensorOrScalar, index: Sequence[Expr], dtype: torch.dt
     return constant(value, dtype)
 
 
-def constant(value: Scalar, dtype: torch.dtype) -> Const:
+def constant(value: Scalar | Expr, dtype: torch.dtype) -> Body:
+    if isinstance(value, Expr):
+        return cast(Index(value), dtype)
+    return number(value, dtype)
+
+
+def number(value: Scalar, dtype: torch.dtype) -> Const:
+    """``value`` as eager converts a Python number to ``dtype``."""
     if dtype.is_floating_point:
         return Const(float(value), dtype)
     if dtype is torch.bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.lower.context import Context
 from fxstack_inductor.lower.pointwise import REGISTER_DTYPES
 from fxstack_inductor.lower.program import (
+    Fallback,
     HostCall,
     HostValue,
     Mutation,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.options import InductorOptions
 
+LOG = logging.getLogger(__name__)
 COPY = torch.ops.aten.copy_.default
 
 
@@ -145,8 +148,16 @@ class Lowering:
         if rule is not None and self._loopable(node):
             try:
                 return self._apply(node, rule)
-            except NotLowered:
-                pass
+            except NotLowered as reason:
+                self.program.fallbacks.append(Fallback(node.name, str(node.target), str(reason)))
+            except Exception as error:
+                # A defect of the rule must not cost the user the program: ATen computes the same.
+                LOG.warning(
+                    "lowering %s (%s) failed: %r; it runs in ATen", node.name, node.target, error
+                )
+                self.program.fallbacks.append(
+                    Fallback(node.name, str(node.target), repr(error), defect=True)
+                )
         return self._extern(node)
 
     def _is_bound(self, value: torch.SymInt) -> bool:
@@ -174,11 +185,11 @@ class Lowering:
         before = len(self.context.nodes)
         try:
             result = rule(self.context, *args, **kwargs)
-        except NotLowered:
+            self._finish(node, result)
+        except Exception:
             del self.context.nodes[before:]
             raise
         self.program.steps.extend(self.context.nodes[before:])
-        self._finish(node, result)
         return result
 
     def _finish(self, node: FxNode, result: Any) -> None:

@@ -23,7 +23,7 @@ from fxstack_inductor.lower.context import (
     broadcast_coords,
     broadcast_shapes,
     cast,
-    constant,
+    number,
     read,
 )
 from fxstack_inductor.lower.pointwise import BOOL, REGISTER_DTYPES
@@ -76,10 +76,10 @@ def cat(ctx: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
                 return value
             inside = _compare("lt", index[at], ends[k])
             if result is None:
-                result = Masked(_compare("ge", index[at], start), value, constant(0, register))
+                result = Masked(_compare("ge", index[at], start), value, number(0, register))
             else:
-                after = Masked(_compare("ge", index[at], ends[k]), result, constant(0, register))
-                before = Masked(inside, value, constant(0, register))
+                after = Masked(_compare("ge", index[at], ends[k]), result, number(0, register))
+                before = Masked(inside, value, number(0, register))
                 result = Call("where", (inside, before, after), register)
         assert result is not None
         return result
@@ -110,7 +110,7 @@ def constant_pad(ctx: Context, x: Node, pad: Sequence[Any], value: float = 0) ->
             return element
         conditions = [_compare("ge", coords[d], 0) for d in padded]
         conditions += [_compare("lt", coords[d], x.shape[d]) for d in padded]
-        return Masked(_both(conditions), element, constant(value, register))
+        return Masked(_both(conditions), element, number(value, register))
 
     return ctx.pointwise(shape, x.dtype, body)
 
@@ -202,7 +202,7 @@ def slice_scatter(
         coords = [ZERO if src.shape[k] == 1 else c for k, c in enumerate(i)]
         if src.shape[at] != 1:
             coords[at] = i[at] - begin
-        value = Masked(inside, cast(read(src, coords), register), constant(0, register))
+        value = Masked(inside, cast(read(src, coords), register), number(0, register))
         return Call("where", (inside, value, read(x, i)), register)
 
     return ctx.pointwise(x.shape, x.dtype, body)

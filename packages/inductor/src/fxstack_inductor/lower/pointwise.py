@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Body, Call, Const, Node, value_dtype
 from fxstack_inductor.lower.context import (
     TensorOrScalar,
     broadcast_shapes,
     cast,
-    constant,
+    number,
     read_broadcast,
     round_to,
 )
@@ -52,7 +53,7 @@ def call(op: str, *args: Body, dtype: torch.dtype | None = None) -> Call:
 
 
 def like(body: Body, value: float) -> Const:
-    return constant(value, body.dtype)
+    return number(value, body.dtype)
 
 
 # --- unary --------------------------------------------------------------------------------------------
@@ -243,6 +244,8 @@ def _sum(sign: str, flip: bool = False) -> Callable[..., Node]:
     def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, *, alpha: Any = 1) -> Node:
         left, right = (y, x) if flip else (x, y)
         dtype = promote(x, y)
+        if isinstance(alpha, Expr):
+            raise NotLowered("symbolic alpha")
         if dtype is BOOL and sign == "sub":
             raise NotLowered("subtraction of booleans")
 
@@ -285,7 +288,7 @@ def div_mode(
 
 def _require_nonzero(y: TensorOrScalar) -> None:
     """Integer division by zero raises in eager (and traps in C): leave it to ATen unless ruled out."""
-    if isinstance(y, Node) or y in (0, -1):
+    if not isinstance(y, (int, float)) or y in (0, -1):
         raise NotLowered("integer division by a tensor, 0 or -1")
 
 
@@ -295,8 +298,10 @@ def floor_divide(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
 
 
 @rule("pow.Tensor_Scalar")
-def pow_scalar(ctx: Context, x: Node, exponent: float) -> Node:
+def pow_scalar(ctx: Context, x: Node, exponent: float | Expr) -> Node:
     dtype = promote(x, exponent)
+    if isinstance(exponent, Expr):
+        raise NotLowered("symbolic exponent")
     if not dtype.is_floating_point:
         if exponent == 2:
             return elementwise(ctx, (x,), dtype, dtype, lambda a: call("mul", a, a))

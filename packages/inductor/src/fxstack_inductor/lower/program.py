@@ -48,6 +48,16 @@ class Mutation:
     value: Node
 
 
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """An operator that has a rule and is called through ATen all the same; ``defect`` if the rule failed instead of declining."""
+
+    node: str
+    target: str
+    reason: str
+    defect: bool = False
+
+
 @dataclass
 class Program:
     parameters: list[str] = field(default_factory=list)
@@ -59,3 +69,4 @@ class Program:
     """Computed nodes, ATen calls and host calls, in the graph's order."""
     outputs: list[Node | Expr | HostValue | Any] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Node
 
 if TYPE_CHECKING:
@@ -21,10 +22,14 @@ def _category(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else 1
 
 
-def _scalar_dtype(value: bool | int | float) -> torch.dtype:
+def _scalar_dtype(value: bool | int | float | Expr) -> torch.dtype:
     if isinstance(value, bool):
         return torch.bool
-    return torch.int64 if isinstance(value, int) else torch.get_default_dtype()
+    if isinstance(value, (int, Expr)):
+        return torch.int64
+    if isinstance(value, float):
+        return torch.get_default_dtype()
+    raise NotLowered(f"operand of type {type(value).__name__}")
 
 
 def _join(dtypes: Sequence[torch.dtype]) -> torch.dtype | None:

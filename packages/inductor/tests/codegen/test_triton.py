@@ -1,0 +1,152 @@
+"""Triton kernels: values through Triton's interpreter, and ahead-of-time compilation for sm_80 and sm_90."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_inductor import InductorOptions, decompositions, lower
+
+pytest.importorskip("triton")
+
+from fxstack_inductor.triton_target import compile_triton, lower_triton
+
+F = torch.nn.functional
+
+
+def graph_of(fn, *inputs, mode="fake"):
+    return make_fx(fn, decomposition_table=decompositions(), tracing_mode=mode)(*inputs)
+
+
+def check(fn, *inputs, mode="fake", **tolerance):
+    """Interpreted Triton equals eager, and at least one kernel ran."""
+    graph = graph_of(fn, *inputs, mode=mode)
+    options = InductorOptions()
+    assert lower_triton(graph, options).source.functions
+    actual = compile_triton(graph, options)(*inputs)
+    expected = fn(*inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for got, wanted in zip(actual, expected, strict=True):
+        torch.testing.assert_close(got, wanted, **tolerance)
+
+
+def randn(*shape, dtype=torch.float32):
+    return torch.testing.make_tensor(shape, dtype=dtype, device="cpu", low=-3, high=3)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * 2 + 1,
+        lambda x: x.sin() * x.exp().log1p(),
+        lambda x: F.gelu(x) + F.silu(x).tanh(),
+        lambda x: torch.where(x > 0, x, x.abs().sqrt()),
+        lambda x: x.t() @ x if x.dim() < 2 else x.t().contiguous() + 1,
+        lambda x: x.flip(0) + x.roll(1, 1),
+        lambda x: (x[1:, ::2] - x[:-1, ::2]).relu(),
+        lambda x: x / 3 - x.floor().clamp(-1, 1),
+    ],
+)
+def test_pointwise_equals_eager(fn):
+    check(fn, randn(7, 10))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.sum(-1),
+        lambda x: x.sum(0),
+        lambda x: x.mean((0, 1)),
+        lambda x: x.amax(1) - x.amin(0).max(),
+        lambda x: x.argmax(-1),
+        lambda x: x.argmin(0),
+        lambda x: (x > 2).any(1),
+        lambda x: (x > -4).all(),
+        lambda x: x.softmax(-1),
+        lambda x: F.layer_norm(x, (x.shape[-1],)) * 2,
+        lambda x: x.log_softmax(0),
+        lambda x: x.var(1),
+        lambda x: x.prod(1),
+    ],
+)
+def test_reductions_equal_eager(fn):
+    check(fn, randn(6, 33), rtol=1e-5, atol=1e-5)
+
+
+def test_a_looped_reduction_equals_eager():
+    check(
+        lambda x: (x - x.mean(-1, keepdim=True)).exp().sum(-1), randn(2, 5000), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_a_looped_argmax_keeps_the_first_of_equals():
+    x = torch.zeros(2, 5000)
+    x[:, [4500, 4900]] = 1
+    check(lambda x: x.argmax(-1), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_floating_dtypes(dtype):
+    check(lambda x: (x * 1.5 + 0.1).relu().sum(-1), randn(4, 20, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8])
+def test_integer_dtypes(dtype):
+    check(lambda x: (x * 3 + 1, x // 2, x % 3, x.max()), randn(4, 20, dtype=dtype).abs())
+
+
+def test_negative_integer_division_floors():
+    check(lambda x: (x // 3, x % 3, x // -2, x % -2), torch.arange(-7, 8))
+
+
+def test_nan_wins_maxima_and_arg_reductions():
+    x = torch.tensor([[1.0, float("nan"), 3.0], [2.0, 1.0, float("inf")]])
+    check(
+        lambda x: (x.amax(1), x.argmax(1), x.relu(), torch.maximum(x, x.flip(1))), x, equal_nan=True
+    )
+
+
+def test_gathers_through_computed_indices():
+    index = torch.tensor([3, 0, -1, 2])
+    check(lambda x, i: x[i] * 2, randn(5, 6), index)
+
+
+def test_sizes_are_arguments_under_symbolic_shapes():
+    graph = graph_of(lambda x: (x * 2).sum(-1), randn(4, 6), mode="symbolic")
+    run = compile_triton(graph, InductorOptions())
+    for rows in (4, 9):
+        x = randn(rows, 6)
+        torch.testing.assert_close(run(x)[0], (x * 2).sum(-1))
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_kernels_compile_ahead_of_time(capability):
+    helper = Path(__file__).parents[1] / "helpers" / "compile_ahead.py"
+    done = subprocess.run(
+        [sys.executable, str(helper), str(capability)],
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    compiled = json.loads(done.stdout)
+    assert len(compiled) >= 4
+    assert all(entry["cubin"] > 500 and entry["spills"] == 0 for entry in compiled.values())
+    assert {entry["target"] for entry in compiled.values()} == {f"sm_{capability}"}
+
+
+def test_lower_shows_triton_without_a_gpu():
+    graph = graph_of(lambda x: x.relu() + 1, randn(8))
+    lowered = lower(graph, target="cuda:sm_90")
+    assert "@triton.jit" in lowered.triton
+    assert "def call(" in lowered.host
+
+
+def test_an_unknown_target_is_named():
+    with pytest.raises(ValueError, match="target 'tpu': known are 'cpu' and 'cuda'"):
+        lower(graph_of(lambda x: x + 1, randn(3)), target="tpu")

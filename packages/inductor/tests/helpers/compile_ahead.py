@@ -1,0 +1,48 @@
+"""Compiles kernels of typical graphs for a GPU that is not there; prints facts about the machine code as JSON."""
+
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from fxstack_inductor import InductorOptions, decompositions
+from fxstack_inductor.runtime import triton_runtime
+from fxstack_inductor.triton_target import lower_triton
+from torch.fx.experimental.proxy_tensor import make_fx
+
+F = torch.nn.functional
+
+
+def block(x, w, v, i):
+    y = F.layer_norm(x, (64,), w)
+    picked = F.embedding(i, x) * 2
+    return torch.softmax(F.gelu(y), -1), y.argmax(-1), (y * v).sum(0), y.bfloat16(), picked
+
+
+def long_rows(x):
+    return x.softmax(-1), x.argmax(0), x.std(1)
+
+
+def facts(kernel):
+    target = re.search(r"\.target (sm_\d+)", kernel.asm["ptx"]).group(1)
+    local = re.search(r"\.local[^;]*\[(\d+)\]", kernel.asm["ptx"])
+    spills = int(local.group(1)) if local else 0
+    return {"target": target, "cubin": len(kernel.asm["cubin"]), "spills": spills}
+
+
+def compile_all(fn, inputs, capability, folder):
+    graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
+    source = lower_triton(graph, InductorOptions()).source
+    module = triton_runtime.load_module(source.text, folder)
+    compiled = triton_runtime.compile_ahead(source, module, capability)
+    assert set(compiled) == {f.name for f in source.functions.values()}
+    return {f"{fn.__name__}.{name}": facts(kernel) for name, kernel in compiled.items()}
+
+
+with tempfile.TemporaryDirectory() as name:
+    first = (torch.randn(32, 64), torch.randn(64), torch.randn(64), torch.tensor([1, 2, 3]))
+    result = compile_all(block, first, int(sys.argv[1]), Path(name))
+    result |= compile_all(long_rows, (torch.randn(500, 5000),), int(sys.argv[1]), Path(name))
+    print(json.dumps(result))

@@ -1,0 +1,131 @@
+"""Index expressions: simplification never changes a value, and finds what addressing needs."""
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fxstack_inductor.ir.expr import (
+    ZERO,
+    contiguous_strides,
+    extremum,
+    floordiv,
+    integer,
+    loop_var,
+    mod,
+    recombine,
+    size_var,
+)
+
+I, J = loop_var("i", 4096), loop_var("j", 64)
+
+
+def test_like_terms_are_collected():
+    assert I + J - I == J
+    assert (I + 1) * (J + 2) == I * J + I * 2 + J + 2
+    assert I - I == 0
+
+
+def test_a_loop_of_one_iteration_is_zero():
+    assert loop_var("k", 1) == ZERO
+
+
+def test_division_takes_out_multiples_and_what_is_too_small():
+    assert floordiv(I * 64 + J, 64) == I
+    assert mod(I * 64 + J, 64) == J
+    assert floordiv(J, 64) == ZERO
+
+
+def test_nested_divisions_become_one():
+    assert floordiv(floordiv(I, 4), 8) == floordiv(I, 32)
+    assert mod(mod(I, 64), 8) == mod(I, 8)
+
+
+def test_symbolic_sizes_divide():
+    s = size_var("s")
+    k = loop_var("k", s)
+    assert floordiv(I * s + k, s) == I
+    assert mod(I * s + k, s) == k
+
+
+def test_recombination_undoes_a_split():
+    assert recombine(floordiv(I, 8) * 24 + mod(I, 8) * 3) == I * 3
+
+
+def test_extremes_are_decided_when_bounds_allow():
+    assert extremum("max", J, 64) == 64
+    assert str(extremum("max", size_var("s"), 1)) == "max(s, 1)"
+
+
+def test_coefficient_is_none_when_not_linear():
+    var = I.as_var()
+    assert (I * 3 + J).coefficient(var) == 3
+    assert J.coefficient(var) == ZERO
+    assert floordiv(I, 3).coefficient(var) is None
+
+
+def test_contiguous_strides_skip_empty_dimensions():
+    assert contiguous_strides((integer(2), integer(0), integer(3))) == (3, 3, 1)
+
+
+EXTENTS = {"a": 6, "b": 4, "c": 3}
+VARS = [loop_var(name, extent) for name, extent in EXTENTS.items()]
+
+
+def expressions():
+    leaves = st.sampled_from(VARS) | st.integers(-3, 12).map(integer)
+
+    def grow(inner):
+        sizes = st.integers(1, 12)
+        return (
+            st.tuples(inner, inner).map(lambda p: p[0] + p[1])
+            | st.tuples(inner, st.integers(-4, 12)).map(lambda p: p[0] * p[1])
+            | st.tuples(inner, sizes).map(lambda p: ("div", *p))
+            | st.tuples(inner, sizes).map(lambda p: ("mod", *p))
+        )
+
+    def build(tree):
+        if not isinstance(tree, tuple):
+            return tree
+        op, inner, size = tree
+        return (floordiv if op == "div" else mod)(build(inner), size)
+
+    level = leaves
+    for _ in range(3):
+        level = level | grow(level).map(build)
+    return level
+
+
+def points():
+    ranges = [range(extent) for extent in EXTENTS.values()]
+    return (dict(zip(EXTENTS, values)) for values in itertools.product(*ranges))
+
+
+@given(expressions(), st.integers(1, 24))
+@settings(max_examples=300, deadline=None)
+def test_division_is_python_s(expr, size):
+    quotient, rest, again = floordiv(expr, size), mod(expr, size), recombine(expr)
+    for point in points():
+        value = expr.evaluate(point)
+        assert quotient.evaluate(point) == value // size
+        assert rest.evaluate(point) == value % size
+        assert again.evaluate(point) == value
+
+
+@given(expressions())
+@settings(max_examples=200, deadline=None)
+def test_bounds_hold(expr):
+    low, high = expr.bounds()
+    for point in points():
+        value = expr.evaluate(point)
+        assert low is None or low <= value
+        assert high is None or value <= high
+
+
+@given(expressions(), expressions())
+@settings(max_examples=200, deadline=None)
+def test_substitution_is_evaluation(expr, replacement):
+    replaced = expr.subs({VARS[0].as_var(): replacement})
+    for point in points():
+        moved = {**point, "a": replacement.evaluate(point)}
+        assert replaced.evaluate(point) == expr.evaluate(moved)

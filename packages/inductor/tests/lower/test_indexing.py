@@ -1,0 +1,69 @@
+"""Joins, padding and look-ups; indices out of range raise what eager raises."""
+
+import pytest
+import torch
+from inductor_checks import check, externs, fused
+
+F = torch.nn.functional
+X = torch.randn(6, 10)
+I = torch.tensor([[0, 5, 2], [3, 3, 1]])
+
+
+def test_joins():
+    assert fused(check(lambda a, b: torch.cat([a, b * 2, a], 1) + 1, X, X.sin()))
+    check(lambda a: torch.stack([a, a.cos()], -1).flatten(1), X)
+    check(lambda a: torch.cat([a, a.double()]), X)
+
+
+def test_padding():
+    assert fused(check(lambda a: F.pad(a, (1, 2, 0, 3), value=2.0) * 3, X))
+    check(lambda a: F.pad(a, (-1, 2)), X)
+
+
+def test_reordering():
+    check(
+        lambda a: (a.flip(0), torch.roll(a, (1, 3), (0, 1)), a.repeat(2, 3), a.tril(), a.triu(2)), X
+    )
+
+
+def test_scatter_of_slices():
+    def write(a, b):
+        a = a.clone()
+        a[2:4] = b
+        a[:, 1] = 7.0
+        return a
+
+    check(write, X, torch.randn(2, 10))
+
+
+def test_look_ups():
+    check(lambda w, i: (F.embedding(i, w), w[i], w[:, i], w[i, i], w.index_select(0, i[0])), X, I)
+    check(lambda w, i: w[i - 6].sum(-1), X, I)
+    check(lambda w, i: w.gather(0, i), X[:, :3], I)
+
+
+@pytest.mark.parametrize(
+    "look_up", [lambda w, i: w[i], lambda w, i: F.embedding(i, w), lambda w, i: w.gather(0, i)]
+)
+def test_bad_index_raises_what_eager_raises(look_up):
+    weight = X[:, :3].contiguous()
+    compiled = check(look_up, weight, I)
+    bad = I + 3
+    with pytest.raises((IndexError, RuntimeError)) as wanted:
+        look_up(weight, bad)
+    with pytest.raises(type(wanted.value)) as got:
+        compiled(weight, bad)
+    assert str(got.value).splitlines()[0] == str(wanted.value).splitlines()[0]
+    check(look_up, weight, I)
+
+
+def test_after_a_bad_index_good_ones_work():
+    compiled = check(lambda w, i: w[i] * 2, X, I)
+    with pytest.raises(IndexError):
+        compiled(X, I + 9)
+    assert torch.equal(compiled(X, I)[0], X[I] * 2)
+
+
+def test_masks_select_through_aten():
+    compiled = check(lambda x: x[x > 0].sum(), X)
+    assert externs(compiled)

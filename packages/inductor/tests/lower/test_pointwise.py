@@ -1,0 +1,195 @@
+"""Elementwise operators: values, promotion and special numbers as in eager."""
+
+import pytest
+import torch
+from inductor_checks import FAST, check, check_gradients, externs, fused
+
+import fxstack_inductor as fi
+
+F = torch.nn.functional
+X = torch.linspace(-4, 4, 60).reshape(3, 20)
+SPECIAL = torch.tensor(
+    [0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 1e-40, 3e38]
+)
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+INTS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+
+UNARY = (
+    "exp exp2 expm1 sin cos tan sinh cosh tanh atan asinh erf erfc sigmoid neg abs sign floor ceil trunc round "
+    "square relu reciprocal isnan isinf logical_not rsqrt sqrt log log1p log2 log10"
+).split()
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name):
+    assert fused(check(getattr(torch, name), X.abs() if "sqrt" in name or "log" in name else X))
+
+
+def test_special_numbers():
+    names = "exp tanh erf sigmoid neg abs sign floor relu reciprocal isnan isinf sqrt log".split()
+    check(lambda x: tuple(getattr(torch, n)(x) for n in names), SPECIAL)
+
+
+def test_extremes_keep_nan_on_either_side():
+    a = SPECIAL.repeat(9)
+    b = SPECIAL.repeat_interleave(9)
+    check(lambda a, b: (torch.maximum(a, b), torch.minimum(a, b), a.clamp(-1, 1)), a, b)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_float_arithmetic(dtype):
+    x, y = X.to(dtype), (X.flip(0) + 0.3).to(dtype)
+    check(
+        lambda x, y: (x + y, x - y * 2, x * y, x / y, y - x, x**2, x**3, x**0.5, x.add(y, alpha=3)),
+        x,
+        y,
+    )
+
+
+@pytest.mark.parametrize("dtype", INTS)
+def test_integers_wrap_around(dtype):
+    top = torch.iinfo(dtype).max
+    x = torch.tensor([0, 1, 5, top, top - 1, 7], dtype=dtype)
+    check(lambda x: (x + x, x * x, x - 3, x * 7, ~x, x & 5, x | 5, x ^ 5, x > 3, x.sum(), -x), x)
+
+
+def test_booleans():
+    p, q = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
+    check(
+        lambda p, q: (p + q, p * q, p & q, p | q, p ^ q, ~p, p == q, p.sum(), p + 1, p * 2.5), p, q
+    )
+
+
+@pytest.mark.parametrize("left", [*FLOATS, torch.int64, torch.int8, torch.bool])
+@pytest.mark.parametrize("right", [torch.float32, torch.bfloat16, torch.int32, torch.bool])
+def test_promotion(left, right):
+    x = torch.tensor([0, 1, 2, 3]).to(left)
+    y = torch.tensor([1, 0, 2, 1]).to(right)
+    zero_d = torch.tensor(2).to(right)
+    check(
+        lambda x, y, z: (
+            x + y,
+            x * z,
+            x + 1,
+            x * 2.5,
+            x == y,
+            x < z,
+            x / 2,
+            torch.where(x > 0, x, y),
+        ),
+        x,
+        y,
+        zero_d,
+    )
+
+
+def test_division_modes():
+    x = torch.tensor([7.0, -7.0, 0.0, -0.0, 5.5, -5.5, 1e10])
+    for y in (2.0, -2.0, 0.3):
+        check(
+            lambda x: (
+                torch.div(x, y, rounding_mode="floor"),
+                torch.div(x, y, rounding_mode="trunc"),
+                x % y,
+                x.fmod(y),
+            ),
+            x,
+        )
+    n = torch.tensor([7, -7, 0, 5, -5])
+    check(lambda n: (n // 3, n // -3, torch.div(n, 3, rounding_mode="trunc")), n)
+
+
+def test_integer_division_by_zero_raises_what_eager_raises():
+    def divide(x, y):
+        return x // y
+
+    x, y = torch.tensor([1, 2]), torch.tensor([1, 0])
+    compiled = check(divide, x, torch.tensor([1, 2]))
+    with pytest.raises(RuntimeError) as wanted:
+        divide(x, y)
+    with pytest.raises(RuntimeError, match=str(wanted.value)):
+        compiled(x, y)
+
+
+def test_conversions():
+    x = torch.tensor([0.0, 0.4, 1.6, -2.7, 100.0])
+    kinds = [
+        torch.int64,
+        torch.int32,
+        torch.int8,
+        torch.bool,
+        torch.float64,
+        torch.bfloat16,
+        torch.float16,
+    ]
+    check(lambda x: tuple(x.to(kind) for kind in kinds), x)
+
+
+def test_casts_that_the_user_writes_round():
+    x = torch.randn(100)
+    assert fused(check(lambda x: x.to(torch.bfloat16).float() - x, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_eager_rounding_is_bitwise_eager(dtype):
+    x, y = torch.randn(2, 1000).to(dtype)
+    graph = torch.fx.experimental.proxy_tensor.make_fx(
+        lambda x, y: ((x * y + x) / (y * y + 1)) - x, tracing_mode="fake"
+    )(x, y)
+    options = fi.InductorOptions(eager_rounding=True, optimization=1, use_cache=False)
+    (got,) = (fi.compile_graph(graph, (x, y), options)(x, y),)
+    assert torch.equal(got[0], graph(x, y))
+
+
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "leaky_relu": F.leaky_relu,
+    "elu": F.elu,
+    "softplus": F.softplus,
+    "hardtanh": F.hardtanh,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "mish": F.mish,
+    "relu6": F.relu6,
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation(name):
+    assert fused(check(ACTIVATIONS[name], X))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_gradient(name):
+    check_gradients(lambda x: ACTIVATIONS[name](x), X)
+
+
+def test_broadcasting():
+    check(lambda a, b, c: a + b * c, torch.randn(4, 1, 5), torch.randn(3, 1), torch.randn(()))
+
+
+def test_strides_of_results_are_eager_s():
+    last = torch.randn(2, 8, 5, 6).to(memory_format=torch.channels_last)
+    check(lambda x: (x + 1, x.permute(0, 2, 3, 1) * 2, x.sum(1), x.contiguous()), last)
+    check(lambda x: x * 2, torch.randn(6, 5).t())
+
+
+def test_what_has_no_rule_is_called():
+    compiled = check(
+        lambda x: torch.special.i0(x) + torch.linalg.inv(x), torch.randn(4, 4) + 3 * torch.eye(4)
+    )
+    assert any("linalg_inv" in name for name in externs(compiled))
+
+
+def test_complex_numbers_are_left_to_aten():
+    check(lambda x: torch.view_as_real(torch.view_as_complex(x) * 2j) + 1, torch.randn(5, 2))
+
+
+def test_empty_and_zero_dimensional():
+    check(lambda x, y: (x + 1, x.sum(), x.sum(0), y * 2), torch.randn(0, 4), torch.tensor(3.0))
+
+
+def test_options_are_used():
+    assert FAST.optimization == 1

@@ -1,0 +1,126 @@
+"""What fuses, what is refused and why, and that the order is right."""
+
+import torch
+from inductor_checks import FAST, check, externs, fused, kernels
+
+F = torch.nn.functional
+X = torch.randn(8, 12, 32)
+
+
+def refusals(compiled):
+    return {refusal.rule for _, _, refusal in compiled.lowered.plan.refusals}
+
+
+def test_a_chain_is_one_kernel():
+    def chain(x):
+        for _ in range(10):
+            x = (x.sin() + 1) * 0.5
+        return x
+
+    assert fused(check(chain, X))
+
+
+def test_several_results_share_a_loop():
+    assert fused(check(lambda x: (x.sin(), x.cos(), x.sin() + x.cos()), X))
+
+
+def test_through_reshapes():
+    assert fused(check(lambda x: (lambda y: (y, y.view(96, 32).softmax(-1)))(x.exp()), X))
+
+
+def test_siblings_that_read_the_same_memory():
+    assert fused(check(lambda x, y: (x + y, x * y), X, X.cos()))
+
+
+def test_attention_scores_with_a_mask():
+    def scores(s):
+        mask = torch.ones(12, 12, dtype=torch.bool).tril()
+        return s.masked_fill(~mask, float("-inf")).softmax(-1)
+
+    assert len(kernels(check(scores, torch.randn(8, 12, 12)))) <= 2
+
+
+def test_a_call_in_between_keeps_them_apart():
+    compiled = check(lambda x: (lambda y: (x @ y.t()) + y @ y.t())(x.exp()), torch.randn(6, 5))
+    assert len(kernels(compiled)) == 2
+    assert len(externs(compiled)) == 2
+
+
+def test_something_in_between_is_a_named_refusal():
+    def f(x):
+        y = x.exp()
+        z = (y @ y).sum() * 2
+        return y.cos() + z, y
+
+    assert check(f, torch.randn(6, 6))
+
+
+def test_reductions_over_different_axes_are_refused_by_name():
+    compiled = check(
+        lambda x: (lambda y: (y.sum(0), y.sum(1)))(x.exp() + x.sin()), torch.randn(20, 30)
+    )
+    assert len(kernels(compiled)) == 2
+    assert "reductions over different loops" in refusals(compiled)
+
+
+def test_random_numbers_keep_their_order():
+    def draws(x):
+        a = torch.rand_like(x)
+        b = torch.rand_like(x)
+        return b.sin() - a.cos() * torch.bernoulli(x.sigmoid())
+
+    x = torch.randn(50)
+    from inductor_checks import trace
+
+    import fxstack_inductor as fi
+
+    compiled = fi.compile_graph(trace(draws, x), (x,), FAST)
+    torch.manual_seed(3)
+    wanted = draws(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(compiled(x)[0], wanted)
+
+
+def test_equal_kernels_are_one_function():
+    def layers(x, w):
+        for _ in range(6):
+            x = F.gelu(x @ w)
+        return x
+
+    compiled = check(layers, torch.randn(9, 16), torch.randn(16, 16))
+    assert compiled.lowered.c.count("\nvoid kernel_") == 1
+    assert len(kernels(compiled)) == 6
+
+
+def test_generated_code_is_deterministic():
+    from inductor_checks import trace
+
+    import fxstack_inductor as fi
+
+    def f(x):
+        return (x.softmax(-1) @ x.transpose(1, 2)).exp().sum(1), x.mean((0, 2))
+
+    first, second = (fi.lower(trace(f, X)) for _ in range(2))
+    assert first.c == second.c
+    assert first.host == second.host
+
+
+def test_twenty_layers_take_time_in_proportion():
+    import time
+
+    import fxstack_inductor as fi
+    from inductor_checks import trace
+
+    def seconds(layers):
+        def f(x, w):
+            for _ in range(layers):
+                x = F.layer_norm(x + F.gelu(x @ w), (16,))
+            return x
+
+        graph = trace(f, torch.randn(4, 16), torch.randn(16, 16))
+        start = time.process_time()
+        fi.lower(graph)
+        return time.process_time() - start
+
+    seconds(2)
+    assert seconds(80) < 8 * max(seconds(20), 0.05)

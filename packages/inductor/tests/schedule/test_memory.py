@@ -1,0 +1,102 @@
+"""The arena: buffers that are alive at the same time never overlap, others share."""
+
+import threading
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inductor_checks import check, trace
+
+import fxstack_inductor as fi
+from fxstack_inductor.ir.expr import integer
+from fxstack_inductor.ir.nodes import contiguous_layout
+from fxstack_inductor.runtime.arena import shared_pool
+from fxstack_inductor.schedule.memory import Slot, place
+
+CPU = torch.device("cpu")
+
+
+@st.composite
+def lives(draw):
+    made = []
+    for k in range(draw(st.integers(1, 12))):
+        first = draw(st.integers(0, 20))
+        size = draw(st.integers(0, 500))
+        layout = contiguous_layout([size], torch.float32, CPU)
+        made.append(Slot(f"b{k}", layout, integer(size), first, first + draw(st.integers(0, 8))))
+    return made
+
+
+@given(lives())
+@settings(max_examples=200, deadline=None)
+def test_overlapping_lives_do_not_overlap_in_memory(slots):
+    offsets, total = place(slots, {})
+    for k, a in enumerate(slots):
+        size = a.elements.as_int() * 4
+        assert offsets[k] % 64 == 0
+        assert offsets[k] + size <= total
+        for j, b in enumerate(slots[:k]):
+            if a.last < b.first or b.last < a.first:
+                continue
+            end = offsets[j] + b.elements.as_int() * 4
+            assert offsets[k] + size <= offsets[j] or end <= offsets[k]
+
+
+def test_a_chain_needs_the_memory_of_two():
+    x = torch.randn(64, 64) / 16
+    compiled = check(lambda x: (((x @ x).sin() @ x).cos() @ x).exp() @ x, x)
+    workspace = compiled.lowered.program
+    _, total = place(workspace.slots, {})
+    assert len(workspace.slots) == 6
+    assert total <= 2 * x.numel() * 4
+
+
+def test_results_survive_the_next_call():
+    compiled = check(lambda x: (x @ x).sin() @ x, torch.randn(16, 16))
+    first = compiled(torch.ones(16, 16))[0]
+    before = first.clone()
+    compiled(torch.randn(16, 16))
+    assert torch.equal(first, before)
+
+
+def test_threads_have_blocks_of_their_own():
+    def f(x):
+        return ((x @ x).sin() @ x).cos() @ x
+
+    x = torch.randn(48, 48)
+    compiled = fi.compile_graph(trace(f, x), (x,))
+    inputs = [torch.randn(48, 48) for _ in range(4)]
+    failures = []
+
+    def work(value):
+        wanted = compiled(value)[0].clone()
+        for _ in range(100):
+            if not torch.equal(compiled(value)[0], wanted):
+                failures.append(value)
+
+    threads = [threading.Thread(target=work, args=(value,)) for value in inputs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_blocks_go_back_to_the_pool():
+    compiled = check(lambda x: (x @ x).sin() @ x, torch.randn(16, 16))
+    compiled(torch.randn(16, 16))
+    count = len(shared_pool().free)
+    for _ in range(5):
+        compiled(torch.randn(16, 16))
+    assert len(shared_pool().free) == count
+
+
+def test_symbolic_sizes_are_planned_per_size():
+    w = torch.randn(8, 8)
+    check(
+        lambda x, w: (x @ w).sin() @ w + x.sum(0),
+        torch.randn(5, 8),
+        w,
+        symbolic=True,
+        others=[(torch.randn(n, 8), w) for n in (2, 7, 100, 5)],
+    )
