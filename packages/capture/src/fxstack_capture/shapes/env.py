@@ -56,6 +56,10 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             remembering(made.node)
         return made
 
+    def close(self) -> None:
+        """The trace is over: do not keep it (and the program's tensors) alive through this."""
+        self._user_stack = tuple
+
     def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:  # noqa: ARG002
         if prefix == "eval":  # others are suppressed, or become assertions of the graph
             self.guard_stacks.append((g, self._user_stack()))

@@ -106,7 +106,7 @@ def _decision(name: str) -> Callable[..., bool]:
 
     def method(self: Any, file: str, line: int) -> bool:
         env = self.shape_env
-        memo = env.memo
+        memo: Memo = env.memo
         if not memo.active or not self.has_hint():
             return bool(decide(self, file, line))
         memo.refresh(env._replacements_version_counter)

@@ -39,6 +39,8 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     guard_relations(tracer)
     for source, check, stack in shape_guards(tracer.geometry):
         tracer.trace.guards.add(source, check, stack)
+    if tracer.geometry.is_used:
+        tracer.geometry.env.close()
     graph.lint()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     return CapturedCode(
