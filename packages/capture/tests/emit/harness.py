@@ -6,16 +6,11 @@ from types import FunctionType
 
 import torch
 
-from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.driver.attempt import attempt, new_trace, real_frame
-from fxstack_capture.emit.breaking import draft_stop
-from fxstack_capture.emit.frame import draft_return
+from fxstack_capture.driver.attempt import real_frame
+from fxstack_capture.driver.backend import eager
+from fxstack_capture.driver.compiler import CodeState, FrameCompiler
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.options import CaptureOptions
-from fxstack_capture.trace import Raised, Returned, Stopped
-from fxstack_capture.versions import program_table
-
-PROGRAMS = program_table()
 
 
 def frame_of(fn, args, kwargs):
@@ -33,7 +28,12 @@ class Replaced:
     def __init__(self):
         self.graphs, self.breaks, self.texts = [], [], []
         self.plain = set()
+        self.compiler = FrameCompiler(eager, CaptureOptions(), None, self)
         self.resumptions = Resumptions(lambda code: self.plain.add(id(code)))
+        self.compiler.resumptions = self.resumptions
+
+    def on_break(self, record):
+        self.breaks.append(record)
 
     def call(self, fn, *args, **kwargs):
         frame = frame_of(fn, args, kwargs)
@@ -50,24 +50,8 @@ class Replaced:
         return run(*args, **kwargs)
 
     def _draft(self, frame, code):
-        options = CaptureOptions()
-        try:
-            with attempt(frame, new_trace(options, PROGRAMS, None)) as done:
-                return self._end(done, frame, code)
-        except GraphBreak as reason:
-            self.breaks.append(reason.record)
-            stop = reason.root_instruction
-        with attempt(frame, new_trace(options, PROGRAMS, None), stop) as done:
-            return self._end(done, frame, code)
-
-    def _end(self, done, frame, code):
-        match done.outcome:
-            case Returned(value):
-                return draft_return(done.trace, frame, code, value), None
-            case Stopped():
-                return draft_stop(done.trace, frame, code, done.outcome, self.resumptions), None
-            case Raised(error):
-                return None, error
+        written = self.compiler._write(frame, code, CodeState(code))
+        return written.draft, written.raised
 
     def _hooked(self, code):
         """What the frame hook does for resume functions: they are called through ``call``."""

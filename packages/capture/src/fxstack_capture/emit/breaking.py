@@ -77,12 +77,15 @@ def _pieces(code: CodeType, stopped: Stopped, resumptions: Resumptions) -> Piece
     step = step_at(body, index)
     slots = slots_of(stopped)
     below = len(stopped.stack) - step.takes
-    handled = tuple(slot for slot in slots[:below] if slot is Slot.HANDLED)
+    seen = below - step.looks
+    handled = tuple(slot for slot in slots[:seen] if slot is Slot.HANDLED)
     if Slot.HANDLED in slots[below:] or Slot.CAUGHT in slots[below:]:
         raise CannotResumeError(f"{step.ops[-1].name} works on the exception being handled")
+    kept = len(handled) + step.looks
     inspected = looks_at_frame(stopped.stack[below:])
     variables = bound_order(user, frozenset(stopped.local_values))
-    stub = make_stub(user, step, (*handled, *slots[below:]), variables, inspected=inspected)
+    stub_slots = (*handled, *slots[seen:])
+    stub = make_stub(user, step, stub_slots, kept, variables if inspected else None)
     resumptions.unsafe_to_trace(stub.code)
     op = body.ops[index]
     return Pieces(user, body, step, op, stub, slots, below, handler_of(body, op))
@@ -180,8 +183,9 @@ class _Ending:
     def statements(self, writer: FrameWriter) -> list[ast.stmt]:
         pieces = self._pieces
         self._left = writer.builder.fresh("left")
-        handled = [i for i in self._stack[: pieces.taken] if i[0] is Slot.HANDLED]
-        taken = _passed([*handled, *self._stack[pieces.taken :]])
+        seen = pieces.taken - pieces.step.looks
+        handled = [i for i in self._stack[:seen] if i[0] is Slot.HANDLED]
+        taken = _passed([*handled, *self._stack[seen:]])
         shown = [self._variables[name] for name in pieces.stub.variables]
         stub = self._function(pieces.stub.code)
         run: list[ast.stmt] = [ast.Assign([store(self._left)], call(stub, *shown, *taken))]

@@ -35,13 +35,15 @@ class Exit:
 class Step:
     """One operation with its prefixes, changed so that it leaves no NULL; how much it takes; its exits.
 
-    ``passed``: names of the operations at the end of a loop that FOR_ITER passes over.
+    ``passed``: names of the operations at the end of a loop that FOR_ITER passes over. ``looks``: how many
+    values below those that it takes it looks at.
     """
 
     ops: tuple[Op, ...]
     takes: int
     exits: tuple[Exit, ...]
     passed: tuple[str, ...] = ()
+    looks: int = 0
 
 
 _CALLABLE = (False, True) if _NULL_AFTER else (True, False)
@@ -143,6 +145,8 @@ def step_at(body: Body, index: int) -> Step:
         plain = Op(op.name, op.arg & ~1, None, op.position, op.offset)
         results = _CALLABLE if op.arg & 1 else (False,)
         return Step((plain,), _METHOD_BIT[op.name], (Exit(results, following),))
+    if op.name == "WITH_EXCEPT_START":
+        return Step(group, 0, (Exit((False,), following),), looks=4)
     takes, leaves = _effect(op)
     return Step(group, takes, (Exit((False,) * leaves, following),))
 

@@ -42,14 +42,17 @@ def make_stub(
     user: CodeType,
     step: Step,
     slots: tuple[Slot, ...],
-    variables: tuple[str, ...],
-    *,
-    inspected: bool,
+    kept: int,
+    variables: tuple[str, ...] | None,
 ) -> Stub:
-    """``slots``: the exceptions being handled, then what the operation takes."""
-    uses_cells = inspected or any(op.name in _USES_CELLS for op in step.ops)
+    """A stub for ``step``.
+
+    ``slots``: the exceptions being handled, then what the operation looks at, then what it takes; ``kept`` of
+    them are still on the stack afterwards. ``variables``: those of the frame, if the operation may look at them.
+    """
+    uses_cells = variables is not None or any(op.name in _USES_CELLS for op in step.ops)
     free = free_variables(user) if uses_cells else ()
-    shown = variables if inspected else ()
+    shown = variables or ()
     on_stack = stack_arguments(slots)
     names = slot_names(user)
     rest = tuple(n for n in user.co_varnames if n not in shown and n not in free) if shown else ()
@@ -60,12 +63,12 @@ def make_stub(
         move(operation, names, layout)
     protected: list[Protected] = []
     ops = prologue(layout) + push(slots, layout, protected)
-    handled = slots.count(Slot.HANDLED)
     ops += operation.ops
-    ops += _leave(step, user, operation.ops[-1], handled)
-    if handled:
+    ops += _leave(step, user, operation.ops[-1], slots[:kept])
+    if Slot.HANDLED in slots:
         cleanup = [Op("COPY", 3), Op("POP_EXCEPT"), Op("RERAISE", 1)]
-        protected.append(Protected(operation.ops[0], cleanup[0], cleanup[0], 1, lasti=True))
+        depth = slots.index(Slot.HANDLED) + 1
+        protected.append(Protected(operation.ops[0], cleanup[0], cleanup[0], depth, lasti=True))
         ops += cleanup
     for op in ops:
         op.position = position
@@ -80,7 +83,7 @@ def _forward(name: str) -> str:
     return name.replace("JUMP_BACKWARD_IF", "JUMP_FORWARD_IF")
 
 
-def _leave(step: Step, user: CodeType, last: Op, handled: int) -> list[Op]:
+def _leave(step: Step, user: CodeType, last: Op, kept: tuple[Slot, ...]) -> list[Op]:
     """Each exit: pack what the operation left, restore the exception state, return."""
     ops: list[Op] = []
     for number, exit in enumerate(step.exits):
@@ -89,8 +92,8 @@ def _leave(step: Step, user: CodeType, last: Op, handled: int) -> list[Op]:
             Op("LOAD_CONST", len(user.co_consts) + number),
             Op("BUILD_TUPLE", count + 1),
         ]
-        for _ in range(handled):
-            pack += [Op("SWAP", 2), Op("POP_EXCEPT")]
+        for slot in reversed(kept):
+            pack += [Op("SWAP", 2), Op("POP_EXCEPT" if slot is Slot.HANDLED else "POP_TOP")]
         pack.append(Op("RETURN_VALUE"))
         if exit.jump:
             pack = [*(Op(name) for name in step.passed), *pack]
