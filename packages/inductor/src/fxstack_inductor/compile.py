@@ -18,6 +18,7 @@ from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.runtime.arena import Workspace, shared_pool
 from fxstack_inductor.runtime.loader import load_functions
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
+from fxstack_inductor.triton_target import LoweredTriton, compile_triton, lower_triton
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,11 +45,23 @@ def lower(
     options: InductorOptions | None = None,
     *,
     target: str = "cpu",
-) -> Lowered:
-    """The generated code for ``graph_module``, without compiling it."""
-    if target != "cpu":
-        raise ValueError(f"target {target!r}: only 'cpu' is available")
+) -> Lowered | LoweredTriton:
+    """The generated code for ``graph_module``, without compiling it, on any machine.
+
+    ``target`` is ``"cpu"`` (C) or ``"cuda"``, also as ``"cuda:sm_90"`` (Triton).
+
+    Raises:
+        ValueError: another target.
+    """
     chosen = options_from_environment() if options is None else options
+    if target.partition(":")[0] == "cuda":
+        return lower_triton(graph_module, chosen)
+    if target != "cpu":
+        raise ValueError(f"target {target!r}: known are 'cpu' and 'cuda' (also as 'cuda:sm_90')")
+    return _lower_c(graph_module, chosen)
+
+
+def _lower_c(graph_module: GraphModule, chosen: InductorOptions) -> Lowered:
     program = lower_graph(graph_module, RULES, chosen)
     scheduled = plan(program, chosen)
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
@@ -70,10 +83,13 @@ def compile_graph(
 
     Raises:
         NoCompilerError: if kernels are needed and there is no C compiler.
+        TritonMissing: if the graph computes on CUDA and Triton is not installed.
         UnsupportedGraphError: if the graph is not functional.
     """
     chosen = options_from_environment() if options is None else options
-    lowered = lower(graph_module, example_inputs, chosen)
+    if on_cuda(graph_module):
+        return compile_triton(graph_module, chosen)
+    lowered = _lower_c(graph_module, chosen)
     program = lowered.program
     workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool())
     error = ctypes.c_int32(0)
@@ -90,6 +106,12 @@ def compile_graph(
     code = compile(program.source, f"<fxstack {graph_module._get_name()}>", "exec")
     exec(code, namespace)  # noqa: S102 - the program was generated just above
     return _callable(graph_module, lowered, namespace["call"], error)
+
+
+def on_cuda(graph_module: GraphModule) -> bool:
+    """Whether the graph computes on CUDA; tensors on CPU beside it are left to ATen."""
+    values = (node.meta.get("val") for node in graph_module.graph.nodes)
+    return any(isinstance(v, torch.Tensor) and v.device.type == "cuda" for v in values)
 
 
 def _callable(

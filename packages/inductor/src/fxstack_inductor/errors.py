@@ -29,3 +29,7 @@ class VerificationError(InductorError):
 
 class IndexOutOfRange(InductorError):  # noqa: N818 - internal: eager's own error replaces it
     """A kernel met an index out of range. The graph is run again by ATen's operators, which raise what eager raises."""
+
+
+class TritonMissing(InductorError):  # noqa: N818 - says what is missing
+    """Triton is needed and cannot be imported. The text says what to install."""

@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
 from fxstack_inductor import InductorOptions, decompositions
 from fxstack_inductor.runtime import triton_runtime
 from fxstack_inductor.triton_target import lower_triton
-from torch.fx.experimental.proxy_tensor import make_fx
 
 F = torch.nn.functional
 

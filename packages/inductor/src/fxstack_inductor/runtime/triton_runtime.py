@@ -1,0 +1,147 @@
+"""Everything that needs Triton itself: loading generated modules, launching, compiling ahead of time, interpreting.
+
+Triton is an optional dependency (``fxstack-inductor[cuda]``); this is the only module that imports it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fxstack_inductor.codegen.triton import TritonKernel, TritonSource
+
+
+def load_module(text: str, folder: Path) -> Any:
+    """Import generated source; Triton reads it back from a file, which is named by its content.
+
+    In a process where Triton was imported with ``TRITON_INTERPRET=1`` the kernels run in its interpreter, on CPU.
+    """
+    name = f"fxstack_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    path = folder / f"{name}.py"
+    if not path.exists() or path.read_text() != text:
+        _write_whole(path, text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if triton.knobs.runtime.interpret:
+        module.libdevice = NumpyLibdevice()  # type: ignore[attr-defined]
+    return module
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """A reader sees the whole file or none, whatever happens to the writer."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(temporary).replace(path)
+
+
+def launchers(source: TritonSource, module: Any) -> dict[str, Callable[..., None]]:
+    """For each function, a callable of its buffers and sizes that launches it on the current stream."""
+    return {k.name: _launcher(k, getattr(module, k.name)) for k in source.functions.values()}
+
+
+def _launcher(kernel: TritonKernel, function: Any) -> Callable[..., None]:
+    buffers, sizes = len(kernel.kernel.buffers), kernel.kernel.sizes
+    constants, warps = kernel.constants, kernel.config.num_warps
+    xblock, points = kernel.config.xblock, kernel.points
+
+    def launch(*args: Any) -> None:
+        count = points.evaluate(dict(zip(sizes, args[buffers:], strict=True)))
+        if count:
+            grid = (-(-count // xblock), 1, 1)
+            function[grid](*args, **constants, num_warps=warps)
+
+    return launch
+
+
+def compile_ahead(source: TritonSource, module: Any, capability: int) -> dict[str, Any]:
+    """Every kernel compiled for ``sm_<capability>`` without a GPU: Triton's compiled kernels by name.
+
+    ``asm["cubin"]`` and ``asm["ptx"]`` of each hold the machine code.
+    """
+    target = GPUTarget("cuda", capability, 32)
+    compiled = {}
+    for kernel in source.functions.values():
+        if kernel.name in compiled:
+            continue
+        program = ASTSource(
+            fn=getattr(module, kernel.name),
+            signature=kernel.signature,
+            constexprs={(position,): value for position, value in _constants(kernel).items()},
+        )
+        options = {"num_warps": kernel.config.num_warps}
+        compiled[kernel.name] = triton.compile(program, target=target, options=options)
+    return compiled
+
+
+def _constants(kernel: TritonKernel) -> Mapping[int, int]:
+    names = list(kernel.signature)
+    return {names.index(name): value for name, value in kernel.constants.items()}
+
+
+class NumpyLibdevice:
+    """libdevice for Triton's interpreter, which has none: the same functions of NumPy (or torch) on its arrays."""
+
+    _SPECIAL = MappingProxyType(
+        {"erf": torch.erf, "erfc": torch.erfc, "lgamma": torch.lgamma, "rsqrt": torch.rsqrt}
+    )
+    _NAMES = MappingProxyType(
+        {
+            "acos": "arccos",
+            "asin": "arcsin",
+            "atan": "arctan",
+            "acosh": "arccosh",
+            "asinh": "arcsinh",
+            "atanh": "arctanh",
+            "atan2": "arctan2",
+            "pow": "float_power",
+            "nearbyint": "rint",
+        }
+    )
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def function(*args: Any) -> Any:
+            tensors = [arg if hasattr(arg, "handle") else None for arg in args]
+            model = next(t for t in tensors if t is not None)
+            arrays = [
+                arg if tensor is None else tensor.handle.data
+                for arg, tensor in zip(args, tensors, strict=True)
+            ]
+            with np.errstate(all="ignore"):
+                return _like(model, self._compute(name, arrays))
+
+        return function
+
+    def _compute(self, name: str, arrays: list[Any]) -> Any:
+        if name in self._SPECIAL:
+            return self._SPECIAL[name](torch.from_numpy(np.ascontiguousarray(arrays[0]))).numpy()
+        return getattr(np, self._NAMES.get(name, name))(*arrays)
+
+
+def _like(model: Any, array: Any) -> Any:
+    """An interpreter tensor of the element type of ``model`` around a NumPy array."""
+    handle = type(model.handle)(
+        np.asarray(array).astype(model.handle.data.dtype), model.handle.dtype
+    )
+    kind = model.dtype
+    shape = list(np.shape(array))
+    block = triton.language.block_type(kind, shape) if shape else kind
+    return triton.language.tensor(handle, block)
