@@ -80,7 +80,7 @@ def run_worker(system: str, name: str, mode: str, caches: Path) -> dict[str, flo
     environment = {
         **os.environ,
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "torch"),
-        "FXSTACK_CACHE_DIR": str(caches / "fxstack"),
+        "FXSTACK_INDUCTOR_CACHE_DIR": str(caches / "fxstack"),
         "TRANSFORMERS_VERBOSITY": "error",
     }
     command = [sys.executable, __file__, "--worker", system, name, mode]

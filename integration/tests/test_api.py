@@ -84,7 +84,7 @@ def test_partitioner_by_name_trains(partitioner):
 def test_no_c_compiler_is_one_clear_warning_and_eager_results(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", str(tmp_path / "no-such-compiler"))
-    monkeypatch.setenv("FXSTACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("FXSTACK_INDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fxstack.compile(lambda x: torch.cos(x) * 3)(X)

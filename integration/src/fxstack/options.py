@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import CaptureOptions
-from fxstack_inductor import InductorOptions
+from fxstack_inductor import InductorOptions, options_from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ class CompileOptions:
     mode: str = "default"
     partitioner: str | Callable[..., Any] = "min_cut"
     capture: CaptureOptions = field(default_factory=CaptureOptions)
-    inductor: InductorOptions = field(default_factory=InductorOptions)
+    inductor: InductorOptions = field(default_factory=options_from_environment)
 
 
 def make_options(mode: str | None, options: Mapping[str, Any] | None) -> CompileOptions:
@@ -52,7 +52,9 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
         mode or "default",
         given.get("partitioner", "min_cut"),
         CaptureOptions(**{name: given[name] for name in capture & given.keys()}),
-        InductorOptions(**{name: given[name] for name in inductor & given.keys()}),
+        replace(
+            options_from_environment(), **{name: given[name] for name in inductor & given.keys()}
+        ),
     )
 
 
