@@ -56,6 +56,7 @@ static int same_items(PyObject *a, PyObject *b) {
 /* As a dict or set compares keys (1 is True), without running anybody's __eq__. */
 static int same_key(PyObject *a, PyObject *b) {
     if (a == b) return 1;
+    if (PyUnicode_CheckExact(a) && PyUnicode_CheckExact(b)) return PyUnicode_Compare(a, b) == 0;
     if (!is_constant(a) || !is_constant(b)) return 0;
     int same = PyObject_RichCompareBool(a, b, Py_EQ);
     if (same < 0) PyErr_Clear();
@@ -168,7 +169,7 @@ Py_ssize_t keys_find(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash) {
 PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash, Py_ssize_t *hint) {
     PyDictObject *d = (PyDictObject *)dict;
     Py_ssize_t i = *hint;
-    if (likely(i < d->ma_keys->dk_nentries) && likely(entry_key(d->ma_keys, i) == key)) {
+    if (likely(i < d->ma_keys->dk_nentries) && likely(entry_matches(d->ma_keys, i, key, hash))) {
         PyObject *value = entry_value(d, i);
         if (likely(value != NULL)) return value;
     }
