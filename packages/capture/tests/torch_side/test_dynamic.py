@@ -115,8 +115,16 @@ def test_symbols_are_inputs_found_once():
     assert sorted(s.name for s in captured.code.inputs) == ["a0", "a0.size(0)", "a1.size(0)"]
 
 
-def test_unused_symbols_are_no_inputs():
-    assert [s.name for s in trace_calls(lambda x: x + 1, t(3), dynamic=True).code.inputs] == ["a0"]
+def test_symbols_of_unused_inputs_are_no_inputs():
+    captured = trace_calls(lambda x, y: y + 1, t(3), t(5), dynamic=True)
+    assert [s.name for s in captured.code.inputs] == ["a1", "a1.size(0)"]
+
+
+def test_symbols_of_sizes_are_inputs():
+    assert [s.name for s in trace_calls(lambda x: x + 1, t(3), dynamic=True).code.inputs] == [
+        "a0",
+        "a0.size(0)",
+    ]
 
 
 def test_equal_sizes_share_a_symbol_and_a_guard():

@@ -35,6 +35,7 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     output.meta.update(val=values, example_value=values)
     _remove_idle_state_changes(graph, grad_enabled=tracer.state.entry[0][0])
     _remove_unused(graph)
+    _bind_symbols(tracer)
     check_strict(tracer.geometry)
     guard_relations(tracer)
     for source, check, stack in shape_guards(tracer.geometry):
@@ -75,6 +76,24 @@ def _write_assertions(tracer: TorchTracer) -> None:
             tracer.builder.graph.call_function(
                 torch.ops.aten._assert_scalar.default, (node, message)
             ).meta["val"] = None
+
+
+def _bind_symbols(tracer: TorchTracer) -> None:
+    """Every symbol in the size of an input is an input itself."""
+    if not tracer.geometry.is_used:
+        return
+    builder = tracer.builder
+    tensors = [n.meta["val"] for n in builder.graph.nodes if n.op == "placeholder"]
+    numbers = [
+        number
+        for tensor in tensors
+        if isinstance(tensor, torch.Tensor) and tensor._has_symbolic_sizes_strides
+        for number in (*tensor.size(), *tensor.stride(), tensor.storage_offset())
+        if isinstance(number, torch.SymInt)
+    ]
+    for number in numbers:
+        for symbol in sorted(number.node.expr.free_symbols, key=str):
+            tracer.symbols.bind_input(symbol, builder)
 
 
 def _remove_unused(graph: fx.Graph) -> None:

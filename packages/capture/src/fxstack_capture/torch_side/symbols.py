@@ -80,6 +80,13 @@ class Symbols:
         self._nodes[expr] = node
         return node
 
+    def bind_input(self, symbol: sympy.Symbol, builder: GraphBuilder) -> None:
+        """Make ``symbol`` an input unless it is one."""
+        node = self._nodes.get(symbol)
+        if node is None or node._erased:
+            self._nodes.pop(symbol, None)
+            self._symbol_node(symbol, builder)
+
     def _symbol_node(self, symbol: sympy.Symbol, builder: GraphBuilder) -> fx.Node:
         node = self._nodes.get(symbol)
         if node is None:
