@@ -1,9 +1,10 @@
 """Eager against ahead-of-time: values, gradients, strides, aliasing, version counters, errors."""
 
 import torch
-from fxstack_functionalize import AotOptions, UnsupportedGraphError, aot
 from helpers import run_graph, save_everything
 from torch.utils import _pytree as pytree
+
+from fxstack_functionalize import AotOptions, UnsupportedGraphError, aot
 
 
 def as_graph(fn, count):
@@ -59,7 +60,12 @@ def assert_same(ours, eager, what, tol=0.0):
         for key in b:
             if key == "value":
                 torch.testing.assert_close(
-                    a[key], b[key], rtol=tol, atol=tol, equal_nan=True, msg=lambda m: f"{what}[{number}]: {m}"
+                    a[key],
+                    b[key],
+                    rtol=tol,
+                    atol=tol,
+                    equal_nan=True,
+                    msg=lambda m: f"{what}[{number}]: {m}",
                 )
             else:
                 assert a[key] == b[key], f"{what}[{number}].{key}: ours {a[key]}, eager {b[key]}"
@@ -71,7 +77,7 @@ def gradients(inputs, outputs):
     roots += [t for t in tensors(inputs) if t.requires_grad and t.grad_fn is not None]
     roots = list({id(t): t for t in roots}.values())
     leaves = []
-    stack = [t.grad_fn for t in roots] 
+    stack = [t.grad_fn for t in roots]
     seen = set()
     while stack:
         node = stack.pop()
@@ -115,7 +121,9 @@ def check(fn, make, *, tol=0.0, poke=True, calls=2, **options):
         for number, (a, b) in enumerate(zip(ours[2], eager[2], strict=True)):
             assert (a is None) == (b is None), f"gradient {number}: ours {a}, eager {b}"
             if a is not None:
-                torch.testing.assert_close(a, b, rtol=tol, atol=tol, msg=lambda m: f"gradient {number}: {m}")
+                torch.testing.assert_close(
+                    a, b, rtol=tol, atol=tol, msg=lambda m: f"gradient {number}: {m}"
+                )
         assert_same(ours[3], eager[3], "after an in-place change", tol)
         assert ours[4] == eager[4]
         assert torch.equal(ours[5], eager[5]), "random state"

@@ -1,5 +1,8 @@
 """A partitioner and a compiler that are trivial, and the comparison of eager with ahead-of-time."""
 
+import torch
+from torch.fx import Graph, GraphModule
+
 from fxstack_interchange import (
     GraphSignature,
     InputKind,
@@ -10,8 +13,6 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-import torch
-from torch.fx import Graph, GraphModule
 
 
 def run_graph(module, example_inputs):
@@ -49,7 +50,11 @@ def save_everything(joint):
     expand = []
     for node in sorted(saved, key=order.get):
         val = node.meta.get("val")
-        expand += [u for u in node.users if u.target.__name__ == "getitem"] if isinstance(val, (tuple, list)) else [node]
+        expand += (
+            [u for u in node.users if u.target.__name__ == "getitem"]
+            if isinstance(val, (tuple, list))
+            else [node]
+        )
     tensors = [n for n in dict.fromkeys(expand) if isinstance(n.meta["val"], torch.Tensor)]
     symbols = [n for n in dict.fromkeys(expand) if not isinstance(n.meta["val"], torch.Tensor)]
     saved = tensors + symbols
@@ -69,8 +74,12 @@ def _forward(joint, nodes, late, outputs, saved, count):
     graph.output(tuple(env[n] if isinstance(n, torch.fx.Node) else n for n in [*outputs, *saved]))
     graph.eliminate_dead_code()
     inputs = tuple(s for s in joint.signature.inputs if s.kind is not InputKind.TANGENT)
-    specs = joint.signature.outputs[:count] + tuple(OutputSpec(OutputKind.SAVED, n.name) for n in saved)
-    return StageGraph(GraphModule(joint.graph_module, graph), GraphSignature(Stage.FORWARD, inputs, specs))
+    specs = joint.signature.outputs[:count] + tuple(
+        OutputSpec(OutputKind.SAVED, n.name) for n in saved
+    )
+    return StageGraph(
+        GraphModule(joint.graph_module, graph), GraphSignature(Stage.FORWARD, inputs, specs)
+    )
 
 
 def _backward(joint, nodes, late, outputs, saved, tangents):
@@ -89,4 +98,6 @@ def _backward(joint, nodes, late, outputs, saved, tangents):
     inputs = tuple(InputSpec(InputKind.SAVED, n.name, n.name) for n in saved)
     inputs += joint.signature.inputs_of(InputKind.TANGENT)
     specs = joint.signature.outputs_of(OutputKind.GRADIENT)
-    return StageGraph(GraphModule(joint.graph_module, graph), GraphSignature(Stage.BACKWARD, inputs, specs))
+    return StageGraph(
+        GraphModule(joint.graph_module, graph), GraphSignature(Stage.BACKWARD, inputs, specs)
+    )

@@ -4,16 +4,19 @@ import copy
 
 import pytest
 import torch
-from fxstack_functionalize import aot
 from helpers import run_graph, save_everything
 from torch import nn
 from torch.nn import functional as F
+
+from fxstack_functionalize import aot
 
 
 class MLP(nn.Module):
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(6, 12), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(12, 4))
+        self.net = nn.Sequential(
+            nn.Linear(6, 12), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(12, 4)
+        )
 
     def forward(self, x):
         return F.cross_entropy(self.net(x), x.argmax(-1) % 4)

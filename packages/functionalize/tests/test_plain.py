@@ -1,12 +1,11 @@
 """``aot_function`` and ``aot_module``: traced at the first call of each kind."""
 
-import functools
-
 import pytest
 import torch
-from fxstack_functionalize import UnsupportedGraphError, aot_function, aot_module
 from helpers import run_graph, save_everything
 from torch import nn
+
+from fxstack_functionalize import UnsupportedGraphError, aot_function, aot_module
 
 COMPILE = {"fw_compiler": run_graph, "partitioner": save_everything}
 
@@ -30,7 +29,9 @@ def test_nested_arguments_and_constants():
     assert count.graphs == 2
 
 
-@pytest.mark.parametrize("other", [torch.ones(4), torch.ones(3).double(), torch.ones(3, requires_grad=True)])
+@pytest.mark.parametrize(
+    "other", [torch.ones(4), torch.ones(3).double(), torch.ones(3, requires_grad=True)]
+)
 def test_new_metadata_traces_again(other):
     count = Count()
     g = aot_function(lambda x: x * 2, fw_compiler=count, partitioner=save_everything)
@@ -68,4 +69,6 @@ def test_closure_tensor_with_gradient_is_refused():
 
 def test_closure_tensor_is_a_constant():
     constant = torch.ones(3)
-    assert torch.equal(aot_function(lambda x: x * constant, **COMPILE)(torch.ones(3)), torch.ones(3))
+    assert torch.equal(
+        aot_function(lambda x: x * constant, **COMPILE)(torch.ones(3)), torch.ones(3)
+    )

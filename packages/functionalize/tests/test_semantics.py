@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from compare import check, refuses
+from compare import check
 
 
 def leaf(*shape, grad=True):
-    return torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).clone().requires_grad_(grad)
+    return (
+        torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).clone().requires_grad_(grad)
+    )
 
 
 def nonleaf(*shape):
@@ -166,7 +168,10 @@ CASES = {
     "reverse gradient": (lambda x: (Reverse.apply(x),), mk(A)),
     "reverse gradient times": (lambda x: (Reverse.apply(x) * x,), mk(A)),
     "custom function": (lambda x: Square.apply(x, 3), mk(A)),
-    "conj": (lambda x: (x.conj(), x.conj() * 2, x.imag), lambda: (torch.randn(3, dtype=torch.complex64, requires_grad=True),)),
+    "conj": (
+        lambda x: (x.conj(), x.conj() * 2, x.imag),
+        lambda: (torch.randn(3, dtype=torch.complex64, requires_grad=True),),
+    ),
     "as_strided": (lambda x: (x.as_strided((2, 2), (1, 2), 1), x * 1), mk(A)),
     "expand": (lambda x: (x.expand(2, 3, 4), (x * 2).expand(2, 3, 4)), mk(A)),
     "zero-size": (lambda x: (x[:0] * 2, x.new_empty(0)), mk(A)),
@@ -174,7 +179,10 @@ CASES = {
     "new tensor": (lambda x: (torch.tensor([1.0, 2.0]), torch.ones(3), x), mk(A)),
     "no outputs": (lambda x: (), mk(A)),
     "partial mutation": (lambda x, y: (x[0].add_(1), y.sum())[1:], mk(N, A)),
-    "views of a reshaped copy": (lambda x: ((y := (x * 2).t().reshape(-1)), y[1:], y.data, y.view(2, 6)), mk(A)),
+    "views of a reshaped copy": (
+        lambda x: ((y := (x * 2).t().reshape(-1)), y[1:], y.data, y.view(2, 6)),
+        mk(A),
+    ),
     "view of a matrix product": (lambda x: ((x[None] @ x.t()).view(-1), x[0][0]), mk(A)),
     "requires_grad unused grad": (lambda x, y: (x.detach() * 2, y * 2), mk(A, N)),
 }

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from compare import as_graph
-from fxstack_functionalize import aot
 from helpers import run_graph, save_everything
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from fxstack_functionalize import aot
 
 
 def dynamic(inputs):
@@ -36,12 +37,16 @@ CASES = {
 def test_many_sizes(name, grad):
     fn = CASES[name]
     example = [torch.randn(4, 6, requires_grad=grad)]
-    function = aot(as_graph(fn, 1), dynamic(example), fw_compiler=run_graph, partitioner=save_everything)
+    function = aot(
+        as_graph(fn, 1), dynamic(example), fw_compiler=run_graph, partitioner=save_everything
+    )
     for shape in [(4, 6), (6, 8), (10, 3)]:
         x = torch.randn(*shape, requires_grad=grad)
         y = x.detach().clone().requires_grad_(grad)
         ours, eager = function(x), fn(y)
-        flat = list(zip(torch.utils._pytree.tree_leaves(ours), torch.utils._pytree.tree_leaves(eager)))
+        flat = list(
+            zip(torch.utils._pytree.tree_leaves(ours), torch.utils._pytree.tree_leaves(eager))
+        )
         for a, b in flat:
             if isinstance(b, torch.Tensor):
                 torch.testing.assert_close(a, b)

@@ -41,7 +41,10 @@ def test_saved_output_changed_before_backward():
 
 def test_input_changed_by_the_graph_itself():
     check(lambda x, y: (x.mul_(y), x + 1), lambda: (nonleaf(3, 4), leaf(3, 4)))
-    check(lambda x, y: ((x.exp() * y).sum(), x.detach().sin(), x.add_(1).sum())[:2], lambda: (leaf(3, grad=False), leaf(3)))
+    check(
+        lambda x, y: ((x.exp() * y).sum(), x.detach().sin(), x.add_(1).sum())[:2],
+        lambda: (leaf(3, grad=False), leaf(3)),
+    )
 
 
 def test_missing_gradients_stay_missing():

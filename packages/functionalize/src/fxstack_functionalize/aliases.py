@@ -148,9 +148,7 @@ def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tens
     """Return the root that all ``tensors`` (on one storage) can be made from, None if there is none."""
     roots = list({id(root_of(tensor)): root_of(tensor) for tensor in tensors}.values())
     chains = [view_steps(session.engine.core(root)) for root in roots]
-    order = sorted(
-        range(len(roots)), key=lambda i: (not roots[i].requires_grad, len(chains[i]))
-    )
+    order = sorted(range(len(roots)), key=lambda i: (not roots[i].requires_grad, len(chains[i])))
     best = order[0]
     if all(chain[: len(chains[best])] == chains[best] for chain in chains):
         return roots[best]

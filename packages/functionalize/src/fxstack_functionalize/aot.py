@@ -15,8 +15,9 @@ from fxstack_functionalize.trace import Traced, TraceRequest, trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from fxstack_interchange import Partition, StageGraph
     from torch.fx import GraphModule
+
+    from fxstack_interchange import Partition, StageGraph
 
     Decompositions = Mapping[Any, Callable[..., Any]]
     Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from fxstack_interchange import InputKind
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.inputs import CapturedInput
+from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

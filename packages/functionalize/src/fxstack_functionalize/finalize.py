@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import GraphModule, Node
+
+from fxstack_functionalize.metadata import AliasSource
+from fxstack_functionalize.symbols import symbol_specs
+from fxstack_functionalize.tracer import KEPT
 from fxstack_interchange import (
     GraphSignature,
     InputKind,
@@ -15,11 +20,6 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-from torch.fx import GraphModule, Node
-
-from fxstack_functionalize.metadata import AliasSource
-from fxstack_functionalize.symbols import symbol_specs
-from fxstack_functionalize.tracer import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,8 +104,7 @@ def _output_specs(
 
     forward = [spec_of(slot) for slot in slots]
     backward = [
-        OutputSpec(OutputKind.GRADIENT, _name(grad.node), name_of(grad.index))
-        for grad in gradients
+        OutputSpec(OutputKind.GRADIENT, _name(grad.node), name_of(grad.index)) for grad in gradients
     ]
     return (*forward, *backward)
 

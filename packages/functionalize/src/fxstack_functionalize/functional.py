@@ -30,8 +30,7 @@ def copy_back_in_graph(
     targets = [session.inputs[info.mutated[number]].node for number in range(len(changed))]
     memory = {_memory(target) for target in targets}
     values = [
-        _cloned(graph, slot.node) if _memory(slot.node) in memory else slot.node
-        for slot in changed
+        _cloned(graph, slot.node) if _memory(slot.node) in memory else slot.node for slot in changed
     ]
     for target, value in zip(targets, values, strict=True):
         assert target is not None
@@ -42,7 +41,11 @@ def copy_back_in_graph(
         if slot.alias is not None and slot.alias[0] is AliasSource.OUTPUT:
             slot.alias = (AliasSource.OUTPUT, slot.alias[1] - dropped)
     info = replace(
-        info, mutated=(), in_graph=info.mutated, output_count=len(kept), strides=info.strides[dropped:]
+        info,
+        mutated=(),
+        in_graph=info.mutated,
+        output_count=len(kept),
+        strides=info.strides[dropped:],
     )
     return kept, info.shifted(-dropped)
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fxstack_interchange import InputKind
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,9 +79,7 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     lifted = list(reversed(tensors.values()))
     mode = find_fake_mode([*example_inputs, *(tensor for _, tensor in lifted)])
     if mode is None:
-        mode = FakeTensorMode(
-            shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True
-        )
+        mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
     inputs = [
         CapturedInput(node.name, _kind_of(value), _to_fake(mode, value))
         for node, value in zip(placeholders, example_inputs, strict=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.fx.node import map_arg
 from torch.nn.utils import stateless
 
@@ -15,6 +14,7 @@ from fxstack_functionalize.regions import RECOMPUTE_TAG, region_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import torch
     from torch.fx import GraphModule, Node
 
     from fxstack_functionalize.tracer import AtenTracer

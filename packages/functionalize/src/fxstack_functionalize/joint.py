@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
@@ -13,6 +14,9 @@ from fxstack_functionalize.rng import NeedsModesError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from torch.fx import Node
 
     from fxstack_functionalize.finalize import FlatSlot
     from fxstack_functionalize.metadata import GraphInfo
@@ -24,17 +28,14 @@ def add_backward(
 ) -> tuple[GradientSlot, ...]:
     """Trace the gradients of all inputs that require one, given a tangent for every differentiable output."""
     outputs = [slots[position].value for position in info.differentiable]
-    before = [torch._functionalize_mutation_counter(session.engine.core(t.argument)) for t in session.inputs if t.inner is not None]
-    tangents = [
-        _tangent(session, number, output) for number, output in enumerate(outputs)
-    ]
+    before = _mutation_counts(session)
+    tangents = [_tangent(session, number, output) for number, output in enumerate(outputs)]
     for position, node in zip(info.differentiable, [t.node for t in tangents], strict=True):
         slots[position].tangent = node
     leaves = [session.inputs[index].leaf for index in info.grad_inputs]
     session.tracer.enter_backward()
     gradients = _gradients(outputs, leaves, [t.wrapped for t in tangents])
-    after = [torch._functionalize_mutation_counter(session.engine.core(t.argument)) for t in session.inputs if t.inner is not None]
-    if before != after:
+    if before != _mutation_counts(session):
         raise UnsupportedGraphError(
             "the backward changes an input of the forward in place",
             why="the compiled backward has no way to write to the forward's inputs",
@@ -49,7 +50,10 @@ def add_backward(
 def _gradients(outputs: list[Any], leaves: list[Any], tangents: list[Any]) -> Sequence[Any]:
     try:
         with _backward_autocast_off():
-            return torch.autograd.grad(outputs, leaves, tangents, allow_unused=True)
+            gradients: Sequence[Any] = torch.autograd.grad(
+                outputs, leaves, tangents, allow_unused=True
+            )
+            return gradients
     except (FunctionalizeError, NeedsModesError):
         raise
     except Exception as error:
@@ -60,36 +64,32 @@ def _gradients(outputs: list[Any], leaves: list[Any], tangents: list[Any]) -> Se
         ) from error
 
 
+@dataclass(frozen=True, slots=True)
 class _Tangent:
-    def __init__(self, node: Any, wrapped: torch.Tensor) -> None:
-        self.node = node
-        self.wrapped = wrapped
+    node: Node
+    wrapped: torch.Tensor
 
 
 def _tangent(session: Session, number: int, output: torch.Tensor) -> _Tangent:
-    """Make the gradient of ``output`` an input: same size, and dense in the output's own dimension order."""
+    """Make the gradient of ``output`` an input: same size, dense in the output's dimension order."""
     plain = session.value(output)
-    with disable_proxy_modes_tracing(), torch.no_grad(), session_paused(session):
+    plain_only = torch._C._ExcludeDispatchKeyGuard(
+        torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+    )
+    with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
         inner = torch.empty_like(plain, memory_format=torch.preserve_format)
     node = session.new_placeholder(f"tangents_{number + 1}", inner)
     return _Tangent(node, session.engine.wrap(inner))
 
 
-class session_paused:
-    """Functionalisation off, to make a plain tensor."""
-
-    def __init__(self, session: Session) -> None:
-        self.guard = torch._C._ExcludeDispatchKeyGuard(
-            torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
-        )
-
-    def __enter__(self) -> None:
-        self.guard.__enter__()
-
-    def __exit__(self, *exc: object) -> None:
-        self.guard.__exit__(*exc)
+def _mutation_counts(session: Session) -> list[int]:
+    return [
+        torch._functionalize_mutation_counter(session.engine.core(traced.argument))
+        for traced in session.inputs
+        if traced.inner is not None
+    ]
 
 
-def _backward_autocast_off() -> Any:
+def _backward_autocast_off() -> AbstractContextManager[None]:
     """Eager's backward runs outside the autocast region of its forward."""
-    return torch._C._DisableAutocast()
+    return cast("AbstractContextManager[None]", torch._C._DisableAutocast())

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.tracer import AtenTracer
 
-SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format)
+SCALARS = (
+    int,
+    float,
+    bool,
+    str,
+    complex,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
 LONG_WAY = frozenset(
     {
         torch.Tag.data_dependent_output,
@@ -83,7 +93,11 @@ class RecordingMode(ProxyTorchDispatchMode):
         )
 
     def _record(
-        self, func: OpOverload, args: Any, kwargs: Any, nodes: tuple[tuple[Any, ...], dict[str, Any]]
+        self,
+        func: OpOverload,
+        args: Any,
+        kwargs: Any,
+        nodes: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> Any:
         result = func(*args, **kwargs)
         tracer = self.tracer
@@ -97,7 +111,7 @@ class RecordingMode(ProxyTorchDispatchMode):
 
     def _several(self, node: Node, results: Sequence[Any]) -> None:
         """Add a getitem for each result of an operator with several."""
-        node.meta["val"] = type(results)(results)
+        node.meta["val"] = tuple(results)
         for index, result in enumerate(results):
             if isinstance(result, torch.Tensor):
                 item = self.tracer.add_item(node, index)

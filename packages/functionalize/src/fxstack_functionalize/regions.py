@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 CHECKPOINT_OPTIONS = frozenset(
-    {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
+    {
+        "use_reentrant",
+        "context_fn",
+        "determinism_check",
+        "debug",
+        "preserve_rng_state",
+        "early_stop",
+    }
 )
 RECOMPUTE_TAG = "must_recompute"
 

@@ -78,7 +78,8 @@ class ExactRandomMode(FunctionalTensorMode):
         if isinstance(func, HigherOrderOperator):
             return func.python_key_table[FunctionalTensorMode](self, *args, **(kwargs or {}))
         if func is torch.ops.aten.bernoulli_.float and not args[0].is_contiguous():
+            target, p = args[0], args[1] if len(args) > 1 else 0.5
             with self:
-                drawn = fill_in_memory_order(*args, generator=(kwargs or {}).get("generator"))
-                return args[0].copy_(drawn)
+                drawn = fill_in_memory_order(target, p, (kwargs or {}).get("generator"))
+                return target.copy_(drawn)
         return super().__torch_dispatch__(func, types, args, kwargs)

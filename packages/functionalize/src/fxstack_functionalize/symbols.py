@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
+
 from fxstack_interchange import SymbolSpec
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fxstack_interchange import Stage, StageGraph
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.analyze import Analysis, analyze
@@ -26,6 +25,7 @@ from fxstack_functionalize.metadata import GraphInfo
 from fxstack_functionalize.rng import NeedsModesError
 from fxstack_functionalize.session import Session
 from fxstack_functionalize.tracer import AtenTracer
+from fxstack_interchange import Stage, StageGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,9 +91,9 @@ def _needs_modes(captured: Captured) -> bool:
                 target = node.target
                 if isinstance(target, torch._ops.HigherOrderOperator):
                     return True
-                if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and not str(
-                    target
-                ).startswith(("aten", "prim")):
+                if isinstance(
+                    target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+                ) and not str(target).startswith(("aten", "prim")):
                     return True
     return False
 

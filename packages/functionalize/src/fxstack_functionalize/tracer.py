@@ -61,13 +61,15 @@ class AtenTracer(PythonKeyTracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         node: Node = super().create_node(*args, **kwargs)
-        if node.op != "placeholder" and node.op != "output":
+        if node.op not in {"placeholder", "output"}:
             node.meta.update(self._backward_origin() if self._in_backward else self._origin)
         return node
 
     def add_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         """Add an operator call whose arguments are nodes and constants already."""
-        node = self.graph.create_node("call_function", func, args, kwargs, func.overloadpacket.__name__)
+        node = self.graph.create_node(
+            "call_function", func, args, kwargs, func.overloadpacket.__name__
+        )
         node.meta.update(self._backward_origin() if self._in_backward else self._origin)
         return node
 

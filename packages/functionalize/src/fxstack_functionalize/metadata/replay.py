@@ -17,6 +17,9 @@ from torch._C import _functionalization as views
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+UNSAFE_VIEW: type = views._unsafe_view_ViewMeta  # type: ignore[attr-defined]
+DETACH: type = views.detach_ViewMeta  # type: ignore[attr-defined]
+
 Step = tuple[type, tuple[Any, ...]]
 """A ViewMeta class and the tuple of its arguments."""
 
@@ -72,7 +75,9 @@ class AliasInfo:
         return _DETACHMENTS[self.detachment](replay)
 
 
-def _no_grad(replay: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+def _no_grad(
+    replay: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[torch.Tensor], torch.Tensor]:
     def make(base: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return replay(base)
@@ -96,16 +101,16 @@ def view_steps(core: torch.Tensor) -> tuple[Step, ...]:
 def _step(meta: Any) -> Step:
     # torch's record of _unsafe_view keeps a reference to sizes that are gone. Such a step only ever leads from a
     # fresh copy, which nobody else sees, to the tensor that the program gets, so it is never replayed.
-    unsafe = isinstance(meta, views._unsafe_view_ViewMeta)
+    unsafe = isinstance(meta, UNSAFE_VIEW)
     return type(meta), () if unsafe else meta.as_tuple()
 
 
 def can_replay(steps: tuple[Step, ...]) -> bool:
-    return all(make is not views._unsafe_view_ViewMeta for make, _ in steps)
+    return all(make is not UNSAFE_VIEW for make, _ in steps)
 
 
 def is_detach(step: Step) -> bool:
-    return step[0] is views.detach_ViewMeta
+    return step[0] is DETACH
 
 
 def _symbols(value: object) -> Iterator[torch.SymInt]:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fxstack_interchange import InputKind
 
 from fxstack_functionalize.runtime.tangents import tangent_fixer
+from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_interchange import Partition
-
     from fxstack_functionalize.trace import Traced
+    from fxstack_interchange import Partition
 
 
 class BackwardPlan:

@@ -56,9 +56,7 @@ def same_layout(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
     own = tensor.stride()
     if own == strides or tensor.numel() == 0:
         return True
-    return all(
-        size == 1 or a == b for size, a, b in zip(tensor.shape, own, strides, strict=True)
-    )
+    return all(size == 1 or a == b for size, a, b in zip(tensor.shape, own, strides, strict=True))
 
 
 def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:

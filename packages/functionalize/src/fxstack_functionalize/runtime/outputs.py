@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.metadata import AliasSource, OutputSource
 from fxstack_functionalize.symbols import evaluator
 
 if TYPE_CHECKING:
+    import torch
+
     from fxstack_functionalize.metadata import AliasInfo, OutputInfo
     from fxstack_functionalize.trace import Traced
 
@@ -36,7 +37,11 @@ def output_lines(traced: Traced, namespace: dict[str, Any]) -> list[str]:
 
 def _alias_line(number: int, alias: AliasInfo, namespace: dict[str, Any]) -> str:
     """Generate the statement that makes one alias, after those that it is made from."""
-    base = f"alias_{alias.index}" if alias.source is AliasSource.ALIAS else f"{alias.source}[{alias.index}]"
+    base = (
+        f"alias_{alias.index}"
+        if alias.source is AliasSource.ALIAS
+        else f"{alias.source}[{alias.index}]"
+    )
     if alias.sizes:
         namespace[f"make_{number}"] = alias.bind
         return f"alias_{number} = make_{number}(sizes)({base})"

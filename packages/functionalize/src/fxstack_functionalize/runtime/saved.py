@@ -16,9 +16,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_interchange import Partition
-
     from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_interchange import Partition
 
     Hold = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
@@ -39,7 +38,9 @@ class _Held:
     index: int
 
 
-def holder(partition: Partition, info: GraphInfo, tensors: slice, names: Sequence[str]) -> Hold | None:
+def holder(
+    partition: Partition, info: GraphInfo, tensors: slice, names: Sequence[str]
+) -> Hold | None:
     """Return a function of (args, flat outputs, saved tensors) that gives the tensors to save; None if as they are.
 
     ``names`` are the forward's input names in the order of the call's arguments.

@@ -21,7 +21,7 @@ def tangent_fixer(placeholder: Node) -> Callable[[torch.Tensor], torch.Tensor]:
     example = placeholder.meta["val"]
     order = _dimension_order(example)
     if order == list(range(example.dim())):
-        return torch.Tensor.contiguous
+        return lambda tangent: tangent.contiguous()
     inverse = [order.index(dim) for dim in range(len(order))]
 
     def fix(tangent: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fxstack_interchange import OutputKind
 
 from fxstack_functionalize.errors import DOUBLE_BACKWARD
 from fxstack_functionalize.metadata import AliasSource
@@ -16,15 +15,15 @@ from fxstack_functionalize.runtime.modes import VIEW_KEYS, without_autocast
 from fxstack_functionalize.runtime.saved import holder
 from fxstack_functionalize.runtime.wrapper import Source, wrapper
 from fxstack_functionalize.symbols import evaluator
+from fxstack_interchange import OutputKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_interchange import Partition
-
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.trace import Traced
+    from fxstack_interchange import Partition
 
     Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
     Call = Callable[[list[Any]], Sequence[Any]]
@@ -181,6 +180,4 @@ def _differentiable_once(gradients: list[Any]) -> tuple[Any, ...]:
     delayed = torch._C._functions.DelayedError(DOUBLE_BACKWARD.encode(), len(tensors))
     guarded = delayed(*[grad.detach().requires_grad_() for grad in tensors])
     remaining = iter(guarded if isinstance(guarded, tuple) else (guarded,))
-    return tuple(
-        next(remaining) if isinstance(grad, torch.Tensor) else None for grad in gradients
-    )
+    return tuple(next(remaining) if isinstance(grad, torch.Tensor) else None for grad in gradients)
