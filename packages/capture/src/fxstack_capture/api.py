@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack_capture.driver.backend import Backend
-    from fxstack_capture.driver.records import Observer
+    from fxstack_capture.driver.records import FrameRecord, Observer
 
 # Only for ``reset``: it forgets what living compilers have compiled.
 _COMPILERS: Final[weakref.WeakSet[FrameCompiler]] = weakref.WeakSet()
@@ -60,8 +60,13 @@ def optimize(
     return decorate
 
 
-def _compiler(backend: Backend, options: CaptureOptions, observer: Observer | None) -> FrameCompiler:
-    compiler = FrameCompiler(backend, options, native.Owner(), observer)
+def _compiler(
+    backend: Backend,
+    options: CaptureOptions,
+    observer: Observer | None,
+    records: list[FrameRecord] | None = None,
+) -> FrameCompiler:
+    compiler = FrameCompiler(backend, options, native.Owner(), observer, records)
     _COMPILERS.add(compiler)
     return compiler
 
@@ -93,9 +98,10 @@ def explain(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[
     """``explain(fn)(*args)`` runs the call and says what was captured: graphs, guards, graph breaks."""
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        compiler = _compiler(eager, CaptureOptions(dynamic=dynamic), None)
+        records: list[FrameRecord] = []
+        compiler = _compiler(eager, CaptureOptions(dynamic=dynamic), None, records)
         _optimized(fn, compiler, lambda other: other)(*args, **kwargs)
-        return Explanation(tuple(compiler.records))
+        return Explanation(tuple(records))
 
     return explained
 

@@ -77,14 +77,16 @@ class FrameCompiler:
         options: CaptureOptions,
         owner: Any,
         observer: Observer | None = None,
+        records: list[FrameRecord] | None = None,
     ) -> None:
+        """``records``: where to write down what becomes of frames; None keeps nothing alive."""
         self.backend = backend
         self.options = options
         self.owner = owner
         self.observer = observer
         self.root: Any = None
         """The module whose calls are compiled, if it is one."""
-        self.records: list[FrameRecord] = []
+        self.records = records
         self.programs: ProgramTable = program_table()
         self.resumptions = Resumptions(self._never_trace)
         self._states: dict[int, CodeState] = {}
@@ -98,7 +100,6 @@ class FrameCompiler:
         self.owner.clear()
         self.resumptions.clear()
         self._states.clear()
-        self.records.clear()
 
     # --- the callback ----------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class FrameCompiler:
             return self._failed(code, RuntimeError(f"guards reject their own frame: {failure.message}"))
         because = self._because(frame, code)
         if draft is None:
-            return self._entry(code, state, written, tree, Emitted(code, ""), because)
+            return self._entry(code, state, written, tree, Emitted(code), because)
         graph = None
         if draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
@@ -238,7 +239,7 @@ class FrameCompiler:
             captured=None if written.draft is None else written.draft.captured,
             guards=written.guards,
             graph_break=written.graph_break,
-            code=emitted.text,
+            emitted=emitted,
             because=because,
         )
         state.entries += 1
@@ -278,6 +279,8 @@ class FrameCompiler:
         return native.SKIP
 
     def _record(self, of: CodeType, verdict: Verdict, **facts: Any) -> None:
+        if self.records is None:
+            return
         name, file, line = of.co_qualname, of.co_filename, of.co_firstlineno
         self.records.append(FrameRecord(name, file, line, verdict, **facts))
 

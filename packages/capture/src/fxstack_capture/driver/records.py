@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from fxstack_capture.breaks import BreakRecord
+    from fxstack_capture.emit.frame import Emitted
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.trace import CapturedCode
 
@@ -35,10 +36,14 @@ class FrameRecord:
     captured: CapturedCode | None = None
     guards: tuple[Guard, ...] = ()
     graph_break: BreakRecord | None = None
-    code: str = ""
-    """The replacement as Python-like text."""
+    emitted: Emitted | None = None
     because: tuple[str, ...] = ()
     """Why the entries that existed did not fit: one line each."""
+
+    @property
+    def code(self) -> str:
+        """The replacement as Python-like text."""
+        return "" if self.emitted is None else self.emitted.text
 
     @property
     def graph(self) -> Any:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule
 
+    from fxstack_capture.emit.frame import Emitted
     from fxstack_capture.emit.resolve import RealFrame
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.options import CaptureOptions
@@ -42,8 +43,7 @@ class Captured:
     guards: tuple[Guard, ...]
     inputs: tuple[Source, ...]
     example_inputs: tuple[Any, ...]
-    code: str
-    """What surrounds the graph, as Python-like text."""
+    emitted: Emitted
     function: FunctionType
     leading: tuple[Any, ...]
 
@@ -54,6 +54,11 @@ class Captured:
     @property
     def signature(self) -> Any:
         return self.stage_graph.signature
+
+    @property
+    def code(self) -> str:
+        """What surrounds the graph, as Python-like text."""
+        return self.emitted.text
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*self.leading, *args, **kwargs)
@@ -91,7 +96,7 @@ def capture_whole(
     module = fn if isinstance(fn, torch.nn.Module) else None
     stage = signature_of(captured, module)
     return Captured(
-        stage, guards, captured.inputs, captured.example_inputs, emitted.text, runner, leading
+        stage, guards, captured.inputs, captured.example_inputs, emitted, runner, leading
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -266,7 +267,8 @@ def _signed_varint(value: int) -> bytes:
 
 def linetable_of(code: CodeType, first_line: int) -> bytes:
     """The location table of ``code`` for when its first line is said to be ``first_line``."""
-    return _linetable(((1, position) for position in code.co_positions()), first_line)
+    runs = ((sum(1 for _ in run), position) for position, run in groupby(code.co_positions()))
+    return _linetable(runs, first_line)
 
 
 def _linetable(runs: Iterable[tuple[int, Position]], first_line: int) -> bytes:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fxstack_capture.emit.assemble import Op, read
 from fxstack_capture.emit.builder import call, item, load, store, tuple_of
 from fxstack_capture.emit.errors import CannotResumeError
-from fxstack_capture.emit.flow import handler_of, live_before
+from fxstack_capture.emit.flow import handler_of
 from fxstack_capture.emit.frame import Draft, FrameWriter, with_cycles
 from fxstack_capture.emit.layout import slot_names
 from fxstack_capture.emit.operations import Exit, Step, step_at
@@ -29,7 +28,8 @@ from fxstack_capture.sources import Globals
 if TYPE_CHECKING:
     from types import CodeType
 
-    from fxstack_capture.emit.assemble import Body
+    from fxstack_capture.emit.assemble import Op
+    from fxstack_capture.emit.flow import Flow
     from fxstack_capture.emit.resolve import RealFrame
     from fxstack_capture.trace import Stopped, Trace
 
@@ -39,7 +39,7 @@ class Pieces:
     """What the break is made of, worked out from the user's code before anything is written."""
 
     user: CodeType
-    body: Body
+    flow: Flow
     step: Step
     op: Op
     stub: Stub
@@ -72,7 +72,8 @@ def _pieces(code: CodeType, stopped: Stopped, resumptions: Resumptions) -> Piece
         if offset < resumed.start or offset not in resumed.origin:
             raise CannotResumeError("nothing was executed since the last graph break")
         offset = resumed.origin[offset]
-    body = read(user)
+    flow = resumptions.flow(user)
+    body = flow.body
     index = body.at(offset)
     step = step_at(body, index)
     slots = slots_of(stopped)
@@ -88,7 +89,7 @@ def _pieces(code: CodeType, stopped: Stopped, resumptions: Resumptions) -> Piece
     stub = make_stub(user, step, stub_slots, kept, variables if inspected else None)
     resumptions.unsafe_to_trace(stub.code)
     op = body.ops[index]
-    return Pieces(user, body, step, op, stub, slots, below, handler_of(body, op))
+    return Pieces(user, flow, step, op, stub, slots, below, handler_of(body, op))
 
 
 def slots_of(stopped: Stopped) -> tuple[Slot, ...]:
@@ -168,7 +169,7 @@ class _Ending:
     def _live_names(self) -> set[str]:
         places = [exit.next for exit in self._pieces.step.exits]
         if self._pieces.handler is not None:
-            places.append(self._pieces.body.protected[self._pieces.handler].handler)
+            places.append(self._pieces.flow.body.protected[self._pieces.handler].handler)
         live: set[str] = set()
         for place in places:
             live |= self._live_at(place)
@@ -176,7 +177,7 @@ class _Ending:
 
     def _live_at(self, op: Op) -> set[str]:
         names = slot_names(self._pieces.user)
-        return {names[slot] for slot in live_before(self._pieces.body, op)}
+        return {names[slot] for slot in self._pieces.flow.live_before(op)}
 
     # --- statements ------------------------------------------------------------------------------
 
@@ -252,7 +253,7 @@ class _Ending:
         """Inside ``try`` or ``with`` of the user: what the operation raises is raised again there."""
         pieces = self._pieces
         assert pieces.handler is not None
-        entry = pieces.body.protected[pieces.handler]
+        entry = pieces.flow.body.protected[pieces.handler]
         caught = self._writer.builder.fresh("error")
         kept = self._writer.builder.fresh("raised")
         resume = self._resume(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,33 +30,40 @@ def successors(body: Body) -> list[list[int]]:
     return following
 
 
-def live_before(body: Body, wanted: Op) -> frozenset[int]:
-    """Local slots that may be read from ``wanted`` on before they are written.
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A body, and for each of its operations the local slots that may be read from it on before being written."""
+
+    body: Body
+    live: dict[Op, int]
+    """Bit sets of slots."""
+
+    def live_before(self, op: Op) -> frozenset[int]:
+        bits = self.live[op]
+        return frozenset(slot for slot in range(bits.bit_length()) if bits >> slot & 1)
+
+
+def flow_of(body: Body) -> Flow:
+    """Liveness of the plain variables, by repeated sweeps from the end.
 
     Deleting counts as reading: whether a variable is bound decides if ``del`` raises.
     """
     following = successors(body)
-    predecessors: list[list[int]] = [[] for _ in body.ops]
-    for i, after in enumerate(following):
-        for j in after:
-            predecessors[j].append(i)
-    live: list[frozenset[int]] = [frozenset()] * len(body.ops)
-    pending = set(range(len(body.ops)))
-    while pending:
-        i = max(pending)
-        pending.discard(i)
-        op = body.ops[i]
-        value: set[int] = set()
-        for j in following[i]:
-            value |= live[j]
-        if op.name in _WRITES:
-            value.discard(op.arg)
-        if op.name in _READS:
-            value.add(op.arg)
-        if value != live[i]:
-            live[i] = frozenset(value)
-            pending.update(predecessors[i])
-    return live[body.ops.index(wanted)]
+    reads = [1 << op.arg if op.name in _READS else 0 for op in body.ops]
+    keeps = [~(1 << op.arg) if op.name in _WRITES else -1 for op in body.ops]
+    live = [0] * len(body.ops)
+    changed = True
+    while changed:
+        changed = False
+        for i in range(len(body.ops) - 1, -1, -1):
+            value = 0
+            for j in following[i]:
+                value |= live[j]
+            value = value & keeps[i] | reads[i]
+            if value != live[i]:
+                live[i] = value
+                changed = True
+    return Flow(body, dict(zip(body.ops, live, strict=True)))
 
 
 def handler_of(body: Body, op: Op) -> int | None:

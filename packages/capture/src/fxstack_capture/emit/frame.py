@@ -29,10 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A replacement and its text."""
+    """A replacement, and what its text is made from."""
 
     code: CodeType
-    text: str
+    tree: ast.FunctionDef | None = None
+    names: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Python-like text for people."""
+        return "" if self.tree is None else text_of(self.tree, self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class Draft:
         middle = [] if graph is None else [self.graph_call(self.builder.constant(graph, "graph"))]
         statements = [*self.before, *middle, *self.after]
         code, tree = compile_replacement(self.original, self.builder, statements, self.line)
-        return Emitted(code, text_of(tree, list(self.builder.named_constants().items())))
+        return Emitted(code, tree, tuple(self.builder.named_constants().items()))
 
 
 class FrameWriter:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.assemble import Body, Op, Protected, read
 from fxstack_capture.emit.errors import CannotResumeError
-from fxstack_capture.emit.flow import handler_of
+from fxstack_capture.emit.flow import Flow, flow_of, handler_of
 from fxstack_capture.emit.layout import Layout, assemble, move, prologue, slot_names
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Resumptions:
         self.unsafe_to_trace = never_trace
         self._made: dict[tuple[int, Place], Resumption] = {}
         self._by_code: dict[int, Resumption] = {}
+        self._flows: dict[int, tuple[CodeType, Flow]] = {}
 
     def at(self, user: CodeType, place: Place) -> Resumption:
         key = id(user), place
@@ -82,6 +83,13 @@ class Resumptions:
                 self.unsafe_to_trace(made.code)
         return made
 
+    def flow(self, user: CodeType) -> Flow:
+        """The operations of the user's code (not to be changed) and which variables are alive where."""
+        found = self._flows.get(id(user))
+        if found is None:
+            found = self._flows[id(user)] = (user, flow_of(read(user)))
+        return found[1]
+
     def of(self, code: CodeType) -> Resumption | None:
         """The resumption that ``code`` belongs to; None for code that the user wrote."""
         return self._by_code.get(id(code))
@@ -89,6 +97,7 @@ class Resumptions:
     def clear(self) -> None:
         self._made.clear()
         self._by_code.clear()
+        self._flows.clear()
 
 
 def free_variables(user: CodeType) -> tuple[str, ...]:
