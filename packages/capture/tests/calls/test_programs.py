@@ -6,9 +6,12 @@ import copy
 import dataclasses
 import enum
 import functools
+import io
 import itertools
 import math
 import operator
+import threading
+import warnings
 
 import pytest
 from oracle import agrees
@@ -554,7 +557,79 @@ def bad_calls(v):
     return out
 
 
+def enum_class(v):
+    class Shade(enum.Enum):
+        DARK = v
+        LIGHT = v + 1
+
+        @classmethod
+        def pick(cls):
+            return cls.DARK
+
+    return (
+        Shade.pick().name,
+        Shade(v + 1).value,
+        [s.name for s in Shade],
+        Shade.DARK is Shade.pick(),
+    )
+
+
+def buffers(v):
+    out = io.StringIO()
+    print("a", v, file=out)
+    out.write("b")
+    return out.getvalue()
+
+
+def locked(v):
+    lock = threading.Lock()
+    with lock, threading.RLock():
+        return v + 1
+
+
+def quiet(v):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.warn("nobody sees this")
+    return v
+
+
+def lazily_chained(v):
+    chained = itertools.chain(v, 5)
+    first = next(chained)
+    try:
+        list(chained)
+    except TypeError as e:
+        return first, str(e)
+
+
+class Odd(dict):
+    __setattr__ = dict.__setitem__
+
+
+def odd_store(d):
+    d.x = 5
+    return d["x"], list(d)
+
+
+class Funny:
+    @classmethod
+    def __new__(cls, other):
+        return other.__name__
+
+
+def funny(v):
+    return Funny()
+
+
 PROGRAMS = [
+    (enum_class, 1),
+    (buffers, 1),
+    (locked, 1),
+    (quiet, 1),
+    (lazily_chained, [1]),
+    (odd_store, Odd(a=1)),
+    (funny, 1),
     (attribute_store, Point(1, 2)),
     (slots, Slotted([1].__len__())),
     (list_methods, [5, 2, 8]),

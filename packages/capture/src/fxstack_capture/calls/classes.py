@@ -12,6 +12,7 @@ from fxstack_capture.calls.native_run import run
 if TYPE_CHECKING:
     from fxstack_capture.calls.dispatch import CallDispatcher
 
+_NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _object_new = object.__new__
 _object_init = object.__init__
 
@@ -37,7 +38,7 @@ def construct(
     """``type.__call__``."""
     lookup = calls.world.classes.lookup
     new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
-    if type(new) is staticmethod:
+    if type(new) not in _NEW_KINDS:
         new = calls.world.load_attr(cls, "__new__")
     if new is _object_new and init is not _object_init:
         obj = _object_new(cls)

@@ -124,10 +124,10 @@ def _any_tensor_inside(container: Any, item: Any) -> bool:
 
 def _contains_tensor(calls: CallDispatcher, container: Any, item: Any) -> bool:
     """``PySequence_Contains``: identity first, then ``==`` and its truth."""
-    for member in container:
-        if member is item or calls.truth(binary(calls, operator.eq, member, item)):
-            return True
-    return False
+    return any(
+        member is item or calls.truth(binary(calls, operator.eq, member, item))
+        for member in container
+    )
 
 
 def _user_method(calls: CallDispatcher, obj: Any, name: str) -> Any:

@@ -14,6 +14,7 @@ import _heapq
 import _json
 import _operator
 import _struct
+import _thread
 import _weakref
 import array
 import binascii
@@ -24,6 +25,7 @@ import copyreg
 import datetime as dt
 import decimal
 import functools
+import io
 import itertools
 import math
 import re
@@ -130,6 +132,10 @@ PURE_TYPES: frozenset[type] = frozenset(
         types.GeneratorType,
         types.TracebackType,
         functools.partial,
+        io.StringIO,
+        io.BytesIO,
+        _thread.RLock,
+        _thread.LockType,
         functools._lru_cache_wrapper,
         _json.make_encoder,
         _json.make_scanner,
@@ -218,6 +224,8 @@ _PURE_BUILTINS = (
     sorted,
     sum,
     str.maketrans,
+    _thread.allocate_lock,
+    _thread.get_ident,
     bytes.maketrans,
     bytearray.maketrans,
     builtins.__build_class__,

@@ -160,7 +160,7 @@ class ClassReads:
         raw = base.__dict__[name]
         self._note(cls, name, raw)
         kind = type(raw)
-        if kind in IMMUTABLE_TYPES or id(base) in self.world.registry.new:
+        if kind in IMMUTABLE_TYPES or self.world.is_new(base):
             return raw
         source = ClassAttr(pinned(base, base.__qualname__), name)
         if kind in _SELF_ENTERING or isinstance(raw, type):
@@ -170,7 +170,7 @@ class ClassReads:
     def _note(self, cls: type, name: str, raw: object) -> None:
         fixed = self.fixed.get(cls)
         if fixed is None:
-            fixed = self.fixed[cls] = is_fixed_class(cls) or id(cls) in self.world.registry.new
+            fixed = self.fixed[cls] = is_fixed_class(cls) or self.world.is_new(cls)
         if not fixed:
             self.reads.setdefault(cls, {})[name] = raw
 
@@ -185,6 +185,13 @@ class ClassReads:
             return
         for name in _SPECIAL_METHODS:
             self.lookup(cls, name)
+
+    def forget(self, cls: type) -> None:
+        """A class made by the program is finished: what was looked up while it was made is stale."""
+        self.cache.clear()
+        self.world.plans.clear()
+        self.fixed.pop(cls, None)
+        self.reads.pop(cls, None)
 
     def store(self, cls: type, name: str, value: object) -> None:
         """Overlay a class of the outside (``value`` may be ABSENT)."""

@@ -25,11 +25,16 @@ if TYPE_CHECKING:
     Handler = Callable[[MirrorWorld, Any, Source], Any]
 
 
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
 def handler(cls: type) -> Handler | None:
     """How instances of ``cls`` enter; None when their state is out of reach."""
     base, _ = native_new(cls)
     if base is object and not _is_bare(cls):
         return None
+    if base is tuple and not cls.__flags__ & _HEAP_TYPE:
+        return None  # structured sequences of the interpreter itself, such as sys.flags
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
 

@@ -7,10 +7,14 @@ themselves (functions, classes, modules) are entries whose stand-in is the origi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fxstack_capture.sources import Source
+
+
+NEW_CLASS_MARK: Final = "__fxstack_new__"
+"""In the namespace of a class that is being made by the program."""
 
 
 @dataclass(frozen=True, slots=True)

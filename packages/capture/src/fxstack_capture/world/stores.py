@@ -31,7 +31,7 @@ def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
         world.trace.torch.store_attr(obj, name, value)
         return
     custom, _, _ = plan_of(world, cls, "__setattr__")
-    if type(custom) is types.FunctionType:
+    if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__setattr__":
         world.trace.calls.call(custom, (obj, name, value), {})
         return
     generic_store(world, obj, name, value)
@@ -42,7 +42,7 @@ def delete(world: MirrorWorld, obj: Any, name: str) -> None:
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-tensor", f"deleting attribute {name} of a tensor")
     custom, _, _ = plan_of(world, cls, "__delattr__")
-    if type(custom) is types.FunctionType:
+    if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__delattr__":
         world.trace.calls.call(custom, (obj, name), {})
         return
     generic_store(world, obj, name, ABSENT)

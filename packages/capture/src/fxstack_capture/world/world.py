@@ -14,7 +14,7 @@ from fxstack_capture.world import attributes, descriptors, entering, functions, 
 from fxstack_capture.world.classes import ClassReads
 from fxstack_capture.world.distinct import Distinctions
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
-from fxstack_capture.world.registry import Registry
+from fxstack_capture.world.registry import NEW_CLASS_MARK, Registry
 from fxstack_capture.world.trusted import is_trusted_module
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ class MirrorWorld:
 
     def is_new(self, obj: object) -> bool:
         """Whether ``obj`` was announced by ``note_new``."""
-        return id(obj) in self.registry.new
+        return id(obj) in self.registry.new or (
+            isinstance(obj, type) and NEW_CLASS_MARK in type.__dict__["__dict__"].__get__(obj)
+        )
 
     # --- lazy dictionaries -------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from fxstack_capture.calls.rules import (
     object_protocol,
     torch_names,
     tracebacks,
+    warning_calls,
 )
 from fxstack_capture.calls.table import RuleTable
 
@@ -25,6 +26,7 @@ RULES: RuleTable = RuleTable(
         logging_calls.RULES,
         modules.RULES,
         torch_names.RULES,
+        warning_calls.RULES,
         tracebacks.RULES,
     )
 )

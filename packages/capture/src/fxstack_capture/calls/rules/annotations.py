@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fxstack_capture import annotations, breaks
+from fxstack_capture import annotations as marks
+from fxstack_capture import breaks
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
 RULES = RuleTable()
 
 
-@RULES.rule(annotations.graph_break)
+@RULES.rule(marks.graph_break)
 def _graph_break(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> NoReturn:
     raise breaks.graph_break("user-break", "by the program")
 
 
-@RULES.rule(annotations.is_compiling)
+@RULES.rule(marks.is_compiling)
 def _is_compiling(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> bool:
     return True

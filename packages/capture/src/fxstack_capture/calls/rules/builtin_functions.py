@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import io
 import itertools
 import operator
 import types
@@ -15,6 +16,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
+from fxstack_capture.world.registry import NEW_CLASS_MARK
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame_rules import FrameRule
@@ -49,11 +51,41 @@ def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str
     """A class made by the program: its namespace is trace-world already, hooks of it are
     interpreted.
     """
-    world: Any = trace.world
-    world.expand(args[2])
-    made = trace.calls.native(meta, args, kwargs)
+    trace.world.expand(args[2])
+    return new_class(trace, meta, args, kwargs)
+
+
+def new_class(trace: Trace, maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """Call ``maker(..., namespace)``. Hooks such as ``__set_name__`` meet the class before we do,
+    so it carries a mark until it is finished.
+    """
+    if not isinstance(args[-1], dict):
+        return maker(*args, **kwargs)  # type: ignore[no-any-return]
+    marked = {**args[-1], NEW_CLASS_MARK: True}
+    made = run(trace, maker, (*args[:-1], marked), kwargs)
+    if NEW_CLASS_MARK in vars(made):
+        type.__delattr__(made, NEW_CLASS_MARK)
     trace.world.note_new(made)
+    trace.world.classes.forget(made)  # type: ignore[attr-defined]
     return made  # type: ignore[no-any-return]
+
+
+@RULES.rule(type.__new__)
+def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """How metaclasses written in Python make their classes."""
+    if len(args) != 4:
+        return type.__new__(*args, **kwargs)  # type: ignore[no-any-return]
+    trace.world.expand(args[3])
+    return new_class(trace, type.__new__, args, kwargs)
+
+
+@RULES.rule(print)
+def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Into a buffer made by the program it is no effect."""
+    file = kwargs.get("file")
+    if type(file) is io.StringIO and not trace.world.is_preexisting(file):
+        return run(trace, print, args, kwargs)  # type: ignore[no-any-return]
+    raise graph_break("side-effect-call", "print")
 
 
 @RULES.rule(isinstance)
@@ -429,7 +461,7 @@ for _fn, _first, _last in (
     (functools.reduce, 1, 2),
     (list.extend, 1, 2),
     (collections.deque, 0, 1),
-    *((v, 0, 1 << 30) for v in (itertools.chain, itertools.product, itertools.zip_longest)),
+    *((v, 0, 1 << 30) for v in (itertools.product, itertools.zip_longest)),
     *(
         (v, 0, 1)
         for v in (itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise)

@@ -65,6 +65,4 @@ def note_class(trace: Trace, cls: type) -> None:
         inner = getattr(value, "__func__", getattr(value, "fget", value))
         if type(inner) is types.FunctionType and not world.is_preexisting(inner):
             world.note_new(inner)
-    world.classes.cache.clear()
-    world.classes.fixed.pop(cls, None)
-    world.plans.clear()
+    world.classes.forget(cls)

@@ -17,37 +17,41 @@ if TYPE_CHECKING:
 RULES: RuleTable = RuleTable()
 
 
+def _is_special(obj: object) -> bool:
+    return isinstance(obj, (type, types.ModuleType))
+
+
 @RULES.rule(object.__getattribute__)
 def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs or isinstance(args[0], (type, types.ModuleType)):
+    if len(args) != 2 or kwargs or type(args[1]) is not str or _is_special(args[0]):
         return run(trace, object.__getattribute__, args, kwargs)
     return attributes.generic_load(trace.world, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(object.__setattr__)
 def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 3 or kwargs or isinstance(args[0], type):
+    if len(args) != 3 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
         return object.__setattr__(*args, **kwargs)
     return stores.generic_store(trace.world, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(object.__delattr__)
 def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs or isinstance(args[0], type):
+    if len(args) != 2 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
         return object.__delattr__(*args, **kwargs)
     return stores.generic_store(trace.world, *args, ABSENT)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__getattribute__)
 def _type_getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs:
+    if len(args) != 2 or kwargs or type(args[1]) is not str:
         return type.__getattribute__(*args, **kwargs)
     return loaders.generic_load_class(trace.world, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__setattr__)
 def _type_setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 3 or kwargs:
+    if len(args) != 3 or kwargs or type(args[1]) is not str:
         return type.__setattr__(*args, **kwargs)
     return stores.generic_store(trace.world, *args)  # type: ignore[arg-type]
 
