@@ -82,6 +82,14 @@ class TorchTracer:
     # --- inputs ----------------------------------------------------------------------------------
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        # A callback from C code may bring tensors in while the program's torch calls are recorded.
+        busy, self.busy = self.busy, True
+        try:
+            return self._enter_tensor(real, source)
+        finally:
+            self.busy = busy
+
+    def _enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         facts.demand_supported(real)
         fake = self._faker.known(real)
         if fake is None:
