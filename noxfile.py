@@ -127,6 +127,8 @@ def typecheck(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the site into site/."""
     session.install("mkdocs", "mkdocs-material")
+    install(session, "capture")
+    session.run("python", "docs/generate_errors.py")
     session.run("mkdocs", "build", "--strict")
 
 

@@ -1,0 +1,26 @@
+"""The documentation says what the code does."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_of_errors_is_the_registry():
+    spec = importlib.util.spec_from_file_location("generate_errors", DOCS / "generate_errors.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (DOCS / "errors/index.md").read_text() == module.render(), "run docs/generate_errors.py"
+
+
+def test_every_link_between_pages_exists():
+    for page in DOCS.rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_quickstart_runs():
+    (example,) = re.findall(r"```python\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)
+    path = DOCS / "index.md"
+    exec(compile(example, str(path), "exec"), {})
