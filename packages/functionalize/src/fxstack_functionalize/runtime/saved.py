@@ -49,14 +49,30 @@ def holder(
     if not plan:
         return None
 
-    def hold(args: Sequence[Any], flat: Sequence[Any], saved: Sequence[Any]) -> Sequence[Any]:
-        held = list(saved)
-        for entry in plan:
-            owner = (args if entry.of_input else flat)[entry.index]
-            held[entry.position] = _HOLD[entry.how](owner, held[entry.position])
-        return held
+    return _Holder(plan).hold
 
-    return hold
+
+class _Holder:
+    """What a compiler returns as it should be at the first call, it returns so always: no work later."""
+
+    def __init__(self, plan: list[_Held]) -> None:
+        self._plan = plan
+        self._checked = False
+
+    def hold(self, args: Sequence[Any], flat: Sequence[Any], saved: Sequence[Any]) -> Sequence[Any]:
+        if self._checked and not self._plan:
+            return saved
+        held = list(saved)
+        needed = []
+        for entry in self._plan:
+            owner = (args if entry.of_input else flat)[entry.index]
+            before = held[entry.position]
+            held[entry.position] = _HOLD[entry.how](owner, before)
+            if held[entry.position] is not before or entry.how is not _How.SAME:
+                needed.append(entry)
+        if not self._checked:
+            self._plan, self._checked = needed, True
+        return held
 
 
 def _plan(
