@@ -3,13 +3,13 @@
 from collections import Counter
 
 import pytest
-import torch
 from compare import as_graph, check
-from fxstack_functionalize import UnsupportedGraphError, aot
 from helpers import run_graph, save_everything
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import INPUTS, MODES, OPS, make_input, run_program
+
+from fxstack_functionalize import UnsupportedGraphError, aot
 
 NUMBERS = st.integers(0, 99)
 STEPS = st.lists(
