@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import new_trace
+from recorder import new_trace
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.sources import Local

@@ -7,7 +7,7 @@ import operator
 import pytest
 import torch
 import torch.nn.functional as F
-from harness import check, trace_calls
+from recorder import check, trace_calls
 
 from fxstack_capture.breaks import GraphBreak
 

@@ -9,7 +9,7 @@ import pytest
 import sympy
 import torch
 import torch.nn.functional as F
-from harness import compare, evaluate, trace_calls
+from recorder import compare, evaluate, trace_calls
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 from fxstack_capture.shapes import marks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from harness import new_trace
+from recorder import new_trace
 
 from fxstack_capture.guards.torch_state import snapshot
 from fxstack_capture.sources import Local

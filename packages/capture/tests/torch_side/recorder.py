@@ -23,7 +23,7 @@ from fxstack_capture.trace import Trace
 class Stack:
     def user_stack(self):
         frame = sys._getframe(1)
-        skip = ("fxstack_capture", "harness", "site-packages/torch", "contextlib")
+        skip = ("fxstack_capture", "recorder", "site-packages/torch", "contextlib")
         while any(part in frame.f_code.co_filename for part in skip):
             frame = frame.f_back
         return ((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name),)
