@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_interchange import (
@@ -19,6 +20,9 @@ from fxstack_interchange import (
     verify,
 )
 from fxstack_partition import partition
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 
 def trace_joint(fn, *inputs, dynamic=False, decompositions=None, parameters=()):
@@ -134,7 +138,7 @@ def _as_tuple(value):
 
 
 def check(fn, *inputs, name="min_cut", dynamic=False, at=None, parameters=()):
-    """Partition, verify, run both ways on ``at`` (default: the inputs), compare bit for bit; return the partition."""
+    """Partition, verify, run both ways on ``at`` (default: the inputs), compare bit for bit."""
     joint = trace_joint(fn, *inputs, dynamic=dynamic, parameters=parameters)
     part = partition(joint, name)
     verify(part.forward)

@@ -1,7 +1,7 @@
 """The backward's order: correct, with recomputation late, and measured by its simulated peak."""
 
-from joints import trace_joint
 from joint_programs import PROGRAMS, rand, residual_chain
+from joints import trace_joint
 
 from fxstack_partition import analyze, partition
 from fxstack_partition.order import demand_order, peak_bytes

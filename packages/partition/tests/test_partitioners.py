@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from joints import check, compare, trace_joint
 from joint_programs import PROGRAMS, mlp, norm_dropout, rand, residual_chain
+from joints import check, compare, trace_joint
 
 from fxstack_interchange import InputKind, OutputKind
 from fxstack_partition import partition

@@ -5,8 +5,8 @@ import sys
 from importlib.metadata import entry_points
 
 import pytest
-from joints import trace_joint
 from joint_programs import rand
+from joints import trace_joint
 
 import fxstack_partition
 from fxstack_partition import UnknownPartitionerError, partition, register, save_all

@@ -3,14 +3,14 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from joints import check, compare, trace_joint
 from joint_programs import norm_dropout, rand
+from joints import check, compare, trace_joint
 
 from fxstack_interchange import OutputKind, OutputSpec, StageGraph
 from fxstack_partition import PartitionError, PartitionOptions, analyze, extract, partition
 from fxstack_partition.joint import JointGraphError
-from fxstack_partition.ops import OpKind, kind_of, written_arguments
 from fxstack_partition.network import SOURCE, build
+from fxstack_partition.ops import OpKind, kind_of, written_arguments
 from fxstack_partition.policy import Rule, Verdict
 from fxstack_partition.solve import InfeasibleError, minimum_cut
 

@@ -9,8 +9,8 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from joint_programs import PROGRAMS
 from joints import trace_joint
-from joint_programs import PROGRAMS, rand, residual_chain
 
 from fxstack_partition import PartitionOptions, analyze
 from fxstack_partition.network import SINK, SOURCE, Network, build

@@ -1,7 +1,7 @@
 """Tensors that a graph holds: safetensors for their bytes, JSON for everything else about them.
 
-Each constant is written as the one-dimensional window of storage that it covers, so that strides survive; gaps
-between its elements are written as zeros, never as whatever lies in memory.
+Each constant is written as the one-dimensional window of storage that it covers, so that strides survive;
+gaps between its elements are written as zeros, never as whatever lies in memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The file: an uncompressed ZIP archive of two members, byte for byte determined by the graph.
 
-``graph.json`` is the canonical JSON document, ``constants.safetensors`` the bytes of the constants. Anyone can
-look inside with ordinary tools. Reading checks every size against the limits before anything is allocated.
+``graph.json`` is the canonical JSON document, ``constants.safetensors`` the bytes of the constants. Anyone
+can look inside with ordinary tools. Reading checks every size against the limits before anything is
+allocated.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import io
 import json
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxstack_interchange.errors import LoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DOCUMENT = "graph.json"
 CONSTANTS = "constants.safetensors"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxstack_interchange.arguments import Reading, decode, encode
-from fxstack_interchange.constants import ConstantWriter
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.metadata import user_line
 from fxstack_interchange.nodemeta import decode_meta, encode_meta
@@ -27,6 +25,11 @@ from fxstack_interchange.signature import (
 )
 from fxstack_interchange.symbols import SymbolTable, declare, describe_symbol, symbols_in
 from fxstack_interchange.targets import is_tensor_method, name_of, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_interchange.constants import ConstantWriter
 
 FORMAT = "fxstack-interchange"
 VERSION = (1, 0)

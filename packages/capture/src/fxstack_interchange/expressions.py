@@ -1,16 +1,15 @@
 """Symbolic sizes as text and back, without evaluating text.
 
 The notation is functional: ``Add(1, Mul(2, s0))``. A name followed by parentheses is one of the functions of
-``FUNCTIONS``, any other name is a symbol; numbers are integers, floats (with a point or exponent) or fractions
-``p/q``. The arguments of commutative functions are sorted by their text, so that equal expressions have
-equal text.
+``FUNCTIONS``, any other name is a symbol; numbers are integers, floats (with a point or exponent) or
+fractions ``p/q``. The arguments of commutative functions are sorted by their text, so that equal
+expressions have equal text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 from torch.utils._sympy import functions
@@ -18,15 +17,23 @@ from torch.utils._sympy.numbers import int_oo
 
 from fxstack_interchange.errors import LoadError, SaveError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 _SYMPY = ("Add", "Mul", "Pow", "Eq", "Ne", "Lt", "Le", "Gt", "Ge", "And", "Or", "Not", "Abs")
-_TORCH = (
+_TORCH = _words(
     "BitwiseFn_bitwise_and BitwiseFn_bitwise_or BitwiseFn_bitwise_xor CeilToInt CleanDiv FloatPow "
     "FloatTrueDiv FloorDiv FloorToInt Identity IntTrueDiv IsNonOverlappingAndDenseIndicator LShift Max Min "
     "Mod ModularIndexing OpaqueUnaryFn_acos OpaqueUnaryFn_asin OpaqueUnaryFn_asinh OpaqueUnaryFn_atan "
     "OpaqueUnaryFn_cos OpaqueUnaryFn_cosh OpaqueUnaryFn_exp OpaqueUnaryFn_log OpaqueUnaryFn_log2 "
     "OpaqueUnaryFn_sin OpaqueUnaryFn_sinh OpaqueUnaryFn_sqrt OpaqueUnaryFn_tan OpaqueUnaryFn_tanh "
     "PowByNatural PythonMod RShift RoundDecimal RoundToInt ToFloat TruncToFloat TruncToInt Where"
-).split()
+)
 
 _RELATIONS = {
     "Eq": "Equality",

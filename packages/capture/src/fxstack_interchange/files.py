@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxstack_interchange.constants import ConstantWriter, read_constants
 from fxstack_interchange.container import Limits, canonical_json, pack, unpack
 from fxstack_interchange.document import FORMAT, VERSION, from_document, to_document
 from fxstack_interchange.errors import LoadError, VerificationError
 from fxstack_interchange.schema import check_document
-from fxstack_interchange.signature import StageGraph
 from fxstack_interchange.verify import CORRESPONDENCE, verify
+
+if TYPE_CHECKING:
+    import os
+
+    from fxstack_interchange.signature import StageGraph
 
 _DEFAULT_LIMITS = Limits()
 

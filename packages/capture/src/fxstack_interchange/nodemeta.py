@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import sympy
 from torch.fx.experimental.symbolic_shapes import (
     CallMethodKey,
     ConvertIntKey,
@@ -20,6 +18,10 @@ from fxstack_interchange.metadata import RECOMPUTE_TAGS, SAVED_KEYS
 from fxstack_interchange.values import describe, rebuild
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import sympy
+
     from fxstack_interchange.symbols import SymbolTable
 
 

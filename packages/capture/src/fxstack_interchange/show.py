@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from fxstack_interchange.metadata import user_line
-from fxstack_interchange.signature import InputSpec, OutputSpec, StageGraph, SymbolSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_interchange.signature import InputSpec, OutputSpec, StageGraph, SymbolSpec
 
 _DTYPES = {
     torch.float64: "f64",
@@ -130,7 +133,7 @@ def target_text(target: Any) -> str:
     if isinstance(target, OpOverload):
         return str(target).removesuffix(".default")
     if isinstance(target, HigherOrderOperator):
-        return target.name()
+        return str(target.name())
     if isinstance(target, str):
         return target
     module = str(getattr(target, "__module__", "") or "").removeprefix("_")
@@ -153,7 +156,7 @@ def value_text(value: Any) -> str:
 
 def _argument(value: Any) -> str:
     if isinstance(value, Node):
-        return value.name
+        return str(value.name)
     if isinstance(value, list):
         return f"[{', '.join(map(_argument, value))}]"
     if isinstance(value, tuple):

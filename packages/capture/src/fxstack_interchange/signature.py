@@ -38,7 +38,7 @@ class InputKind(StrEnum):
     SYMBOL = "symbol"
     """An integer that binds a symbolic size; ``InputSpec.target`` is the symbol's name."""
     RNG_STATE = "rng_state"
-    TOKEN = "token"
+    TOKEN = "token"  # noqa: S105
     SAVED = "saved"
     """Backward only: a tensor or symbol that the forward saved; ``target`` is the forward output's name."""
     TANGENT = "tangent"
@@ -57,7 +57,7 @@ class OutputKind(StrEnum):
     """Forward only: handed to the backward."""
     GRADIENT = "gradient"
     """Joint and backward: gradient with respect to input ``target``; the graph's value may be None."""
-    TOKEN = "token"
+    TOKEN = "token"  # noqa: S105
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """One element of the graph's output tuple. ``name`` is the producing node's name, or None for a constant."""
+    """One element of the graph's output tuple. ``name`` is the producing node's, or None for a constant."""
 
     kind: OutputKind
     name: str | None
@@ -86,7 +86,7 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class SymbolSpec:
-    """One symbolic integer: its name in expressions, the value seen at capture, its inclusive range, its source.
+    """One symbolic integer: its name in expressions, the value seen at capture, its inclusive range, source.
 
     ``upper`` is None when unbounded.
     """
@@ -120,7 +120,7 @@ class StageGraph:
 
     Conventions of the flat tuples, by stage:
 
-    - CAPTURED, FUNCTIONAL: inputs as captured; outputs: MUTATED_INPUT first, then the user outputs and aliases.
+    - CAPTURED, FUNCTIONAL: inputs as captured; outputs: MUTATED_INPUT first, then user outputs and aliases.
     - JOINT: inputs are the primals (everything of the forward), then the TANGENTs; outputs are those of the
       forward, then one GRADIENT per primal that can need one (the value is None where it gets none).
     - FORWARD: the joint's primals; outputs those of the forward, then SAVED tensors, then SAVED symbols.
@@ -133,7 +133,7 @@ class StageGraph:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A joint graph cut in two. ``reasons`` maps a node name of the joint graph to why it is saved or recomputed."""
+    """A joint graph cut in two. ``reasons`` maps names of its nodes to why they are saved or recomputed."""
 
     forward: StageGraph
     backward: StageGraph

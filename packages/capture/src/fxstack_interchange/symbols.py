@@ -73,10 +73,10 @@ def tensor_geometry(value: torch.Tensor) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """The symbols of a loaded graph, in a ShapeEnv of their own."""
+    """The symbols of a loaded graph, in a ShapeEnv of their own; None for a graph without symbols."""
 
     symbols: dict[str, sympy.Symbol]
-    shape_env: ShapeEnv
+    shape_env: ShapeEnv | None
     fake_mode: FakeTensorMode
 
     def expression(self, text: object) -> Any:
@@ -87,16 +87,21 @@ class SymbolTable:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         expr = self.expression(value)
-        return self.shape_env.create_symintnode(expr, hint=self._hint(expr, int))
+        return self._env().create_symintnode(expr, hint=self._hint(expr, int))
 
     def floating(self, text: object) -> Any:
         expr = self.expression(text)
-        return self.shape_env.create_symfloatnode(expr, hint=self._hint(expr, float))
+        return self._env().create_symfloatnode(expr, hint=self._hint(expr, float))
 
     def boolean(self, text: object) -> Any:
-        return self.shape_env.create_symboolnode(self.expression(text))
+        return self._env().create_symboolnode(self.expression(text))
 
-    def _hint(self, expr: Any, kind: type[int] | type[float]) -> Any:
+    def _env(self) -> ShapeEnv:
+        if self.shape_env is None:
+            raise LoadError("a symbolic value in a file that declares no symbols")
+        return self.shape_env
+
+    def _hint(self, expr: Any, kind: type[int | float]) -> Any:
         known = _hints(self.shape_env)
         if not expr.free_symbols <= known.keys():
             return None
@@ -108,6 +113,9 @@ class SymbolTable:
 
 def declare(records: list[dict[str, Any]]) -> SymbolTable:
     """Make a ShapeEnv that knows the described symbols, with their ranges and hints."""
+    # Making a ShapeEnv costs seconds of torch's imports, which a graph without symbols need not pay.
+    if not records:
+        return SymbolTable({}, None, FakeTensorMode())
     shape_env = ShapeEnv()
     table: dict[str, sympy.Symbol] = {}
     hints = _hints(shape_env)

@@ -1,8 +1,8 @@
 """Operators by qualified name, through a strict allow-list.
 
 A file names what a node calls: ``torch.ops.aten.add.Tensor``, ``torch.nn.functional.linear``,
-``operator.getitem``. A name is looked up in the tables below and nowhere else; nothing is imported. What reads or
-writes files, starts processes or compiles is refused by name, wherever it may be found.
+``operator.getitem``. A name is looked up in the tables below and nowhere else; nothing is imported. What
+reads or writes files, starts processes or compiles is refused by name, wherever it may be found.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import builtins
 import math
 import operator
 import types
-from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch._higher_order_ops
@@ -25,20 +24,17 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from fxstack_interchange.errors import LoadError, SaveError
 
-_BUILTINS = (
-    "abs",
-    "bool",
-    "complex",
-    "divmod",
-    "float",
-    "getattr",
-    "int",
-    "len",
-    "max",
-    "min",
-    "pow",
-)
-_BUILTINS += ("round", "slice", "sum", "tuple")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_BUILTINS = _words("""
+    abs bool complex divmod float getattr int len max min pow round slice sum tuple
+""")
 
 _NAMESPACES: dict[str, Any] = {
     "torch": torch,
@@ -61,27 +57,24 @@ _NAMESPACES: dict[str, Any] = {
 }
 """Where ordinary functions live; searched in this order when a function is given a name."""
 
-_EXTRA_TORCH = frozenset(
-    """
+_EXTRA_TORCH = _words("""
     set_autocast_enabled set_autocast_dtype set_autocast_cpu_enabled set_autocast_cpu_dtype
     set_autocast_gpu_dtype set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting
-    autocast_decrement_nesting sym_max sym_min sym_not sym_ite sym_int sym_float sym_sum sym_sqrt sym_fresh_size
-    _check _check_is_size tensor as_tensor asarray scalar_tensor manual_seed seed initial_seed
+    autocast_decrement_nesting sym_max sym_min sym_not sym_ite sym_int sym_float sym_sum sym_sqrt
+    sym_fresh_size _check _check_is_size tensor as_tensor asarray scalar_tensor manual_seed seed initial_seed
     is_grad_enabled is_tensor numel Size
-""".split()
-)
+""")
 """Names of ``torch`` itself that are allowed besides its tensor functions."""
 
-_EXTRA_C = ("_set_grad_enabled", "_set_deterministic_algorithms", "_set_cublas_allow_tf32")
-_EXTRA_C += ("_set_default_dtype",)
+_EXTRA_C = _words("""
+    _set_grad_enabled _set_deterministic_algorithms _set_cublas_allow_tf32 _set_default_dtype
+""")
 _EXTRA_AUTOCAST = frozenset({"_enter_autocast", "_exit_autocast"})
 
-_REFUSED = frozenset(
-    """
+_REFUSED = _words("""
     load save from_file compile hub jit serialization package import_ir_module _import_ir_module
     open eval exec __import__ system call
-""".split()
-)
+""")
 
 _FUNCTION_TYPES = (
     types.FunctionType,
@@ -166,14 +159,16 @@ def _registered_operator(name: str) -> Callable[..., Any]:
         found = getattr(found, part, None)
     if not isinstance(found, OpOverload | OpOverloadPacket):
         raise unknown
-    return found
+    made: Callable[..., Any] = found
+    return made
 
 
 def _higher_order(name: str, unknown: LoadError) -> Callable[..., Any]:
-    found: object = getattr(torch.ops.higher_order, name, None)
+    found: Any = getattr(torch.ops.higher_order, name, None)
     if not isinstance(found, HigherOrderOperator):
         raise unknown
-    return found
+    made: Callable[..., Any] = found
+    return made
 
 
 @cache
@@ -192,15 +187,17 @@ def _table() -> dict[str, Callable[..., Any]]:
             if name in _REFUSED or (prefix in allowed and name not in allowed[prefix]):
                 continue
             value = getattr(namespace, name, None)
-            if _is_function(value) and _belongs(value, prefix):
+            if value is not None and _is_function(value) and _belongs(value, prefix):
                 table[f"{prefix}.{name}"] = value
-    table.update({f"torch._C.{n}": getattr(torch._C, n) for n in _EXTRA_C if hasattr(torch._C, n)})
-    table.update({f"builtins.{name}": getattr(builtins, name) for name in _BUILTINS})
+    table.update(
+        {f"torch._C.{n}": getattr(torch._C, n) for n in sorted(_EXTRA_C) if hasattr(torch._C, n)}
+    )
+    table.update({f"builtins.{name}": getattr(builtins, name) for name in sorted(_BUILTINS)})
     return table
 
 
 def _is_function(value: object) -> bool:
-    # torch.Tensor's methods and operator's functions are descriptors; HigherOrderOperators have their own names.
+    # The methods of torch.Tensor are descriptors; higher-order operators are named by themselves.
     return (
         isinstance(value, _FUNCTION_TYPES)
         or getattr(value, "__module__", "") == "torch._jit_internal"
@@ -212,7 +209,7 @@ def _belongs(value: object, prefix: str) -> bool:
     module = str(getattr(value, "__module__", None) or "")
     if prefix in ("operator", "math"):
         return True
-    return not module or module.split(".")[0] in ("torch", "_operator", "builtins")
+    return not module or module.split(".", maxsplit=1)[0] in ("torch", "_operator", "builtins")
 
 
 @cache

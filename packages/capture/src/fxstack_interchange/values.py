@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses import FakeTensor
@@ -12,7 +12,9 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.expressions import to_text
-from fxstack_interchange.symbols import SymbolTable
+
+if TYPE_CHECKING:
+    from fxstack_interchange.symbols import SymbolTable
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor, FunctionalTensor)
 MAX_DIMENSIONS = 64

@@ -182,11 +182,11 @@ def _groups(facts: Facts) -> Found:
         yield from _sorted(
             [s.name for s in inputs], [s.kind is _IN.TANGENT for s in inputs], "the primals"
         )
-        ranks = [s.kind is _OUT.GRADIENT for s in outputs]
+        ranks = [int(s.kind is _OUT.GRADIENT) for s in outputs]
         yield from _sorted([s.name for s in outputs], ranks, "the forward's outputs")
     if stage is Stage.FORWARD:
         ranks = [
-            0 if s.kind is not _OUT.SAVED else 1 + _is_number(value)
+            0 if s.kind is not _OUT.SAVED else 1 + int(_is_number(value))
             for s, value in zip(outputs, facts.outputs or (), strict=False)
         ]
         yield from _sorted([s.name for s in outputs], ranks, "its kind")
@@ -293,7 +293,7 @@ def _functional(facts: Facts) -> Found:
         later = (n for n in facts.nodes[index + 1 :] if n.op != "output")
         readers = [n.name for n in later if destination in n.all_input_nodes]
         if readers:
-            yield node, f"updates {destination.name!r}, which {readers[0]!r} reads later"
+            yield node, f"updates {destination!s:.100}, which {readers[0]!r} reads later"
 
 
 CORRESPONDENCE: tuple[Rule, ...] = (

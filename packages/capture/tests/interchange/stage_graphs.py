@@ -1,4 +1,4 @@
-"""Stage graphs for tests of the format: one of each stage, static and symbolic, with every kind of content."""
+"""Stage graphs for tests of the format: one of each stage, with every kind of content."""
 
 import math
 import operator

@@ -197,3 +197,18 @@ def test_a_module_call_cannot_travel():
 def test_a_fake_constant_cannot_travel():
     with pytest.raises(SaveError, match="a constant without data"):
         to_bytes(only_attribute(fake(3)))
+
+
+STATIC = """
+import sys
+from fxstack_interchange import load, save
+load(sys.argv[1])
+incumbent = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd")
+print([m for m in sys.modules if m.startswith((*incumbent, "fxstack_capture", "fxstack_functionalize"))])
+"""
+
+
+def test_loading_needs_neither_the_incumbent_nor_the_rest_of_the_project():
+    path = GOLDEN / "joint-1.0.fxg"
+    done = subprocess.run([sys.executable, "-c", STATIC, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

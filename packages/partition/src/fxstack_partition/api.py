@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from fxstack_interchange import Partition, StageGraph
+from typing import TYPE_CHECKING
+
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.registry import REGISTRY, Partitioner
+
+if TYPE_CHECKING:
+    from fxstack_interchange import Partition, StageGraph
 
 _DEFAULTS = PartitionOptions()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
 
-from fxstack_interchange import StageGraph
-from fxstack_partition.options import PartitionOptions
+if TYPE_CHECKING:
+    from fxstack_interchange import StageGraph
+    from fxstack_partition.options import PartitionOptions
 
 NUMBER_BYTES = 8
 

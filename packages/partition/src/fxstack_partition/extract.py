@@ -6,9 +6,8 @@ computes again what it needs beyond them, and returns the gradients. Nodes keep 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -23,9 +22,13 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-from fxstack_partition.joint import JointFacts
 from fxstack_partition.ops import OpKind, is_symbolic_value, written_arguments
 from fxstack_partition.order import choose_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fxstack_partition.joint import JointFacts
 
 
 class PartitionError(ValueError):
@@ -180,7 +183,7 @@ def _map(value: object, env: dict[Node, Node]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """One saved value: its node in the joint graph (None for a size), its name there, in the forward, its metadata."""
+    """One saved value: its node in the joint graph (None for a size), its names, its metadata."""
 
     node: Node | None
     name: str

@@ -11,17 +11,19 @@ nodes with a path to the backward take part; so the network is about as large as
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 from torch.fx import Node
 
 from fxstack_interchange import InputKind
 from fxstack_partition.cost import SizeModel
-from fxstack_partition.joint import JointFacts
 from fxstack_partition.ops import OpKind, is_symbolic_value
-from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy import Decision, Policy, Rule, Verdict
+
+if TYPE_CHECKING:
+    from fxstack_partition.joint import JointFacts
+    from fxstack_partition.options import PartitionOptions
 
 SOURCE = "source"
 SINK = "sink"
@@ -63,10 +65,8 @@ def build(facts: JointFacts, rules: tuple[Rule, ...], options: PartitionOptions)
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from((SOURCE, SINK))
     cuttable: dict[tuple[str, str], Node] = {}
-    entries: dict[Node, str] = {}
     for node, decision in decisions.items():
-        entry, leave = _ends(node, decision, facts)
-        entries[node] = entry
+        entry, leave = _ends(node, decision)
         capacity = _capacity(node, decision, weights)
         if capacity is None:
             if entry != leave:
@@ -75,7 +75,7 @@ def build(facts: JointFacts, rules: tuple[Rule, ...], options: PartitionOptions)
             graph.add_edge(entry, leave, capacity=capacity)
             cuttable[entry, leave] = node
         if decision.verdict is not Verdict.KEEP:
-            _connect(graph, node, entry, decisions, facts)
+            _connect(graph, node, entry, decisions)
         if users[node]:
             graph.add_edge(leave, SINK)
     total = sum(data.get("capacity", 0) for _, _, data in graph.edges(data=True))
@@ -87,11 +87,10 @@ def _connect(
     node: Node,
     entry: str,
     decisions: dict[Node, Decision],
-    facts: JointFacts,
 ) -> None:
     for arg in node.all_input_nodes:
         if arg in decisions:
-            graph.add_edge(_ends(arg, decisions[arg], facts)[1], entry)
+            graph.add_edge(_ends(arg, decisions[arg])[1], entry)
 
 
 def _backward_users(facts: JointFacts) -> dict[Node, bool]:
@@ -124,7 +123,7 @@ def _decide(facts: JointFacts, policy: Policy, users: dict[Node, bool]) -> dict[
     return decisions
 
 
-def _ends(node: Node, decision: Decision, facts: JointFacts) -> tuple[str, str]:
+def _ends(node: Node, decision: Decision) -> tuple[str, str]:
     """Return the vertices at which edges enter and leave ``node``."""
     if decision.verdict is Verdict.KEEP:
         return (SOURCE, node.name)
@@ -159,9 +158,9 @@ class _Weights:
             return 1
         spec = self._facts.input_specs.get(node)
         is_copied = self._facts.alias_root(node) in self._facts.mutated
-        if spec is not None and not is_copied:
-            if spec.kind in self._options.static_inputs or spec.kind is InputKind.SYMBOL:
-                return 1
+        static = self._options.static_inputs | {InputKind.SYMBOL}
+        if spec is not None and not is_copied and spec.kind in static:
+            return 1
         size = self._sizes.value_bytes(value)
         written = node in self._materialized and not is_copied
         tie = 2 if self._facts.kinds[node] is OpKind.VIEW else 1

@@ -7,7 +7,6 @@ of this file.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,8 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.fx import Node
 
 
@@ -39,16 +40,17 @@ class OpKind(Enum):
     OTHER = "operator not known to be cheap"
 
 
-_CREATION = frozenset(
-    """
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CREATION = _words("""
     full full_like zeros zeros_like ones ones_like new_zeros new_ones new_full arange iota eye scalar_tensor
     linspace empty empty_like empty_strided new_empty new_empty_strided empty_permuted tril_indices
     triu_indices
-""".split()
-)
+""")
 
-_POINTWISE = frozenset(
-    """
+_POINTWISE = _words("""
     _to_copy clone copy fill where lift_fresh_copy masked_fill constant_pad_nd cat slice_scatter
     select_scatter diagonal_scatter as_strided_scatter repeat flip roll tril triu slice_backward
     select_backward diagonal_backward _prelu_kernel _prelu_kernel_backward elu_backward glu glu_backward
@@ -60,23 +62,18 @@ _POINTWISE = frozenset(
     erf_inv erfc erfcx exp expm1 floor ceil round log log1p log10 lgamma neg pow sqrt remainder fmod
     isfinite cbrt ndtri bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic device_put
     rev logical_and logical_or logical_not logical_xor contiguous stack
-""".split()
-)
+""")
 
-_GATHER = frozenset(
-    "embedding index index_select gather take masked_select_static _unsafe_index".split()
-)
+_GATHER = _words("embedding index index_select gather take masked_select_static _unsafe_index")
 
-_REDUCTION = frozenset(
-    """
+_REDUCTION = _words("""
     sum mean amax amin max min prod any all argmax argmin var var_mean std std_mean logsumexp norm
     linalg_vector_norm count_nonzero aminmax nansum _softmax _log_softmax native_layer_norm
     native_group_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional
     _native_batch_norm_legit_no_training _fused_rms_norm xor_sum cumsum cumprod logcumsumexp
     _softmax_backward_data _log_softmax_backward_data mse_loss nll_loss_forward nll_loss2d_forward
     avg_pool2d _adaptive_avg_pool2d max_pool2d_with_indices
-""".split()
-)
+""")
 
 _HEAVY_WORDS = (
     "mm",
@@ -90,13 +87,11 @@ _HEAVY_WORDS = (
     "fft",
     "linalg",
 )
-_HEAVY = frozenset(
-    """
+_HEAVY = _words("""
     sort topk kthvalue median nanmedian mode unique searchsorted bucketize scatter scatter_add scatter_reduce
     index_put index_add index_copy index_reduce masked_scatter embedding_dense_backward _embedding_bag
     _cdist_forward _pdist_forward dot mv addmv ger addr cholesky lu svd
-""".split()
-)
+""")
 
 _HIDDEN_WRITES = {
     "native_batch_norm": ("running_mean", "running_var"),
@@ -112,7 +107,7 @@ _COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "c10d
 def base_name(target: object) -> str:
     """``aten.add.Tensor`` -> ``add``; a Python function -> its name."""
     if isinstance(target, OpOverload):
-        return target._schema.name.split("::")[-1]
+        return str(target._schema.name).split("::")[-1]
     return str(getattr(target, "__name__", target))
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
 from fxstack_partition.cost import SizeModel
-from fxstack_partition.joint import JointFacts
 from fxstack_partition.ops import OpKind, is_view
 from fxstack_partition.options import PartitionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from fxstack_partition.joint import JointFacts
 
 
 def demand_order(roots: Iterable[Node], needed: frozenset[Node]) -> tuple[Node, ...]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from fxstack_interchange import Partition, StageGraph
+from typing import TYPE_CHECKING
+
 from fxstack_partition.extract import extract
 from fxstack_partition.joint import analyze
 from fxstack_partition.network import build
-from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy import MIN_CUT_RULES, SAVE_ALL_RULES, Rule
 from fxstack_partition.registry import register
 from fxstack_partition.solve import minimum_cut
+
+if TYPE_CHECKING:
+    from fxstack_interchange import Partition, StageGraph
+    from fxstack_partition.options import PartitionOptions
 
 
 def cut_with_rules(

@@ -6,16 +6,21 @@ a partitioner's behaviour, give it another list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import torch
-from torch.fx import Node
 
-from fxstack_partition.joint import JointFacts
 from fxstack_partition.ops import OpKind, is_symbolic_value
-from fxstack_partition.options import PartitionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from torch.fx import Node
+
+    from fxstack_partition.joint import JointFacts
+    from fxstack_partition.options import PartitionOptions
 
 
 class Verdict(Enum):

@@ -8,13 +8,15 @@ hash seed. It is also the one that recomputes least.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 from networkx.algorithms import flow
-from torch.fx import Node
 
 from fxstack_partition.network import SINK, SOURCE, Network
+
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 Solver = Callable[[Network], frozenset[str]]
 """Takes a network and returns the vertices on the sink side of the minimum cut nearest to the sink."""
