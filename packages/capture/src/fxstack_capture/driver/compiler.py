@@ -16,6 +16,7 @@ from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
 from fxstack_capture.driver.backend import compile_graph
+from fxstack_capture.driver.disabling import disabled_code, is_disabled
 from fxstack_capture.driver.errors import RecompileLimitError, TracingWarning, Unsupported
 from fxstack_capture.driver.policy import is_foreign, is_module_call
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
@@ -111,6 +112,9 @@ class FrameCompiler:
         cells: tuple[CellType, ...],
     ) -> Any:
         """Called by the frame hook for a frame without a valid entry; see ``native``."""
+        if is_disabled(function):
+            frame = real_frame(function, code, arguments, cells)
+            return native.Entry(self.owner, None, disabled_code(frame, code))
         if is_foreign(code):
             return native.SKIP
         if is_module_call(code) and arguments.get("self") is not self.root:

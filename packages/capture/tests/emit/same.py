@@ -1,5 +1,8 @@
 """Where two object graphs differ: types, content, identity structure (aliases), exceptions, tensors' metadata."""
 
+import warnings
+from types import ModuleType
+
 import torch
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype)
@@ -19,15 +22,22 @@ class _Compare:
             return f"{path}: {type(a).__qualname__} {a!r} is not {type(b).__qualname__} {b!r}"
         if isinstance(a, _PLAIN) and not isinstance(a, type):
             return None if a == b or a != a else f"{path}: {a!r} is not {b!r}"
+        if isinstance(a, ModuleType):
+            return None if a is b else f"{path}: {a} is not {b}"
         if isinstance(a, type):
             return None if a.__qualname__ == b.__qualname__ else f"{path}: {a} is not {b}"
         if not isinstance(a, (tuple, frozenset)):
+            if self._is_view(a):
+                return self.walk(list(a), list(b), path)
             known = self.left.get(id(a)), self.right.get(id(b))
             if known != (None, None):
                 return None if known[0] == known[1] else f"{path}: aliases differ: {known}"
             self.left[id(a)] = self.right[id(b)] = path
             self.keep += [a, b]
         return self.content(a, b, path)
+
+    def _is_view(self, a):
+        return isinstance(a, (type({}.keys()), type({}.items()), type({}.values())))
 
     def content(self, a, b, path):
         if isinstance(a, torch.Tensor):
@@ -49,6 +59,14 @@ class _Compare:
                 return found
         if isinstance(a, (set, frozenset)):
             return None if repr(sorted(map(repr, a))) == repr(sorted(map(repr, b))) else f"{path}: sets {a} {b}"
+        if callable(a) and not hasattr(a, "__dict__"):
+            return None if a == b or type(a).__name__ in ("method", "builtin_function_or_method") else f"{path}: {a} {b}"
+        if hasattr(a, "__next__") and not hasattr(a, "__dict__") and not hasattr(a, "gi_frame"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                parts = a.__reduce_ex__(2), b.__reduce_ex__(2)
+            self.keep += parts
+            return self.walk(*parts, f"{path}.reduced")
         slots = [n for c in type(a).__mro__ for n in getattr(c, "__slots__", ())]
         found = self.first((getattr(a, n, None), getattr(b, n, None), f"{path}.{n}") for n in slots)
         if found or not hasattr(a, "__dict__"):

@@ -11,6 +11,7 @@ from fxstack_capture.driver.backend import eager
 from fxstack_capture.driver.compiler import CodeState, FrameCompiler
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.options import CaptureOptions
+from same import difference
 
 
 def frame_of(fn, args, kwargs):
@@ -76,39 +77,8 @@ def state(fn, args):
     return args, [c for c in cells if not callable(c)]
 
 
-def same(a, b, seen=None):
-    """Equal in type, content and structure."""
-    seen = {} if seen is None else seen
-    if id(a) in seen:
-        return seen[id(a)] == id(b)
-    seen[id(a)] = id(b)
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and torch.allclose(a, b, equal_nan=True)
-    if isinstance(a, BaseException):
-        return same(a.args, b.args, seen) and same(vars(a), vars(b), seen)
-    if isinstance(a, dict):
-        left, right = list(a.items()), list(b.items())
-        if not all(same(x, y, seen) for x, y in zip(left, right)) or len(left) != len(right):
-            return False
-    elif isinstance(a, (list, tuple)):
-        if len(a) != len(b) or not all(same(x, y, seen) for x, y in zip(a, b)):
-            return False
-    elif isinstance(a, (int, float, str, bytes, complex, set, frozenset, type(None), type, torch.dtype)):
-        if not (a == b or a != a):
-            return False
-    elif callable(a) and not hasattr(a, "__dict__"):
-        return True
-    elif not hasattr(a, "__dict__") and hasattr(a, "__reduce_ex__") and not getattr(type(a), "__slots__", ()):
-        try:
-            return same(a.__reduce_ex__(2), b.__reduce_ex__(2), seen)
-        except TypeError:
-            return a == b
-    for name in getattr(type(a), "__slots__", ()):
-        if same(getattr(a, name, None), getattr(b, name, None), seen) is False:
-            return False
-    return not hasattr(a, "__dict__") or isinstance(a, type) or same(vars(a), vars(b), seen)
+def same(a, b):
+    return difference(a, b) is None
 
 
 def check(fn, *args, graphs=None, breaks=0, make=None):
@@ -120,8 +90,8 @@ def check(fn, *args, graphs=None, breaks=0, make=None):
     replaced = Replaced()
     torch.manual_seed(0)
     found = outcome(lambda *a: replaced.call(our_fn, *a), ours)
-    assert same(found, expected), (found, expected)
-    assert same(state(our_fn, ours), state(plain_fn, theirs)), (state(our_fn, ours), state(plain_fn, theirs))
+    assert difference(found, expected) is None
+    assert difference(state(our_fn, ours), state(plain_fn, theirs)) is None
     if graphs is not None:
         assert len(replaced.graphs) == graphs, replaced.texts
     assert len(replaced.breaks) == breaks, [b.message for b in replaced.breaks]

@@ -1,0 +1,53 @@
+"""Functions that carry torch's own mark of not being compiled: they run with the frame hook off."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from types import FunctionType
+from typing import TYPE_CHECKING
+
+from fxstack_capture import native
+from fxstack_capture.emit.builder import Builder, call, load, tuple_of
+from fxstack_capture.emit.code import compile_replacement
+from fxstack_capture.emit.loads import Loads
+from fxstack_capture.sources import FreeCell, Globals
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.emit.resolve import RealFrame
+
+_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+def is_disabled(function: FunctionType) -> bool:
+    """Whether ``torch.compiler.disable`` (or a library) has marked the function."""
+    return bool(function.__dict__ and function.__dict__.get("_torchdynamo_disable"))
+
+
+def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
+    """A replacement that runs the same code, and all that it calls, with every mode off."""
+    builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
+    loads = Loads(builder, frame)
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    flat = code.replace(
+        co_argcount=count,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
+    )
+    cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
+    function = call(
+        builder.constant(FunctionType, "FunctionType"),
+        builder.constant(flat, f"code_{code.co_name}"),
+        loads.expr(Globals()),
+        ast.Constant(code.co_name),
+        ast.Constant(None),
+        tuple_of(cells) if cells else ast.Constant(None),
+    )
+    off = call(builder.constant(native.Disabled, "Disabled"), function)
+    arguments = [load(name) for name in code.co_varnames[:count]]
+    statements = [*builder.loads, ast.Return(call(off, *arguments))]
+    return compile_replacement(code, builder, statements, code.co_firstlineno)[0]

@@ -1,0 +1,341 @@
+"""What users call: optimize, capture, explain, disable, graph_break, reset; errors say what, where and how to fix."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+
+import pytest
+import torch
+
+import fxstack_capture as fx
+from fxstack_capture.driver.errors import RecompileLimitError, TracingWarning
+from fxstack_interchange import InputKind
+
+X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+
+class Counting:
+    """A backend that counts what it compiles and what runs."""
+
+    def __init__(self):
+        self.graphs, self.inputs, self.calls = [], [], 0
+
+    def __call__(self, graph_module, example_inputs):
+        self.graphs.append(graph_module)
+        self.inputs.append(example_inputs)
+
+        def run(*args):
+            self.calls += 1
+            return graph_module(*args)
+
+        return run
+
+
+def noisy(x):
+    y = x + 1
+    print("noise")
+    return y * 2
+
+
+def test_function_compiles_once_and_runs_the_graph():
+    backend = Counting()
+    fn = fx.optimize(backend)(lambda x, k=2: x * k)
+    assert torch.equal(fn(X), X * 2) and torch.equal(fn(X), X * 2)
+    assert (len(backend.graphs), backend.calls) == (1, 2)
+
+
+def test_other_types_and_constants_compile_again():
+    backend = Counting()
+    fn = fx.optimize(backend)(lambda x, mode: x * 2 if mode == "a" else x + 1)
+    assert torch.equal(fn(X, "a"), X * 2) and torch.equal(fn(X, "b"), X + 1)
+    assert torch.equal(fn(X.int(), "a"), X.int() * 2)
+    assert len(backend.graphs) == 3
+
+
+def test_decorator_keeps_name_and_documentation():
+    @fx.optimize()
+    def double(x):
+        """Twice."""
+        return x * 2
+
+    assert (double.__name__, double.__doc__) == ("double", "Twice.")
+
+
+def test_method_decorator():
+    class Scaler:
+        k = 3
+
+        @fx.optimize()
+        def scale(self, x):
+            return x * self.k
+
+    assert torch.equal(Scaler().scale(X), X * 3)
+
+
+def test_sizes_become_dynamic_when_they_change():
+    backend = Counting()
+    fn = fx.optimize(backend)(lambda x: (x * x.shape[0]).sum(0))
+    for n in (2, 3, 4, 5, 6):
+        x = torch.randn(n, 3)
+        assert torch.allclose(fn(x), (x * n).sum(0))
+    assert len(backend.graphs) == 2
+    assert any(isinstance(i, torch.SymInt) or isinstance(i.shape[0], torch.SymInt) for i in backend.inputs[1])
+
+
+def test_dynamic_from_the_start_and_never():
+    for dynamic, graphs in ((True, 1), (False, 3)):
+        backend = Counting()
+        fn = fx.optimize(backend, dynamic=dynamic)(lambda x: x * 2)
+        for n in (3, 4, 5):
+            fn(torch.randn(n, 2))
+        assert len(backend.graphs) == graphs
+
+
+class TestModules:
+    def make(self):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+        return model, fx.optimize()(model)
+
+    def test_same_state(self):
+        model, compiled = self.make()
+        assert list(compiled.state_dict()) == list(model.state_dict())
+        assert [*map(id, compiled.parameters())] == [*map(id, model.parameters())]
+        compiled.eval()
+        assert not model.training
+        compiled.extra = 1
+        assert model.extra == 1
+        assert isinstance(compiled, torch.nn.Sequential) and compiled[0] is model[0]
+
+    def test_trains_like_eager(self):
+        model, compiled = self.make()
+        twin = copy.deepcopy(model)
+        for net in (compiled, twin):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                net(X).square().mean().backward()
+                optimizer.step()
+        for (name, a), b in zip(model.state_dict().items(), twin.state_dict().values()):
+            assert torch.allclose(a, b), name
+
+    def test_copies_are_compiled_copies_pickles_are_originals(self):
+        _, compiled = self.make()
+        other = copy.deepcopy(compiled)
+        assert other._orig_mod is not compiled._orig_mod
+        assert torch.allclose(other(X), compiled(X), atol=1e-6)
+        assert type(pickle.loads(pickle.dumps(compiled))) is torch.nn.Sequential
+
+    def test_hooks_and_forward(self):
+        model, compiled = self.make()
+        seen = []
+        model.register_forward_hook(lambda m, args, out: seen.append(out.shape) or out + 1)
+        compiled.eval()
+        assert torch.allclose(compiled(X), model(X))
+        assert len(seen) == 2
+        assert torch.allclose(compiled.forward(X), model.forward(X))
+
+
+class TestCapture:
+    def test_whole_graph_with_signature(self):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).eval()
+        captured = fx.capture(model, X)
+        assert torch.equal(captured(X), model(X))
+        names = {spec.target for spec in captured.signature.inputs_of(InputKind.PARAMETER)}
+        assert names == {"0.weight", "0.bias", "1.weight", "1.bias"}
+        assert len(captured.signature.inputs_of(InputKind.USER_INPUT)) == 1
+        assert len(captured.guards) > 3 and "def " in captured.code
+
+    def test_error_says_what_why_fix_and_where(self):
+        with pytest.raises(fx.Unsupported) as caught:
+            fx.capture(noisy, X)
+        text = str(caught.value)
+        assert "print" in text and "why: " in text and "fix: " in text
+        assert f'File "{__file__}", line {noisy.__code__.co_firstlineno + 2}, in noisy' in text
+        assert caught.value.record.reason.id == "side-effect-call"
+
+    def test_the_programs_own_exception(self):
+        with pytest.raises(ZeroDivisionError):
+            fx.capture(lambda x: x * (1 // 0), X)
+
+
+def test_fullgraph_raises_at_the_break():
+    with pytest.raises(fx.Unsupported, match="side-effect-call"):
+        fx.optimize(fullgraph=True)(noisy)(X)
+
+
+def test_explain_lists_graphs_breaks_and_guards():
+    found = fx.explain(noisy)(X)
+    assert (len(found.graphs), len(found.breaks), found.operators) == (2, 1, 2)
+    assert "1 graph break(s)" in str(found) and "side-effect-call" in str(found)
+
+
+def test_disable_and_graph_break(capsys):
+    backend = Counting()
+
+    @fx.disable
+    def plain(x):
+        return x + torch.compiler.is_compiling() + fx.is_compiling()
+
+    @fx.optimize(backend)
+    def f(x):
+        y = plain(x * 2)
+        fx.graph_break()
+        return y + fx.is_compiling()
+
+    assert torch.equal(f(X), X * 2 + 1)
+    assert len(backend.graphs) == 2
+
+
+def test_torchs_annotation_is_honoured():
+    backend = Counting()
+    kept = lambda x: x + 1
+    kept._torchdynamo_disable = True
+    assert torch.equal(fx.optimize(backend)(lambda x: kept(x * 2) * 3)(X), (X * 2 + 1) * 3)
+    assert len(backend.graphs) == 2
+
+
+def test_reset_compiles_again():
+    backend = Counting()
+    fn = fx.optimize(backend)(lambda x: x * 2)
+    fn(X)
+    fx.reset()
+    fn(X)
+    assert len(backend.graphs) == 2
+
+
+def test_backend_errors_name_the_backend_and_the_function():
+    def broken_backend(graph_module, example_inputs):
+        raise ValueError("no")
+
+    def target(x):
+        return x * 2
+
+    with pytest.raises(fx.BackendError, match=r"broken_backend.*target.*ValueError: no"):
+        fx.optimize(broken_backend)(target)(X)
+    with pytest.raises(fx.BackendError, match="not a callable"):
+        fx.optimize(lambda g, e: 3)(target)(X)
+
+
+def test_recompile_limit_warns_once_or_raises():
+    fn = fx.optimize()(lambda x, k: x * len(k))
+    with pytest.warns(TracingWarning, match="recompile_limit"):
+        for n in range(12):
+            assert torch.equal(fn(X, "k" * n), X * n)
+    strict = fx.CaptureOptions(recompile_limit=2, fail_on_recompile_limit=True)
+    fn = fx.optimize(options=strict)(lambda x, k: x * len(k))
+    with pytest.raises(RecompileLimitError, match="dynamic=True"):
+        for n in range(4):
+            fn(X, "k" * n)
+
+
+def test_state_changes_are_seen_by_guards():
+    scale = {"k": 2}
+    fn = fx.optimize()(lambda x: x * scale["k"])
+    assert torch.equal(fn(X), X * 2)
+    scale["k"] = 5
+    assert torch.equal(fn(X), X * 5)
+
+
+def test_observer_is_told():
+    class Observer:
+        traces, breaks = 0, []
+
+        def on_trace(self, seconds):
+            assert seconds > 0
+            self.traces += 1
+
+        def on_break(self, record):
+            self.breaks.append(record.reason.id)
+
+    observer = Observer()
+    fx.optimize(observer=observer)(noisy)(X)
+    assert observer.traces >= 2 and observer.breaks == ["side-effect-call"]
+
+
+def test_not_a_callable():
+    with pytest.raises(TypeError, match="expected a function or module, got 3"):
+        fx.optimize()(3)
+    with pytest.raises(TypeError, match="disable"):
+        fx.disable(3)
+
+
+def test_exceptions_are_eagers():
+    def f(x):
+        y = x * 2
+        return y @ torch.ones(5, 5)
+
+    with pytest.raises(RuntimeError) as expected:
+        f(X)
+    with pytest.raises(RuntimeError) as found:
+        fx.optimize()(f)(X)
+    assert str(found.value) == str(expected.value)
+    assert found.traceback[-1].lineno == expected.traceback[-1].lineno
+
+
+def test_threads_compile_at_once():
+    fns = [fx.optimize()(lambda x, k=k: torch.sin(x) * k) for k in range(4)]
+    errors = []
+
+    def work(k):
+        try:
+            for n in range(2, 5):
+                x = torch.randn(n, 2)
+                assert torch.allclose(fns[k](x), torch.sin(x) * k)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(k % 4,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+SILENT = """
+import sys, torch, fxstack_capture
+assert "torch._dynamo" not in sys.modules
+assert "torch._inductor" not in sys.modules
+model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+fxstack_capture.optimize()(model)(torch.randn(4, 2)).sum().backward()
+loaded = sys.modules.get("torch._dynamo.utils")
+assert loaded is None or not loaded.counters["frames"], "the incumbent compiled a frame"
+"""
+
+
+def test_importing_loads_no_incumbent_and_none_of_its_frames_compile():
+    subprocess.run([sys.executable, "-c", SILENT], check=True)
+
+
+def test_defects_of_tracing_are_loud_and_harmless(monkeypatch):
+    from fxstack_capture.driver import compiler
+
+    def broken(*args):
+        raise AttributeError("defect")
+
+    monkeypatch.setattr(compiler, "draft_return", broken)
+    with pytest.warns(TracingWarning, match="AttributeError: defect; it runs in plain Python"):
+        assert torch.equal(fx.optimize()(lambda x: x * 2)(X), X * 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(fx.Unsupported, match="defect"):
+            fx.optimize(fullgraph=True)(lambda x: x * 2)(X)
+
+
+def test_torchs_disable_reaches_what_is_called():
+    backend = Counting()
+
+    def inner(x):
+        return x * 5
+
+    @torch.compiler.disable
+    def kept(x, *rest, k=2, **more):
+        return inner(x) + k + sum(rest) + more["z"]
+
+    fn = fx.optimize(backend)(lambda x: kept(x * 2, 1, 2, k=3, z=4) * 3)
+    assert torch.equal(fn(X), (X * 10 + 10) * 3)
+    assert len(backend.graphs) == 2

@@ -1,0 +1,21 @@
+"""Random programs behave the same compiled and plain. ``differential.py FIRST LAST`` runs more of them."""
+
+import warnings
+
+import pytest
+
+from differential import compare
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_programs_with_graph_breaks(seed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert compare(seed) is None
+
+
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_programs_without(seed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert compare(seed, breaks=False) is None
