@@ -63,8 +63,6 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
                 list,
                 tuple,
                 dict,
-                set,
-                frozenset,
                 collections.deque,
                 collections.OrderedDict,
                 collections.defaultdict,
@@ -94,8 +92,6 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
         list,
         tuple,
         dict,
-        set,
-        frozenset,
         collections.deque,
         functools.partial,
         functools.reduce,
@@ -105,6 +101,23 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
 )
 """Functions that treat a SymInt as the number that it is, or only move it around."""
 
+
+_KEYED_FUNCTIONS: frozenset[int] = frozenset(
+    id(fn)
+    for fn in (
+        *(operator.getitem, operator.setitem, operator.delitem, operator.contains),
+        *(
+            vars(cls)[name]
+            for cls in (dict, collections.OrderedDict, collections.defaultdict)
+            for name in (
+                *("get", "__getitem__", "__contains__", "__setitem__", "__delitem__"),
+                *("setdefault", "pop", "move_to_end", "__missing__"),
+            )
+            if name in vars(cls)
+        ),
+    )
+)
+"""Functions that hash their second argument if the first is a dictionary: SymInts have no hash."""
 
 _IDENTITY_FUNCTIONS: frozenset[int] = frozenset(
     map(id, (isinstance, id, callable, type, operator.is_))
@@ -128,9 +141,8 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     if flags & scan.LAZY:
         scan.complete(world, values, instances=False)
         flags |= scan.scan(world.lazy, values, found)
-    if flags & scan.SYMBOLIC and id(fn) not in _NUMBER_FUNCTIONS:
-        args = specialized(trace, args)
-        kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
+    if flags & scan.SYMBOLIC:
+        args, kwargs = _plain_numbers(trace, fn, args, kwargs)
     if flags & (scan.TENSOR | scan.PYTHON):
         for value in found:
             if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
@@ -140,6 +152,18 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
             world.classes.note_special_methods(type(value))
         return run_intercepted(trace, fn, args, kwargs)
     return fn(*args, **kwargs)
+
+
+def _plain_numbers(
+    trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with symbolic numbers replaced where ``fn`` needs the numbers themselves."""
+    if id(fn) not in _NUMBER_FUNCTIONS:
+        args = specialized(trace, args)
+        kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
+    elif id(fn) in _KEYED_FUNCTIONS and len(args) > 1 and isinstance(args[0], dict):
+        args = (args[0], specialized(trace, args[1]), *args[2:])
+    return args, kwargs
 
 
 def run_intercepted(
