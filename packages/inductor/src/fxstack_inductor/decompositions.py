@@ -18,25 +18,79 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEEP_PACKETS = frozenset(
-    (
-        # Random numbers: eager's kernels give eager's numbers.
-        "native_dropout bernoulli rand rand_like randn randn_like randint randint_like randperm "
-        "normal normal_ uniform uniform_ multinomial exponential rrelu_with_noise "
-        # One good library kernel each.
-        "mm addmm bmm baddbmm addbmm addmv mv dot vdot convolution convolution_backward "
-        "_scaled_dot_product_flash_attention_for_cpu "
-        "_scaled_dot_product_flash_attention_for_cpu_backward "
-        "embedding_dense_backward grid_sampler_2d grid_sampler_2d_backward "
-        "_cdist_forward _cdist_backward cumsum cumprod logcumsumexp "
-        "upsample_bilinear2d upsample_nearest2d upsample_bicubic2d upsample_linear1d "
-        "upsample_trilinear3d upsample_nearest1d upsample_nearest3d "
-        "_upsample_bilinear2d_aa _upsample_bicubic2d_aa upsample_bilinear2d_backward "
-        "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward "
-        "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward reflection_pad1d reflection_pad2d "
-        "reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
-        "_unsafe_index _unsafe_index_put im2col col2im lstm gru _thnn_fused_lstm_cell "
-        "isin bucketize searchsorted trace unfold_backward"
-    ).split()
+    [
+        "native_dropout",
+        "bernoulli",
+        "rand",
+        "rand_like",
+        "randn",
+        "randn_like",
+        "randint",
+        "randint_like",
+        "randperm",
+        "normal",
+        "normal_",
+        "uniform",
+        "uniform_",
+        "multinomial",
+        "exponential",
+        "rrelu_with_noise",
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "addbmm",
+        "addmv",
+        "mv",
+        "dot",
+        "vdot",
+        "convolution",
+        "convolution_backward",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "embedding_dense_backward",
+        "grid_sampler_2d",
+        "grid_sampler_2d_backward",
+        "_cdist_forward",
+        "_cdist_backward",
+        "cumsum",
+        "cumprod",
+        "logcumsumexp",
+        "upsample_bilinear2d",
+        "upsample_nearest2d",
+        "upsample_bicubic2d",
+        "upsample_linear1d",
+        "upsample_trilinear3d",
+        "upsample_nearest1d",
+        "upsample_nearest3d",
+        "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa",
+        "upsample_bilinear2d_backward",
+        "max_pool2d_with_indices",
+        "max_pool2d_with_indices_backward",
+        "avg_pool2d",
+        "avg_pool2d_backward",
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool2d_backward",
+        "reflection_pad1d",
+        "reflection_pad2d",
+        "reflection_pad3d",
+        "replication_pad1d",
+        "replication_pad2d",
+        "replication_pad3d",
+        "_unsafe_index",
+        "_unsafe_index_put",
+        "im2col",
+        "col2im",
+        "lstm",
+        "gru",
+        "_thnn_fused_lstm_cell",
+        "isin",
+        "bucketize",
+        "searchsorted",
+        "trace",
+        "unfold_backward",
+    ]
 )
 """Operators that stay ATen calls although torch could decompose them."""
 

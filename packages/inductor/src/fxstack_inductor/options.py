@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,9 @@ class InductorOptions:
     max_kernel_buffers: int = 48
     max_kernel_ops: int = 400
     grain: int = 16384
-    cache_dir: Path = Path(platformdirs.user_cache_dir("fxstack")) / "inductor"
+    cache_dir: Path = field(
+        default_factory=lambda: Path(platformdirs.user_cache_dir("fxstack")) / "inductor"
+    )
     cache_limit: int = 2 << 30
     use_cache: bool = True
     compiler: str | None = None
@@ -38,12 +41,14 @@ class InductorOptions:
     verify: bool = True
 
 
-ENVIRONMENT = {
-    "FXSTACK_INDUCTOR_CACHE_DIR": ("cache_dir", Path),
-    "FXSTACK_INDUCTOR_CACHE_LIMIT": ("cache_limit", int),
-    "FXSTACK_INDUCTOR_NO_CACHE": ("use_cache", lambda text: text in {"", "0"}),
-    "FXSTACK_CC": ("compiler", str),
-}
+ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any]]] = MappingProxyType(
+    {
+        "FXSTACK_INDUCTOR_CACHE_DIR": ("cache_dir", Path),
+        "FXSTACK_INDUCTOR_CACHE_LIMIT": ("cache_limit", int),
+        "FXSTACK_INDUCTOR_NO_CACHE": ("use_cache", lambda text: text in {"", "0"}),
+        "FXSTACK_CC": ("compiler", str),
+    }
+)
 """Environment variables and the options they set."""
 
 
@@ -55,4 +60,4 @@ def options_from_environment(environ: Mapping[str, str] | None = None) -> Induct
         for variable, (name, parse) in ENVIRONMENT.items()
         if variable in source
     }
-    return InductorOptions(**changes)  # type: ignore[arg-type]
+    return InductorOptions(**changes)

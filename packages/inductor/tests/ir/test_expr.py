@@ -17,13 +17,13 @@ from fxstack_inductor.ir.expr import (
     size_var,
 )
 
-I, J = loop_var("i", 4096), loop_var("j", 64)
+N, J = loop_var("i", 4096), loop_var("j", 64)
 
 
 def test_like_terms_are_collected():
-    assert I + J - I == J
-    assert (I + 1) * (J + 2) == I * J + I * 2 + J + 2
-    assert I - I == 0
+    assert N + J - N == J
+    assert (N + 1) * (J + 2) == N * J + N * 2 + J + 2
+    assert N - N == 0
 
 
 def test_a_loop_of_one_iteration_is_zero():
@@ -31,25 +31,25 @@ def test_a_loop_of_one_iteration_is_zero():
 
 
 def test_division_takes_out_multiples_and_what_is_too_small():
-    assert floordiv(I * 64 + J, 64) == I
-    assert mod(I * 64 + J, 64) == J
+    assert floordiv(N * 64 + J, 64) == N
+    assert mod(N * 64 + J, 64) == J
     assert floordiv(J, 64) == ZERO
 
 
 def test_nested_divisions_become_one():
-    assert floordiv(floordiv(I, 4), 8) == floordiv(I, 32)
-    assert mod(mod(I, 64), 8) == mod(I, 8)
+    assert floordiv(floordiv(N, 4), 8) == floordiv(N, 32)
+    assert mod(mod(N, 64), 8) == mod(N, 8)
 
 
 def test_symbolic_sizes_divide():
     s = size_var("s")
     k = loop_var("k", s)
-    assert floordiv(I * s + k, s) == I
-    assert mod(I * s + k, s) == k
+    assert floordiv(N * s + k, s) == N
+    assert mod(N * s + k, s) == k
 
 
 def test_recombination_undoes_a_split():
-    assert recombine(floordiv(I, 8) * 24 + mod(I, 8) * 3) == I * 3
+    assert recombine(floordiv(N, 8) * 24 + mod(N, 8) * 3) == N * 3
 
 
 def test_extremes_are_decided_when_bounds_allow():
@@ -58,10 +58,10 @@ def test_extremes_are_decided_when_bounds_allow():
 
 
 def test_coefficient_is_none_when_not_linear():
-    var = I.as_var()
-    assert (I * 3 + J).coefficient(var) == 3
+    var = N.as_var()
+    assert (N * 3 + J).coefficient(var) == 3
     assert J.coefficient(var) == ZERO
-    assert floordiv(I, 3).coefficient(var) is None
+    assert floordiv(N, 3).coefficient(var) is None
 
 
 def test_contiguous_strides_skip_empty_dimensions():

@@ -6,7 +6,7 @@ from inductor_checks import check, externs, fused
 
 F = torch.nn.functional
 X = torch.randn(6, 10)
-I = torch.tensor([[0, 5, 2], [3, 3, 1]])
+ROWS = torch.tensor([[0, 5, 2], [3, 3, 1]])
 
 
 def test_joins():
@@ -37,9 +37,11 @@ def test_scatter_of_slices():
 
 
 def test_look_ups():
-    check(lambda w, i: (F.embedding(i, w), w[i], w[:, i], w[i, i], w.index_select(0, i[0])), X, I)
-    check(lambda w, i: w[i - 6].sum(-1), X, I)
-    check(lambda w, i: w.gather(0, i), X[:, :3], I)
+    check(
+        lambda w, i: (F.embedding(i, w), w[i], w[:, i], w[i, i], w.index_select(0, i[0])), X, ROWS
+    )
+    check(lambda w, i: w[i - 6].sum(-1), X, ROWS)
+    check(lambda w, i: w.gather(0, i), X[:, :3], ROWS)
 
 
 @pytest.mark.parametrize(
@@ -47,21 +49,21 @@ def test_look_ups():
 )
 def test_bad_index_raises_what_eager_raises(look_up):
     weight = X[:, :3].contiguous()
-    compiled = check(look_up, weight, I)
-    bad = I + 3
+    compiled = check(look_up, weight, ROWS)
+    bad = ROWS + 3
     with pytest.raises((IndexError, RuntimeError)) as wanted:
         look_up(weight, bad)
     with pytest.raises(type(wanted.value)) as got:
         compiled(weight, bad)
     assert str(got.value).splitlines()[0] == str(wanted.value).splitlines()[0]
-    check(look_up, weight, I)
+    check(look_up, weight, ROWS)
 
 
 def test_after_a_bad_index_good_ones_work():
-    compiled = check(lambda w, i: w[i] * 2, X, I)
+    compiled = check(lambda w, i: w[i] * 2, X, ROWS)
     with pytest.raises(IndexError):
-        compiled(X, I + 9)
-    assert torch.equal(compiled(X, I)[0], X[I] * 2)
+        compiled(X, ROWS + 9)
+    assert torch.equal(compiled(X, ROWS)[0], X[ROWS] * 2)
 
 
 def test_masks_select_through_aten():

@@ -108,8 +108,9 @@ def test_generated_code_is_deterministic():
 def test_twenty_layers_take_time_in_proportion():
     import time
 
-    import fxstack_inductor as fi
     from inductor_checks import trace
+
+    import fxstack_inductor as fi
 
     def seconds(layers):
         def f(x, w):

@@ -2,8 +2,8 @@
 
     python packages/inductor/tests/sweeps/opdb.py [--dtypes float32,int64] [--ops PATTERN] [--samples 6] [--symbolic] [--grad]
 
-Prints one line per operator and dtype that differs or fails, and totals. All samples of one operator and dtype are one graph; if that
-fails they are compiled one by one.
+Prints one line per operator and dtype that differs or fails, and totals. All samples of one operator and
+dtype are one graph; if that fails they are compiled one by one.
 """
 
 import argparse

@@ -39,4 +39,5 @@ def c_source(kernels: Sequence[Kernel], options: InductorOptions) -> CSource:
             definition = text.replace(f"void {placeholder}(", f"void {names[text]}(", 1)
             parts.append("\n".join([*notes, definition]))
         functions[kernel.name] = names[text]
-    return CSource("\n\n".join([PRELUDE, *parts]) + "\n", functions)
+    prelude = f"#define FXSTACK_EXACT_MATH\n{PRELUDE}" if options.exact_math else PRELUDE
+    return CSource("\n\n".join([prelude, *parts]) + "\n", functions)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.analysis import Analysis, analyse
+from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step
-from fxstack_inductor.codegen.c_text import Names, index_text, parameters
-from fxstack_inductor.ir.expr import Expr, product
+from fxstack_inductor.codegen.c_text import index_text, parameters
+from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Load, Loop, Reduce
 from fxstack_inductor.schedule.realise import EXPENSIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from fxstack_inductor.ir.kernel import Store
 
 COLUMNS = 128
@@ -29,28 +28,12 @@ FEW_POINTS = 8
 """With fewer outer points than this, the inner loop is what threads share."""
 
 
-class Writer:
-    """Lines of C, indented by braces."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.depth = 1
-
-    def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
-
-    def open(self, text: str) -> None:
-        self.line(f"{text} {{")
-        self.depth += 1
-
-    def close(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.depth -= 1
-            self.line("}")
-
-
 def strategy(kernel: Kernel) -> str:
-    """``points``: no inner loops; ``rows``: the inner loops run along memory; ``columns``: across it; ``whole``: few outer points."""
+    """How the loops are arranged.
+
+    ``points``: no inner loops; ``rows``: the inner loops run along memory; ``columns``: across it; ``whole``:
+    there are few outer points, and threads share the inner loops.
+    """
     if not kernel.inner:
         return "points"
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
@@ -85,13 +68,12 @@ def function_text(kernel: Kernel, name: str, grain: int) -> str:
     return "\n".join([f"{head} {{", *writer.out.lines, "}"])
 
 
-class FunctionWriter:
+class FunctionWriter(LoopWriter):
+    """Writes the body of one function; each strategy is a method."""
+
     def __init__(self, kernel: Kernel, grain: int) -> None:
-        self.kernel = kernel
-        self.names = Names(kernel)
+        super().__init__(kernel, grain)
         self.facts: Analysis = analyse(kernel)
-        self.out = Writer()
-        self.grain = grain
         self.saved: dict[int, str] = {}
 
     # --- strategies -----------------------------------------------------------------------------------
@@ -221,8 +203,7 @@ class FunctionWriter:
         value = self.kernel.values[position]
         assert isinstance(value, Reduce)
         if value.op.startswith("arg"):
-            x, where = value.args
-            operands = self.names.operand(x), self.names.operand(where)
+            operands = [self.names.operand(k) for k in value.args]
             return arg_step(value.op, f"best{position}", target, *operands)
         x = self.names.operand(value.args[0])
         return self._accumulator(position).step.format(acc=target, x=x)
@@ -385,7 +366,7 @@ class FunctionWriter:
         reduces = self.facts.reduces(stage)
         stores = self.facts.stores(stage, inner=True)
         if reduces or stores:
-            self._column_loops(stage, column, reduces, stores)
+            self._column_loops(column, reduces, stores)
         done = [
             s
             for at in ((0, 1) if stage == 0 else (stage + 1,))
@@ -397,9 +378,7 @@ class FunctionWriter:
             self._stores(done)
             self.out.close()
 
-    def _column_loops(
-        self, stage: int, column: Loop, reduces: list[int], stores: list[Store]
-    ) -> None:
+    def _column_loops(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         for k in reduces:
             how = self._accumulator(k)
             self.out.line(f"{how.wide} sum{k}[{COLUMNS}]; {how.register} part{k}[{COLUMNS}];")
@@ -440,66 +419,6 @@ class FunctionWriter:
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
             elif not isinstance(value, Constant):
                 self.out.line(self.names.declare(k))
-
-    # --- loops and threads ----------------------------------------------------------------------------
-
-    def _parallel(self, loops: tuple[Loop, ...], *, simd: bool, every: bool = False) -> int:
-        """Open the loops that threads share; returns how many were opened."""
-        if not loops:
-            return 0
-        if simd:
-            self._work_clause(1, simd=True)
-            self._open_loops(loops)
-            return 1
-        count = max(1, len(loops) if every else len(loops) - 1)
-        self._work_clause(count)
-        self._open_loops(loops[:count])
-        return count
-
-    def _work_clause(self, count: int, *, simd: bool = False) -> None:
-        work = self._total_work()
-        known = work.as_int()
-        if known is not None and known < self.grain:
-            if simd:
-                self.out.line("#pragma omp simd")
-            return
-        condition = (
-            "threads > 1"
-            if known is not None
-            else f"threads > 1 && ({index_text(work)}) >= {self.grain}"
-        )
-        collapse = f" collapse({count})" if count > 1 else ""
-        kind = " simd" if simd else ""
-        self.out.line(
-            f"#pragma omp parallel for{kind}{collapse} schedule(static) num_threads(threads) if(parallel: {condition})"
-        )
-
-    def _total_work(self) -> Expr:
-        loops = (*self.kernel.outer, *self.kernel.inner)
-        return product(loop.extent for loop in loops)
-
-    def _inner_work(self) -> Expr:
-        return product(loop.extent for loop in self.kernel.inner)
-
-    def _team(self, work: Expr) -> str:
-        known = work.as_int()
-        if known is not None:
-            return "threads" if known >= self.grain else "1"
-        return f"({index_text(work)}) >= {self.grain} ? threads : 1"
-
-    def _open_loops(self, loops: Iterable[Loop]) -> None:
-        for loop in loops:
-            name = loop.var.name
-            self.out.open(f"for (int64_t {name} = 0; {name} < {index_text(loop.extent)}; {name}++)")
-
-    def _values(self, positions: Iterable[int]) -> None:
-        for k in positions:
-            if not isinstance(self.kernel.values[k], Constant):
-                self.out.line(self.names.declare(k))
-
-    def _stores(self, stores: Iterable[Store]) -> None:
-        for store in stores:
-            self.out.line(self.names.store(store))
 
 
 def _args(kernel: Kernel, position: int) -> tuple[int, ...]:

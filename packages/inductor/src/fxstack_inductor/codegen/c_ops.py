@@ -68,7 +68,7 @@ def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
 
 
 def infix(symbol: str) -> Callable[..., str]:
-    return lambda args, dtype, _: f"({args[0]} {symbol} {args[1]})"
+    return lambda args, _, __: f"({args[0]} {symbol} {args[1]})"
 
 
 def bool_infix(symbol: str, for_bool: str) -> Callable[..., str]:
@@ -112,10 +112,40 @@ def _truncdiv(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
     return f"trunc{suffix(dtype)}{quotient}" if dtype.is_floating_point else quotient
 
 
-LIBM = (
-    "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh asin acos atan asinh acosh "
-    "atanh erf erfc lgamma pow atan2 hypot copysign floor ceil trunc fmax fmin"
-).split()
+LIBM = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "lgamma",
+    "pow",
+    "atan2",
+    "hypot",
+    "copysign",
+    "floor",
+    "ceil",
+    "trunc",
+    "fmax",
+    "fmin",
+]
 
 OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
     {

@@ -17,10 +17,10 @@ extern int omp_get_thread_num(void);
 #define VECTOR2(NAME) \
   __attribute__((simd("notinbranch"))) double NAME(double, double); \
   __attribute__((simd("notinbranch"))) float NAME##f(float, float);
-#ifdef FXSTACK_LIBMVEC
+#if defined(FXSTACK_LIBMVEC) && !defined(FXSTACK_EXACT_MATH)
 VECTOR1(exp) VECTOR1(log) VECTOR1(sin) VECTOR1(cos) VECTOR2(pow)
 #endif
-#if FXSTACK_LIBMVEC >= 235
+#if FXSTACK_LIBMVEC >= 235 && !defined(FXSTACK_EXACT_MATH)
 VECTOR1(exp2) VECTOR1(expm1) VECTOR1(log2) VECTOR1(log10) VECTOR1(log1p) VECTOR1(tan)
 VECTOR1(sinh) VECTOR1(cosh) VECTOR1(tanh) VECTOR1(asin) VECTOR1(acos) VECTOR1(atan)
 VECTOR1(asinh) VECTOR1(acosh) VECTOR1(atanh) VECTOR1(erf) VECTOR1(erfc)

@@ -271,10 +271,8 @@ def _from_dict(total: dict[Monomial, int]) -> Expr:
 
 
 def _term_text(monomial: Monomial, coefficient: int) -> str:
-    factors = [atom.key for atom in monomial]
-    if coefficient != 1 or not factors:
-        factors.append(str(coefficient))
-    return "*".join(factors)
+    scale = [str(coefficient)] if coefficient != 1 or not monomial else []
+    return "*".join([*(atom.key for atom in monomial), *scale])
 
 
 def _parts(atom: Atom) -> tuple[Expr, ...]:

@@ -218,7 +218,10 @@ class Pointwise(Computed):
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Reduction(Computed):
-    """Element ``i0, i1, ...`` is ``op`` over ``r0, r1, ...`` in ``ranges`` of ``body`` (and, for an arg-reduction, its position)."""
+    """Element ``i0, i1, ...`` is ``op`` over ``r0, r1, ...`` in ``ranges`` of ``body``.
+
+    An arg-reduction gives the ``position`` of the element instead.
+    """
 
     op: str
     ranges: Shape

@@ -1,5 +1,6 @@
 """Activation functions and their gradients."""
 
+# ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
 
 from math import pi, sqrt

@@ -26,7 +26,6 @@ from fxstack_inductor.ir.nodes import (
     resolve,
     value_dtype,
 )
-
 from fxstack_inductor.lower.symbols import size_expr
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Context:
     """State of one lowering. ``current`` and ``comment`` describe the FX node being lowered."""
 
     options: InductorOptions
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     nodes: list[Node] = field(default_factory=list)
     current: str = ""
     comment: str = ""

@@ -1,5 +1,6 @@
 """Tensors that are computed from no other tensor's values."""
 
+# ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -345,10 +345,10 @@ def strided_view(view: View) -> tuple[Node, Expr] | None:
     base, coords = resolve(view, view.index)
     if isinstance(base, View):
         return None
-    flat = sum((c * s for c, s in zip(coords, base.layout.stride, strict=True)), ZERO)  # type: ignore[operator]
+    flat = sum((c * s for c, s in zip(coords, base.layout.stride, strict=True)), ZERO)  # type: ignore[arg-type,operator]
     flat = offset = recombine(flat)
     for index, size, stride in zip(view.index, view.shape, view.layout.stride, strict=True):
-        if size == 1 or size == 0:
+        if size in (0, 1):
             continue
         var = index.as_var()
         coefficient = None if var is None else flat.coefficient(var)

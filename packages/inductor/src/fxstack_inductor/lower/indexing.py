@@ -1,5 +1,6 @@
 """Operators that join, pad, reorder and look up: index arithmetic, masks and computed coordinates."""
 
+# ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,5 +1,6 @@
 """Softmax and normalisation layers, forward and backward, as compositions of reductions and elementwise work."""
 
+# ruff: noqa: PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

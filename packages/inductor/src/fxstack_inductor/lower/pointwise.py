@@ -1,5 +1,6 @@
 """Elementwise operators."""
 
+# ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -58,12 +59,36 @@ def like(body: Body, value: float) -> Const:
 
 # --- unary --------------------------------------------------------------------------------------------
 
-FLOAT_UNARY = (
-    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan sinh cosh tanh asin acos atan asinh "
-    "acosh atanh erf erfc sigmoid reciprocal lgamma"
-).split()
-SAME_UNARY = "neg bitwise_not".split()
-ROUNDING = "floor ceil trunc round".split()
+FLOAT_UNARY = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "sigmoid",
+    "reciprocal",
+    "lgamma",
+]
+SAME_UNARY = ["neg", "bitwise_not"]
+ROUNDING = ["floor", "ceil", "trunc", "round"]
 
 
 def _float_unary(op: str) -> Callable[[Context, Node], Node]:

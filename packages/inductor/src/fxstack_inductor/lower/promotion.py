@@ -22,7 +22,7 @@ def _category(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else 1
 
 
-def _scalar_dtype(value: bool | int | float | Expr) -> torch.dtype:
+def _scalar_dtype(value: bool | float | Expr) -> torch.dtype:
     if isinstance(value, bool):
         return torch.bool
     if isinstance(value, (int, Expr)):

@@ -1,5 +1,6 @@
 """Reductions, and the compositions of reductions with elementwise work (softmax, normalisations)."""
 
+# ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

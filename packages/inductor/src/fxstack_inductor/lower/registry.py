@@ -7,7 +7,7 @@ returns a node, a tuple of nodes, or raises ``NotLowered`` to have the ATen kern
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Rule = Callable[..., Any]
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 aten = torch.ops.aten
 
@@ -25,10 +27,10 @@ class Registry:
     def __init__(self) -> None:
         self._rules: dict[Any, Rule] = {}
 
-    def rule(self, *names: str) -> Callable[[Rule], Rule]:
+    def rule(self, *names: str) -> Callable[[F], F]:
         """Register for overloads given as ``"add.Tensor"`` (or ``"prims::x.default"``); ones this torch lacks are skipped."""
 
-        def register(function: Rule) -> Rule:
+        def register(function: F) -> F:
             for name in names:
                 self.add(name, function)
             return function

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
 from fxstack_inductor.errors import NotLowered
@@ -22,6 +21,8 @@ from fxstack_inductor.ir.expr import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import sympy
 
 
 def size_expr(value: Any) -> Expr:

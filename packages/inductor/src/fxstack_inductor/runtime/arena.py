@@ -1,8 +1,8 @@
 """Memory for intermediate tensors, kept between calls.
 
 A call borrows a block and gives it back; the next call, of whatever graph, gets the same memory, still mapped and
-perhaps still in cache. That saves allocations, page faults and tensor objects: what a graph
-needs of a block (pointers, tensors) is made once per block and kept with it. Calls that run at the same time borrow different blocks.
+perhaps still in cache. That saves allocations, page faults and tensor objects: what a graph needs
+of a block (pointers, tensors) is made once per block and kept with it. Calls that run at the same time borrow different blocks.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def find_toolchain(options: InductorOptions) -> Toolchain:
 def _describe(real: str, path: str, optimization: int) -> Toolchain:
     status = Path(real).stat()
     libc = glibc_version()
-    flags = (f"-O{optimization}", *FLAGS)
+    flags: tuple[str, ...] = (f"-O{optimization}", *FLAGS)
     libraries: tuple[str, ...] = ("-Wl,--as-needed", *openmp_libraries(), "-lm")
     if platform.machine() == "x86_64":
         flags += VECTOR_FLAGS

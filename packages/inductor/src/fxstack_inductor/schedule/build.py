@@ -100,9 +100,9 @@ class Builder:
 
     def _reduce(self, node: Reduction, placed: Placed) -> int:
         environment = _environment(node, placed.coords)
-        for var, value in zip(node.reduced, placed.reduced, strict=True):
-            if (key := var.as_var()) is not None:
-                environment[key] = value
+        for index, coord in zip(node.reduced, placed.reduced, strict=True):
+            if (var := index.as_var()) is not None:
+                environment[var] = coord
         value = self.body(node.body, environment, None)
         dtype = value_dtype(node.dtype)
         if not any(e.variables for e in placed.reduced):
@@ -188,7 +188,7 @@ def build_kernel(
     inner = group.inner or frozenset()
     outer_loops = [_loop(v) for v in group.space if v not in inner]
     inner_loops = [_loop(v) for v in group.space if v in inner]
-    kernel = Kernel(
+    return Kernel(
         name=name,
         outer=tuple(outer_loops),
         inner=tuple(inner_loops),
@@ -201,7 +201,6 @@ def build_kernel(
         origins=tuple(dict.fromkeys(n.origin for n in group.placed)),
         comments=tuple(dict.fromkeys(n.comment for n in group.placed if n.comment)),
     )
-    return kernel
 
 
 def extent(node: Node) -> Expr:

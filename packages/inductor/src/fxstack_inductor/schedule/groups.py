@@ -5,6 +5,7 @@ groups that it reads from, then with groups that read the same memory. A merge m
 ``RULES``; a rule answers with a named refusal, kept for the report.
 """
 
+# ruff: noqa: ARG001 - every fusion rule has the same signature
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -59,14 +60,6 @@ class Group:
     first: int
     last: int
     calls: int
-
-    @property
-    def outer(self) -> list[Var]:
-        return [v for v in self.space if self.inner is None or v not in self.inner]
-
-    @property
-    def has_reduction(self) -> bool:
-        return any(isinstance(node, Reduction) for node in self.placed)
 
 
 Unit = Group | ExternCall | HostCall
@@ -158,7 +151,7 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
     if not isinstance(node, Reduction):
         return Group(outer, None, {node: Placed(coords)}, position, position, calls)
     reduced, inner = place(node.ranges)
-    placed = {node: Placed(coords, reduced)}
+    placed: dict[Computed, Placed] = {node: Placed(coords, reduced)}
     return Group(outer + inner, frozenset(inner), placed, position, position, calls)
 
 
@@ -222,7 +215,8 @@ def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
 
 def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
     """Coordinates that must agree: of each tensor where one group makes it and the other reads it, or, if there is none, of
-    the memory that both read."""
+    the memory that both read.
+    """
     edges = list(_edges(fusion, left, right))
     edges += [(b, a) for a, b in _edges(fusion, right, left)]
     return edges or _shared(fusion, left, right)
@@ -330,43 +324,6 @@ def _ordered_loops(expr: Expr) -> list[Var]:
     return found[::-1] if found is not None else _loops(expr)
 
 
-def _covers(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """A full reduction shares its loops only with what fits in its single pass."""
-    if merged.inner is None or not merged.has_reduction:
-        return None
-    points = 1
-    for var in merged.outer:
-        size = None if var.extent is None else var.extent.as_int()
-        points *= 1024 if size is None else size
-    if points >= 8:
-        return None
-    depth = _depth(fusion, merged)
-    if depth > 1 or _reads_back(fusion, merged):
-        return Refusal("several passes over one long reduction")
-    return None
-
-
-def _depth(fusion: Fusion, group: Group) -> int:
-    depth: dict[Node, int] = {}
-    for node in sorted(group.placed, key=lambda n: fusion.position[id(n)]):
-        below = max((depth.get(read.node, 0) for read in fusion.reads(node)), default=0)
-        depth[node] = below + isinstance(node, Reduction)
-    return max(depth.values())
-
-
-def _reads_back(fusion: Fusion, group: Group) -> bool:
-    """Whether a result of the reduction is used at the inner level again."""
-    everything = frozenset(group.space)
-    made = {n for n in group.placed if isinstance(n, Reduction)}
-    after: set[Node] = set(made)
-    for node in sorted(group.placed, key=lambda n: fusion.position[id(n)]):
-        if any(read.node in after for read in fusion.reads(node)):
-            if group.placed[node].variables == everything:
-                return True
-            after.add(node)
-    return False
-
-
 def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
     touched: set[Node] = set(merged.placed)
     for node in merged.placed:
@@ -413,7 +370,7 @@ def _producers(fusion: Fusion, unit: Unit) -> list[Unit]:
     return [u for u in found if u is not None and u is not unit]
 
 
-RULES = (_levels, _small, _covers, _acyclic)
+RULES = (_levels, _small, _acyclic)
 """What a merge must satisfy, in order; a rule returns None or a refusal."""
 
 __all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]

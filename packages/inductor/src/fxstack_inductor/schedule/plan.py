@@ -6,8 +6,9 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import VarKind
-from fxstack_inductor.ir.nodes import Computed, Expr, ExternCall, Input, Node
+from fxstack_inductor.ir.expr import Expr, Var, VarKind
+from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
+from fxstack_inductor.ir.verify import verify
 from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.groups import Fusion, Group, fuse
@@ -52,7 +53,12 @@ def plan(program: Program, options: InductorOptions) -> Plan:
             steps.append(unit)
             continue
         stored = _stored(fusion, unit)
-        kernel = normalise(build_kernel(f"kernel_{len(steps)}", unit, stored, inlined))
+        kernel = build_kernel(f"kernel_{len(steps)}", unit, stored, inlined)
+        if options.verify:
+            verify(kernel, "building")
+        kernel = normalise(kernel)
+        if options.verify:
+            verify(kernel, "loop passes")
         written = {node.name for node in stored}
         by_name = _nodes_by_name(fusion, unit)
         reads = tuple(by_name[b.name] for b in kernel.buffers if b.name not in written)
@@ -126,7 +132,7 @@ def _dependencies(
     return found | {id(hosts[name]) for name in names if name in hosts and hosts[name] is not unit}
 
 
-def _sizes(node: Node) -> set[object]:
+def _sizes(node: Node) -> set[Var]:
     sizes = {v for s in (*node.shape, *node.layout.stride) for v in s.variables}
     return {v for v in sizes if v.kind is VarKind.SIZE}
 
@@ -168,4 +174,4 @@ def _chain_effects(calls: list[ExternCall | HostCall], waiting: dict[int, set[in
             previous = call
 
 
-__all__ = ["Input", "KernelStep", "Plan", "Step", "plan"]
+__all__ = ["KernelStep", "Plan", "Step", "plan"]

@@ -10,10 +10,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
-    Expr,
     ExternCall,
     Index,
     Masked,
@@ -27,14 +27,40 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.lower.program import HostCall
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.nodes import Body
     from fxstack_inductor.lower.program import Program
 
 EXPENSIVE = frozenset(
-    (
-        "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh "
-        "atanh erf erfc sigmoid lgamma pow atan2 hypot fmod remainder floordiv"
-    ).split()
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asin",
+        "acos",
+        "atan",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "sigmoid",
+        "lgamma",
+        "pow",
+        "atan2",
+        "hypot",
+        "fmod",
+        "remainder",
+        "floordiv",
+    ]
 )
 
 
@@ -141,7 +167,7 @@ def _worth_inlining(
 
 
 def _bytes(node: Node) -> int:
-    return _numel(node) * node.dtype.itemsize
+    return _numel(node) * int(node.dtype.itemsize)
 
 
 def _numel(node: Node) -> int:

@@ -74,17 +74,19 @@ class Unifier:
             if a is None or b is None:
                 return Refusal("different coordinates", f"{left} and {right}")
             outcome = self._match_digits(a, b)
-            if outcome is not None:
-                return None if outcome is True else outcome
+            if isinstance(outcome, Refusal):
+                return outcome
+            if outcome:
+                return None
             left, right = self.apply(left), self.apply(right)
 
-    def _match_digits(self, a: Sequence[Var], b: Sequence[Var]) -> Refusal | bool | None:
-        """True when matched, None when a variable was split and matching must start again."""
+    def _match_digits(self, a: Sequence[Var], b: Sequence[Var]) -> Refusal | bool:
+        """True when matched, False when a variable was split and matching must start again."""
         for x, y in zip(a, b, strict=False):
             if x == y:
                 continue
             if x.extent != y.extent:
-                return None if self._split_larger(x, y) else _mismatch(x, y)
+                return False if self._split_larger(x, y) else _mismatch(x, y)
             if y not in self.right or x not in self.left or x in self.images:
                 return Refusal("different coordinates", f"{x.name} and {y.name}")
             self._bind(x, y)
@@ -136,7 +138,7 @@ def digits(expr: Expr) -> list[Var] | None:
     remaining = dict(expr.terms)
     found: list[Var] = []
     while remaining:
-        for monomial, _ in remaining.items():
+        for monomial in remaining:
             loops = [a for a in monomial if isinstance(a, Var) and a.kind is VarKind.LOOP]
             if len(loops) != 1:
                 return None

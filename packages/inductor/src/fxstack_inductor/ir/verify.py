@@ -1,0 +1,91 @@
+"""Invariants of the loop IR, checked when a kernel is built and again after its loops were transformed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.errors import VerificationError
+from fxstack_inductor.ir.expr import VarKind
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    IndexValue,
+    Kernel,
+    Load,
+    Reduce,
+    index_operands,
+    operands,
+)
+from fxstack_inductor.ir.printer import show_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_inductor.ir.expr import Expr, Var
+    from fxstack_inductor.ir.kernel import Value
+
+REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
+
+
+def verify(kernel: Kernel, after: str) -> Kernel:
+    """``kernel``, if it is well formed.
+
+    Raises:
+        VerificationError: naming the pass it comes from (``after``), the value and the rule, with the kernel's text.
+    """
+    for problem in problems(kernel):
+        raise VerificationError(f"after {after}: {problem}\n{show_kernel(kernel)}")
+    return kernel
+
+
+def problems(kernel: Kernel) -> Iterator[str]:
+    """Every broken rule, in words."""
+    loops = {loop.var for loop in (*kernel.outer, *kernel.inner)}
+    buffers = {ref.name for ref in kernel.buffers}
+    for position, value in enumerate(kernel.values):
+        name = f"v{position}"
+        if any(k >= position for k in operands(value)):
+            yield f"{name} uses a value that comes after it"
+        if isinstance(value, Load) and value.buffer not in buffers:
+            yield f"{name} loads from {value.buffer}, which is no buffer of the kernel"
+        if isinstance(value, Reduce):
+            yield from _reduction(kernel, name, value)
+        if isinstance(value, Compute) and not value.args:
+            yield f"{name} computes {value.op} of nothing"
+        for expr in _expressions(value):
+            yield from _variables(name, expr, loops)
+    for store in kernel.stores:
+        if store.buffer not in buffers:
+            yield f"a store goes to {store.buffer}, which is no buffer of the kernel"
+        if not 0 <= store.value < len(kernel.values):
+            yield f"the store to {store.buffer} has no value v{store.value}"
+        if any(k >= len(kernel.values) for k in index_operands(store.index)):
+            yield f"the address of the store to {store.buffer} uses a value that does not exist"
+        yield from _variables(f"the store to {store.buffer}", store.index, loops)
+
+
+def _reduction(kernel: Kernel, name: str, value: Reduce) -> Iterator[str]:
+    if value.op not in REDUCTIONS:
+        yield f"{name} is an unknown reduction, {value.op}"
+    if not kernel.inner:
+        yield f"{name} reduces, but there are no inner loops"
+    if len(value.args) != (2 if value.op.startswith("arg") else 1):
+        yield f"{name}: {value.op} of {len(value.args)} values"
+
+
+def _expressions(value: Value) -> tuple[Expr, ...]:
+    match value:
+        case Load(_, index):
+            return (index,)
+        case IndexValue(expr):
+            return (expr,)
+        case Check(_, size):
+            return (size,)
+        case _:
+            return ()
+
+
+def _variables(name: str, expr: Expr, loops: set[Var]) -> Iterator[str]:
+    for var in sorted(expr.variables, key=lambda v: v.name):
+        if var.kind is VarKind.LOOP and var not in loops:
+            yield f"{name} uses the loop variable {var.name}, which no loop of the kernel binds"

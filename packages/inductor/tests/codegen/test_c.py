@@ -1,0 +1,69 @@
+"""The C file: options that change it, threads, accuracy of vector math."""
+
+import dataclasses
+
+import pytest
+import torch
+from inductor_checks import FAST, check, trace
+
+import fxstack_inductor as fi
+
+X = torch.linspace(-8, 8, 20_000)
+VECTOR = dataclasses.replace(FAST, optimization=3)
+FUNCTIONS = (
+    "exp",
+    "log1p",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "expm1",
+    "sigmoid",
+    "atan",
+    "exp2",
+    "asinh",
+)
+
+
+def ulps(got, exact):
+    """Distance in units in the last place of ``exact`` rounded to float32."""
+    near = exact.float()
+    spacing = (torch.nextafter(near.abs(), torch.tensor(torch.inf)) - near.abs()).double()
+    return ((got.double() - exact) / spacing).abs().max()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_vector_math_is_within_four_ulp(name):
+    function = getattr(torch, name)
+    x = X.abs() if name == "log1p" else X
+    compiled = fi.compile_graph(trace(lambda x: function(x), x), (x,), VECTOR)
+    assert ulps(compiled(x)[0], function(x.double())) <= (8 if name == "sigmoid" else 4)
+
+
+def test_exact_math_calls_no_vector_function():
+    options = dataclasses.replace(VECTOR, exact_math=True)
+    compiled = check(lambda x: x.exp(), X, options=options)
+    assert compiled.lowered.c.startswith("#define FXSTACK_EXACT_MATH")
+    assert ulps(compiled(X)[0], X.double().exp()) <= 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        options = dataclasses.replace(VECTOR, grain=16)
+        x = torch.randn(37, 1001)
+        check(
+            lambda x: (x.exp().sum(), x.sum(0), x.softmax(1), x * 2, x[:2].amax(1)),
+            x,
+            options=options,
+        )
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_products_and_sums_are_not_contracted():
+    x, y, z = torch.randn(3, 1000)
+    (got,) = fi.compile_graph(trace(lambda x, y, z: x * y + z, x, y, z), (), VECTOR)(x, y, z)
+    assert torch.equal(got, x * y + z)
