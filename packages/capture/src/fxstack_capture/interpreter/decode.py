@@ -39,6 +39,8 @@ class InstructionSet:
     lowerings: Mapping[str, Lowering]
     throw_leaves_send: bool
     """``generator.throw`` itself leaves a ``yield from`` whose iterator has returned (3.11)."""
+    throw_warns: bool
+    """``generator.throw`` with several arguments is deprecated (3.12)."""
     close_returns_value: bool
     """``generator.close()`` gives what the generator returned (3.13)."""
 
@@ -62,6 +64,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         cell_indices=cell_indices(code, names),
         signature=Signature(code),
         delegations=_delegations(raw, known=instruction_set.throw_leaves_send),
+        throw_warns=instruction_set.throw_warns,
         close_returns_value=instruction_set.close_returns_value,
         ours=code.co_filename == generators.__file__,
         traceback_stub=TracebackStub(code),

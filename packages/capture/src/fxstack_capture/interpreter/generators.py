@@ -63,6 +63,9 @@ class TraceGenerator:
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
         """Raise at the ``yield`` where the generator is suspended."""
+        several = val is not None or tb is not None
+        if several and self.frame is not None and self.frame.program.throw_warns:
+            raise graph_break("side-effect-call", "the deprecation warning of throw()")
         return self._throw(_thrown(typ, val, tb))
 
     def close(self) -> Any:

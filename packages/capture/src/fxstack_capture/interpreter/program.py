@@ -114,6 +114,7 @@ class Program:
     signature: Signature
     delegations: Mapping[int, int | None]
     """Steps that are the yield of a ``yield from``; see ``InstructionSet.throw_leaves_send``."""
+    throw_warns: bool
     close_returns_value: bool
     ours: bool
     """A method of ``TraceGenerator``: not part of the program, so it is called, not interpreted."""

@@ -35,6 +35,7 @@ def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> Instruct
         opnames=tuple(dis.opname),
         lowerings=lowerings,
         throw_leaves_send=version < (3, 12),
+        throw_warns=version >= (3, 12),
         close_returns_value=version >= (3, 13),
     )
 

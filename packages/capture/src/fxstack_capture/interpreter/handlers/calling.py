@@ -113,7 +113,7 @@ def make_plain_function(frame: Frame, _operand: Any) -> None:
     closure.
     """
     code = frame.stack.pop()
-    closure = tuple(CellType() for _ in code.co_freevars)
+    closure = tuple(CellType() for _ in code.co_freevars) or None
     frame.stack.append(_new_function(frame, code, None, closure))
 
 
