@@ -55,7 +55,13 @@ def _original(module: Any) -> Any:
     return module
 
 
-_SLOTS = ("_fxstack_original", "_fxstack_call", "_fxstack_forward", "_fxstack_again", "__fxstack_log__")
+_SLOTS = (
+    "_fxstack_original",
+    "_fxstack_call",
+    "_fxstack_forward",
+    "_fxstack_again",
+    "__fxstack_log__",
+)
 
 
 def wrap(
@@ -65,8 +71,14 @@ def wrap(
 ) -> Any:
     """``module`` with calls through ``run``; ``again`` optimises a copy of it the same way."""
     cls = type(module)
-    namespace = {"__slots__": _SLOTS, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    made = types.new_class(cls.__name__, (OptimizedModule, cls), exec_body=lambda ns: ns.update(namespace))
+    namespace = {
+        "__slots__": _SLOTS,
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+    }
+    made = types.new_class(
+        cls.__name__, (OptimizedModule, cls), exec_body=lambda ns: ns.update(namespace)
+    )
     wrapper = object.__new__(made)
     object.__setattr__(wrapper, "__dict__", module.__dict__)
     object.__setattr__(wrapper, "_fxstack_original", module)

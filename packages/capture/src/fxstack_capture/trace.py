@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fxstack_capture.guards.records import Check, GuardSet
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.attributes import AttributeWrite
 
 
 class Lazy:
@@ -125,6 +126,9 @@ class Calls(Protocol):
 
 class TorchSide(Protocol):
     """Tensors, symbolic numbers, the FX graph (subpackage ``torch_side``)."""
+
+    attribute_writes: list[AttributeWrite]
+    """What the program assigned to attributes of tensors, in order."""
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """Fake stand-in of a real tensor, guarded; its placeholder is made when an operation first uses it."""

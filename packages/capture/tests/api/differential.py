@@ -8,10 +8,10 @@ import sys
 import warnings
 
 import torch
-
-import fxstack_capture
 from programs import program
 from same import difference
+
+import fxstack_capture
 
 
 def load(source, name):

@@ -6,7 +6,7 @@ state that it uses are in ``PRELUDE``. Everything it does is deterministic.
 
 import random
 
-PRELUDE = '''
+PRELUDE = """
 import torch, io, functools, itertools, collections
 OUT = io.StringIO()
 STATE = {"calls": 0, "list": []}
@@ -77,7 +77,7 @@ def gen(n, t):
         got = yield t + i
         if got:
             yield got
-'''
+"""
 
 
 class Writer:
@@ -156,7 +156,20 @@ class Writer:
 
     def any(self):
         r = self.r
-        return r.choice([self.ten, self.ten, self.num, lambda: r.choice(self.l), lambda: r.choice(self.d), lambda: r.choice(self.b), lambda: f"({self.num()}, {self.ten(1)})", lambda: f"[{self.ten(1)}]", lambda: f"Pair({self.ten(1)}, {self.num(1)})", lambda: "'s'"])()
+        return r.choice(
+            [
+                self.ten,
+                self.ten,
+                self.num,
+                lambda: r.choice(self.l),
+                lambda: r.choice(self.d),
+                lambda: r.choice(self.b),
+                lambda: f"({self.num()}, {self.ten(1)})",
+                lambda: f"[{self.ten(1)}]",
+                lambda: f"Pair({self.ten(1)}, {self.num(1)})",
+                lambda: "'s'",
+            ]
+        )()
 
     # statements
 
@@ -172,10 +185,32 @@ class Writer:
 
     def statement(self):
         r = self.r
-        simple = [self.s_tensor, self.s_tensor, self.s_num, self.s_list, self.s_dict, self.s_box, self.s_inplace, self.s_new, self.s_state, self.s_closure, self.s_gen, self.s_comp, self.s_unpack, self.s_raise]
+        simple = [
+            self.s_tensor,
+            self.s_tensor,
+            self.s_num,
+            self.s_list,
+            self.s_dict,
+            self.s_box,
+            self.s_inplace,
+            self.s_new,
+            self.s_state,
+            self.s_closure,
+            self.s_gen,
+            self.s_comp,
+            self.s_unpack,
+            self.s_raise,
+        ]
         if self.breaks:
             simple += [self.s_break, self.s_break]
-        nested = [self.s_if, self.s_for, self.s_try, self.s_with, self.s_while, self.s_tensor_if if self.breaks else self.s_if]
+        nested = [
+            self.s_if,
+            self.s_for,
+            self.s_try,
+            self.s_with,
+            self.s_while,
+            self.s_tensor_if if self.breaks else self.s_if,
+        ]
         pool = simple + (nested * 2 if self.depth < 3 else [])
         r.choice(pool)()
 
@@ -238,7 +273,7 @@ class Writer:
                     lambda: f"{name}.value = {self.ten(1)}",
                     lambda: f"{name}.note = {self.any()}",
                     lambda: f"{name}.log.append({self.num()})",
-                    lambda: f"Box.total += 1",
+                    lambda: "Box.total += 1",
                     lambda: f"setattr({name}, 'other', {self.any()})",
                 ]
             )()
@@ -246,22 +281,43 @@ class Writer:
 
     def s_inplace(self):
         name = self.r.choice(self.t)
-        self.put(self.r.choice([f"{name}.add_(1)", f"{name}.mul_({self.num(2)})", f"{name}[0] = {self.num(2)}", f"{name} += {self.ten(2)}"]))
+        self.put(
+            self.r.choice(
+                [
+                    f"{name}.add_(1)",
+                    f"{name}.mul_({self.num(2)})",
+                    f"{name}[0] = {self.num(2)}",
+                    f"{name} += {self.ten(2)}",
+                ]
+            )
+        )
 
     def s_new(self):
         r = self.r
         c = r.randrange(5)
         if c == 0:
             name = self.name("l")
-            self.put(f"{name} = [{self.any()}, {self.any()}]" if r.random() < 0.6 else f"{name} = {r.choice(self.l)}")
+            self.put(
+                f"{name} = [{self.any()}, {self.any()}]"
+                if r.random() < 0.6
+                else f"{name} = {r.choice(self.l)}"
+            )
             self.l.append(name)
         elif c == 1:
             name = self.name("d")
-            self.put(f"{name} = {{'k': {self.any()}, 1: {self.any()}}}" if r.random() < 0.6 else f"{name} = dict({r.choice(self.d)})")
+            self.put(
+                f"{name} = {{'k': {self.any()}, 1: {self.any()}}}"
+                if r.random() < 0.6
+                else f"{name} = dict({r.choice(self.d)})"
+            )
             self.d.append(name)
         else:
             name = self.name("b")
-            self.put(f"{name} = {r.choice(['Box', 'Small'])}({self.ten(1)})" if r.random() < 0.7 else f"{name} = {r.choice(self.b)} + {self.ten(1)}")
+            self.put(
+                f"{name} = {r.choice(['Box', 'Small'])}({self.ten(1)})"
+                if r.random() < 0.7
+                else f"{name} = {r.choice(self.b)} + {self.ten(1)}"
+            )
             self.b.append(name)
 
     def s_state(self):
@@ -320,7 +376,15 @@ class Writer:
 
     def s_raise(self):
         if self.depth and self.r.random() < 0.7:
-            self.put(self.r.choice(["raise ValueError('v')", "raise Oops(3, extra=[1])", f"if {self.cond()}: raise KeyError('r')"]))
+            self.put(
+                self.r.choice(
+                    [
+                        "raise ValueError('v')",
+                        "raise Oops(3, extra=[1])",
+                        f"if {self.cond()}: raise KeyError('r')",
+                    ]
+                )
+            )
         else:
             self.s_tensor()
 
@@ -335,7 +399,9 @@ class Writer:
                     lambda: f"{name} = helper(noisy({self.ten(2)}), {self.num(2)}, {self.ten(2)})",
                     lambda: f"{name} = {self.ten(2)} * float({self.ten(1)}.sum() > 0)",
                     lambda: f"{name} = {self.ten(2)} + int({self.ten(1)}.abs().sum().item() > 1)",
-                    lambda: f"{name} = [{self.ten(2)}, noisy({self.ten(2)})][{r.choice(['0', '1'])}]",
+                    lambda: (
+                        f"{name} = [{self.ten(2)}, noisy({self.ten(2)})][{r.choice(['0', '1'])}]"
+                    ),
                     lambda: f"{name} = {r.choice(self.b)}.add(noisy({self.ten(2)})).value",
                 ]
             )()
@@ -402,7 +468,18 @@ class Writer:
         self.block(r.randrange(1, 4))
         if r.random() < 0.3:
             self.level += 1
-            self.put(r.choice(["int('x')", "raise ValueError('t')", "[][1]", "{}['k']", "raise Oops(1, extra=2)", "torch.ones(2) + torch.ones(5)"]))
+            self.put(
+                r.choice(
+                    [
+                        "int('x')",
+                        "raise ValueError('t')",
+                        "[][1]",
+                        "{}['k']",
+                        "raise Oops(1, extra=2)",
+                        "torch.ones(2) + torch.ones(5)",
+                    ]
+                )
+            )
             self.level -= 1
         kinds = r.choice(["(ValueError, KeyError)", "Exception", "(IndexError, Oops)", "KeyError"])
         name = self.name("e")
@@ -425,7 +502,13 @@ class Writer:
 
     def s_with(self):
         r = self.r
-        context = r.choice(["torch.no_grad()", f"Context(STATE['list'], {r.choice(['True', 'False'])})", "Context(items)"])
+        context = r.choice(
+            [
+                "torch.no_grad()",
+                f"Context(STATE['list'], {r.choice(['True', 'False'])})",
+                "Context(items)",
+            ]
+        )
         self.put(f"with {context}:")
         self.block(r.randrange(1, 4))
 

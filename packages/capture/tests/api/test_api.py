@@ -82,7 +82,10 @@ def test_sizes_become_dynamic_when_they_change():
         x = torch.randn(n, 3)
         assert torch.allclose(fn(x), (x * n).sum(0))
     assert len(backend.graphs) == 2
-    assert any(isinstance(i, torch.SymInt) or isinstance(i.shape[0], torch.SymInt) for i in backend.inputs[1])
+    assert any(
+        isinstance(i, torch.SymInt) or isinstance(i.shape[0], torch.SymInt)
+        for i in backend.inputs[1]
+    )
 
 
 def test_dynamic_from_the_start_and_never():
@@ -97,7 +100,9 @@ def test_dynamic_from_the_start_and_never():
 class TestModules:
     def make(self):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+        model = torch.nn.Sequential(
+            torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2)
+        )
         return model, fx.optimize()(model)
 
     def test_same_state(self):

@@ -5,19 +5,21 @@ import inspect
 from types import FunctionType
 
 import torch
+from same import difference
 
 from fxstack_capture.driver.attempt import real_frame
 from fxstack_capture.driver.backend import eager
 from fxstack_capture.driver.compiler import CodeState, FrameCompiler
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.options import CaptureOptions
-from same import difference
 
 
 def frame_of(fn, args, kwargs):
     names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
     if any(name.startswith(".") for name in names):
-        return real_frame(fn, fn.__code__, dict(zip(names, args, strict=True)), fn.__closure__ or ())
+        return real_frame(
+            fn, fn.__code__, dict(zip(names, args, strict=True)), fn.__closure__ or ()
+        )
     bound = inspect.signature(fn).bind(*args, **kwargs)
     bound.apply_defaults()
     return real_frame(fn, fn.__code__, dict(bound.arguments), fn.__closure__ or ())

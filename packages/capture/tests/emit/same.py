@@ -43,12 +43,16 @@ class _Compare:
         if isinstance(a, torch.Tensor):
             return self.tensors(a, b, path)
         if isinstance(a, BaseException):
-            pairs = [("args", a.args, b.args), ("dict", vars(a), vars(b)), ("cause", a.__cause__, b.__cause__)]
+            pairs = [
+                ("args", a.args, b.args),
+                ("dict", vars(a), vars(b)),
+                ("cause", a.__cause__, b.__cause__),
+            ]
             pairs += [("context", type(a.__context__).__name__, type(b.__context__).__name__)]
             return self.first((x, y, f"{path}.{n}") for n, x, y in pairs)
         if isinstance(a, dict):
             found = self.first((x, y, f"{path}.key") for x, y in zip(a, b))
-            found = found or self.first((a[k], b[l], f"{path}[{k!r}]") for k, l in zip(a, b))
+            found = found or self.first((a[k], b[m], f"{path}[{k!r}]") for k, m in zip(a, b))
             if found or len(a) != len(b):
                 return found or f"{path}: lengths {len(a)} and {len(b)}"
         if isinstance(a, (list, tuple)):
@@ -58,9 +62,17 @@ class _Compare:
             if found:
                 return found
         if isinstance(a, (set, frozenset)):
-            return None if repr(sorted(map(repr, a))) == repr(sorted(map(repr, b))) else f"{path}: sets {a} {b}"
+            return (
+                None
+                if repr(sorted(map(repr, a))) == repr(sorted(map(repr, b)))
+                else f"{path}: sets {a} {b}"
+            )
         if callable(a) and not hasattr(a, "__dict__"):
-            return None if a == b or type(a).__name__ in ("method", "builtin_function_or_method") else f"{path}: {a} {b}"
+            return (
+                None
+                if a == b or type(a).__name__ in ("method", "builtin_function_or_method")
+                else f"{path}: {a} {b}"
+            )
         if hasattr(a, "__next__") and not hasattr(a, "__dict__") and not hasattr(a, "gi_frame"):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -81,7 +93,14 @@ class _Compare:
         return None
 
     def tensors(self, a, b, path):
-        facts = lambda t: (t.shape, t.dtype, t.stride(), t.requires_grad, t.is_leaf, t.storage_offset())
+        facts = lambda t: (
+            t.shape,
+            t.dtype,
+            t.stride(),
+            t.requires_grad,
+            t.is_leaf,
+            t.storage_offset(),
+        )
         if facts(a) != facts(b):
             return f"{path}: {facts(a)} is not {facts(b)}"
         if not torch.allclose(a.detach(), b.detach(), equal_nan=True, rtol=1e-4, atol=1e-5):

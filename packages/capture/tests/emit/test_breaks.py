@@ -4,7 +4,6 @@ import io
 
 import pytest
 import torch
-
 from replacing import Replaced, check, outcome, same
 
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -46,7 +45,7 @@ def on_the_stack(x):
 
 
 def keywords(x):
-    return dict(r=x * 2, s=print("k", end="", flush=True), **{"q": 1})
+    return dict(r=x * 2, s=print("k", end="", flush=True), q=1)
 
 
 def branch(x):
@@ -231,8 +230,25 @@ def deep(x):
 
 
 PROGRAMS = [
-    *(simple, on_the_stack, keywords, branch, ternary_and_or, tensor_while, in_loop, in_comprehension),
-    *(loop_with_break, caught, in_handler, nested_handlers, bare_raise, through_finally, with_swallowed),
+    *(
+        simple,
+        on_the_stack,
+        keywords,
+        branch,
+        ternary_and_or,
+        tensor_while,
+        in_loop,
+        in_comprehension,
+    ),
+    *(
+        loop_with_break,
+        caught,
+        in_handler,
+        nested_handlers,
+        bare_raise,
+        through_finally,
+        with_swallowed,
+    ),
     *(with_passed, cells, unbound, deleted, sees_locals, generator_suspended, class_inside, deep),
 ]
 

@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.calls import CallDispatcher
 from fxstack_capture.emit.resolve import RealFrame
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.interpreter.program import ProgramTable
     from fxstack_capture.options import CaptureOptions
+    from fxstack_capture.shapes.history import FrameHistory
     from fxstack_capture.trace import RootOutcome
 
 # Interpreting one call takes several Python frames; the C stack is hardly used.
@@ -39,20 +40,21 @@ class Attempt:
     outcome: RootOutcome
 
 
-def new_trace(options: CaptureOptions, programs: ProgramTable, history: object) -> Trace:
+def new_trace(
+    options: CaptureOptions, programs: ProgramTable, history: FrameHistory | None
+) -> Trace:
     """An empty trace with its parts."""
-    trace = Trace(options, GuardSet(), *cast("tuple[None, None, None, None]", (None,) * 4))  # type: ignore[arg-type]
+    nothing: Any = None  # the parts need the trace
+    trace = Trace(options, GuardSet(), nothing, nothing, nothing, nothing)
     trace.world = MirrorWorld(trace)
     trace.calls = CallDispatcher(trace)
-    trace.torch = TorchTracer(trace, history)  # type: ignore[assignment]
+    trace.torch = TorchTracer(trace, history)
     trace.interp = BytecodeInterpreter(trace, programs)
     return trace
 
 
 @contextmanager
-def attempt(
-    frame: RealFrame, trace: Trace, stop_at: int | None = None
-) -> Iterator[Attempt]:
+def attempt(frame: RealFrame, trace: Trace, stop_at: int | None = None) -> Iterator[Attempt]:
     """Trace ``frame``; torch's global state is put back at the end. Raises GraphBreak."""
     root = _root_function(frame, trace)
     arguments = {name: Lazy(value, Local(name)) for name, value in frame.arguments.items()}

@@ -198,25 +198,25 @@ class FrameCompiler:
 
     # --- verdicts --------------------------------------------------------------------------------
 
-    def _install(
-        self, frame: RealFrame, code: CodeType, state: CodeState, written: Written
-    ) -> Any:
+    def _install(self, frame: RealFrame, code: CodeType, state: CodeState, written: Written) -> Any:
         draft = written.draft
         if draft is not None and draft.captured is None and written.graph_break is None:
             return self._plain(code, state, "no torch operation was captured")
         tree = compile_guards(written.guards, code)
         failure = first_failure(tree, frame.function, frame.arguments)
         if failure is not None:
-            return self._failed(code, RuntimeError(f"guards reject their own frame: {failure.message}"))
+            return self._failed(
+                code, RuntimeError(f"guards reject their own frame: {failure.message}")
+            )
         because = self._because(frame, code)
         if draft is None:
-            return self._entry(code, state, written, tree, Emitted(code), because)
+            return self._entry(state, written, tree, Emitted(code), because)
         graph = None
         if draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             graph = compile_graph(self.backend, draft.captured, where)
         emitted = draft.complete(graph)
-        return self._entry(code, state, written, tree, emitted, because)
+        return self._entry(state, written, tree, emitted, because)
 
     def _because(self, frame: RealFrame, code: CodeType) -> tuple[str, ...]:
         """Why the existing entries do not fit this frame."""
@@ -228,13 +228,13 @@ class FrameCompiler:
 
     def _entry(
         self,
-        code: CodeType,
         state: CodeState,
         written: Written,
         tree: Any,
         emitted: Emitted,
         because: tuple[str, ...],
     ) -> Any:
+        code = state.code
         raised = written.raised is not None
         self._record(
             code,

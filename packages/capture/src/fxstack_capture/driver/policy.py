@@ -34,7 +34,9 @@ def is_foreign(code: CodeType) -> bool:
     if code.co_name in _COMPREHENSIONS:
         return True
     file = code.co_filename
-    if file.startswith(_OWN) or (file.startswith("<") and file != "<string>" and "ipython" not in file):
+    if file.startswith(_OWN) or (
+        file.startswith("<") and file != "<string>" and "ipython" not in file
+    ):
         return not file.startswith("<doctest")
     if file.startswith(_TORCH):
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _TABLES = {"_parameters": InputKind.PARAMETER, "_buffers": InputKind.BUFFER}
 
 
-def signature_of(captured: CapturedCode, module: torch.nn.Module | None = None) -> StageGraph:
-    """The stage graph of a captured graph; names of parameters are relative to ``module`` if it is given."""
+def signature_of(captured: CapturedCode) -> StageGraph:
+    """The stage graph of a captured graph."""
     graph = captured.graph_module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in graph.nodes if node.op == "output")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.driver.attempt import attempt, new_trace, real_frame
 from fxstack_capture.driver.errors import Unsupported
@@ -90,11 +88,14 @@ def capture_whole(
     captured = draft.captured
     emitted = draft.complete(captured.graph_module)
     runner = FunctionType(
-        emitted.code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        emitted.code,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
     runner.__kwdefaults__ = function.__kwdefaults__
-    module = fn if isinstance(fn, torch.nn.Module) else None
-    stage = signature_of(captured, module)
+    stage = signature_of(captured)
     return Captured(
         stage, guards, captured.inputs, captured.example_inputs, emitted, runner, leading
     )

@@ -239,7 +239,9 @@ class _Ending:
             return [ast.Return(call(self._continue, tuple_of((function, tuple_of(arguments)))))]
         value = self._writer.builder.fresh("value")
         again = ast.Compare(
-            call(self._writer.builder.constant(type, "type"), load(value)), [ast.Is()], [self._continue]
+            call(self._writer.builder.constant(type, "type"), load(value)),
+            [ast.Is()],
+            [self._continue],
         )
         starred = ast.Starred(item(load(value), ast.Constant(1)), ast.Load())
         onward = ast.Call(item(load(value), ast.Constant(0)), [starred], [])
@@ -266,5 +268,3 @@ class _Ending:
         raised = ast.Compare(load(kept), [ast.IsNot()], [ast.Constant(None)])
         go_on = ast.If(raised, self._go_on(resume), [])
         return [none, ast.Try(run, [handler], [], []), go_on]
-
-

@@ -28,22 +28,32 @@ def signature_of(code: CodeType) -> ast.arguments:
     double_star = ast.arg(rest.pop(0)) if code.co_flags & inspect.CO_VARKEYWORDS else None
     count = code.co_posonlyargcount
     return ast.arguments(
-        positional[:count], positional[count:], star, keyword, [None] * len(keyword), double_star, []
+        positional[:count],
+        positional[count:],
+        star,
+        keyword,
+        [None] * len(keyword),
+        double_star,
+        [],
     )
 
 
-def function_definition(code: CodeType, builder: Builder, statements: list[ast.stmt]) -> ast.FunctionDef:
+def function_definition(
+    code: CodeType, builder: Builder, statements: list[ast.stmt]
+) -> ast.FunctionDef:
     """The replacement as a tree: readable with ``ast.unparse``, once located it compiles."""
     constants, _ = builder.constants()
     scope: list[ast.stmt] = [ast.Nonlocal(list(code.co_freevars))] if code.co_freevars else []
     body = [*scope, *constants, *statements]
-    return _define(code.co_name if code.co_name.isidentifier() else "function", signature_of(code), body)
+    return _define(
+        code.co_name if code.co_name.isidentifier() else "function", signature_of(code), body
+    )
 
 
 def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
     definition = ast.FunctionDef(name, signature, body, [], None)
     if "type_params" in ast.FunctionDef._fields:  # 3.12
-        definition.type_params = []
+        definition.type_params = []  # type: ignore[attr-defined]
     return definition
 
 

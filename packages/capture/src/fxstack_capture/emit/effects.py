@@ -6,13 +6,13 @@ import ast
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from fxstack_capture.effects import records as r
 from fxstack_capture.emit.builder import call, tuple_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    import torch
 
     from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 
@@ -26,7 +26,9 @@ class Replay:
         self._rebuilder = rebuilder
         self._writes: Statements = []
 
-    def prepare(self, effects: Iterable[r.Effect], redo: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
+    def prepare(
+        self, effects: Iterable[r.Effect], redo: Iterable[tuple[Any, tuple[Any, ...]]]
+    ) -> None:
         """``redo`` are calls that restore torch's global state; they come last."""
         for effect in effects:
             target = self._rebuilder.loads.expr(effect.target)
@@ -88,7 +90,9 @@ def _dict_delete(rebuilder: Rebuilder, e: r.DictDelete, target: ast.expr, kind: 
     return _calling(rebuilder, _dict_class(kind).__delitem__, target, key)
 
 
-def _list_replace(rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind: type) -> Statements:
+def _list_replace(
+    rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind: type
+) -> Statements:
     items = tuple_of([rebuilder.expr(value) for value in e.items])
     if kind is list:
         where = ast.Slice(ast.Constant(e.start), ast.Constant(e.stop))
@@ -97,7 +101,9 @@ def _list_replace(rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind
     return _calling(rebuilder, list.__setitem__, target, where_made, items)
 
 
-def _deque_replace(rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _: type) -> Statements:
+def _deque_replace(
+    rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _: type
+) -> Statements:
     items = tuple_of([rebuilder.expr(value) for value in e.items])
     clear = _calling(rebuilder, deque.clear, target)
     return clear + _calling(rebuilder, deque.extend, target, items)

@@ -44,7 +44,7 @@ class Loads:
         return type(resolve(source, self.frame))
 
 
-def _local(loads: Loads, source: s.Local | s.Free) -> ast.expr:
+def _local(_: Loads, source: s.Local | s.Free) -> ast.expr:
     return load(source.local)
 
 
@@ -97,7 +97,7 @@ def _item(loads: Loads, source: s.Item) -> ast.expr:
     of, index = loads.expr(source.of), ast.Constant(source.index)
     if kind is reader:
         return loads.temporary(item(of, index), source)
-    getter = loads.constant(reader.__getitem__, f"{reader.__name__}_getitem")  # type: ignore[attr-defined]
+    getter = loads.constant(reader.__getitem__, f"{reader.__name__}_getitem")  # type: ignore[attr-defined,index]
     return loads.temporary(call(getter, of, index), source)
 
 
@@ -112,7 +112,9 @@ def _key(loads: Loads, source: s.Key) -> ast.expr:
 def _at(function: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
     def load_at(loads: Loads, source: s.KeyAt | s.ValueAt) -> ast.expr:
         getter = loads.constant(function, function.__name__)
-        return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.index)), source)
+        return loads.temporary(
+            call(getter, loads.expr(source.of), ast.Constant(source.index)), source
+        )
 
     return load_at
 

@@ -161,9 +161,7 @@ def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) ->
     return ops
 
 
-def _raise(
-    body: Body, start: list[Op], layout: Layout, entry: Protected | None, after: Op
-) -> None:
+def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None, after: Op) -> None:
     """Raise the exception under the handler of the protected range ``entry``."""
     if entry is None:
         raise CannotResumeError("nothing handles the exception here")

@@ -23,7 +23,8 @@ class Continue(tuple[Any, ...]):
 
 def finished_generator() -> Any:
     """A generator that has nothing left to give."""
-    generator = (nothing for nothing in ())
+    empty: tuple[None, ...] = ()
+    generator = (nothing for nothing in empty)
     next(generator, None)
     return generator
 

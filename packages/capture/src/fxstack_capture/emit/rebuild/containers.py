@@ -57,9 +57,7 @@ def _dict(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
         for key, value in obj.items():
             set_item(rebuilder, made, rebuilder.expr(key), rebuilder.expr(value))
 
-    return rebuilder.mutable(
-        obj, lambda: _display(rebuilder, obj), lambda: ast.Dict([], []), fill
-    )
+    return rebuilder.mutable(obj, lambda: _display(rebuilder, obj), lambda: ast.Dict([], []), fill)
 
 
 def _set(rebuilder: Rebuilder, obj: set[Any]) -> ast.expr:
@@ -109,7 +107,10 @@ def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
             set_item(rebuilder, made, rebuilder.expr(key), rebuilder.expr(value))
 
     return rebuilder.mutable(
-        obj, lambda: call(make, factory, _display(rebuilder, obj)), lambda: call(make, factory), fill
+        obj,
+        lambda: call(make, factory, _display(rebuilder, obj)),
+        lambda: call(make, factory),
+        fill,
     )
 
 
@@ -118,7 +119,9 @@ def _called(kind: Callable[..., Any], *attributes: str) -> Rule:
 
     def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         values = exprs(rebuilder, (getattr(obj, name) for name in attributes))
-        return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), *values), kind.__name__)
+        return rebuilder.assign(
+            call(rebuilder.constant(kind, kind.__name__), *values), kind.__name__
+        )
 
     return rule
 
@@ -189,4 +192,3 @@ RULES: dict[type, Rule] = {
     types.MappingProxyType: _proxy,
     types.SimpleNamespace: _namespace,
 }
-

@@ -115,7 +115,9 @@ def _property(rebuilder: Rebuilder, obj: property) -> ast.expr:
 def _wrapping(kind: type) -> Rule:
     def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         function = rebuilder.expr(obj.__func__)
-        return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), function), kind.__name__)
+        return rebuilder.assign(
+            call(rebuilder.constant(kind, kind.__name__), function), kind.__name__
+        )
 
     return rule
 

@@ -37,10 +37,9 @@ def refuse(_: Rebuilder, obj: Any) -> ast.expr:
     raise CannotRebuildError(f"an object of type {type(obj).__module__}.{type(obj).__qualname__}")
 
 
-_CONSTANTS = (
+_CONSTANTS: tuple[type, ...] = (
     types.ModuleType,
     types.CodeType,
-    types.BuiltinFunctionType.__class__,
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
     types.ClassMethodDescriptorType,

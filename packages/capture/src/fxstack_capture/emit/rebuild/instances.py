@@ -54,12 +54,13 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 
 def solid_base(cls: type) -> type:
     """The class in the MRO whose C code lays out and makes the instances (as ``copyreg`` finds it)."""
-    for base in _mro_of(cls):
+    mro: tuple[Any, ...] = _mro_of(cls)
+    for base in mro:
         if not base.__flags__ & _HEAP_TYPE:
             return base  # type: ignore[no-any-return]
         new = _dict_of(base).get("__new__")
         if isinstance(new, types.BuiltinFunctionType) and new.__self__ is base:
-            return base  # type: ignore[no-any-return]
+            return base  # type: ignore[no-any-return,return-value]
     return object
 
 

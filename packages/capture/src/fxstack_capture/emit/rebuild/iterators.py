@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import types
 import warnings
 import weakref
@@ -13,6 +12,7 @@ from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Callable
 
     from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # C classes of these modules reduce to their parts; others might reduce to names or run other code.
 _MODULES = frozenset({"itertools", "decimal", "datetime", "_random", "operator", "_struct"})
-_ITERATORS = (
+_ITERATORS: tuple[type, ...] = (
     type(iter([])),
     type(reversed([])),
     type(iter(())),
@@ -53,7 +53,9 @@ def reduce(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         try:
             reduced = obj.__reduce_ex__(2)
         except TypeError as error:
-            raise CannotRebuildError(f"an object of type {type(obj).__qualname__} ({error})") from None
+            raise CannotRebuildError(
+                f"an object of type {type(obj).__qualname__} ({error})"
+            ) from None
     if not isinstance(reduced, tuple):
         raise CannotRebuildError(f"an object of type {type(obj).__qualname__}")
     function, arguments, state, *more = (*reduced, None, None)[:5]
@@ -71,7 +73,9 @@ def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
     target = obj()
     if target is None or obj.__callback__ is not None:
         raise CannotRebuildError("a weak reference that is dead or has a callback")
-    return rebuilder.assign(call(rebuilder.constant(weakref.ref, "ref"), rebuilder.expr(target)), "ref")
+    return rebuilder.assign(
+        call(rebuilder.constant(weakref.ref, "ref"), rebuilder.expr(target)), "ref"
+    )
 
 
 def _reducible(cls: type) -> bool:
