@@ -102,6 +102,31 @@ def test_input_mutation_is_written_in_place():
     torch.testing.assert_close(mine, theirs)
 
 
+def test_inputs_with_other_strides_give_the_same_values():
+    def f(x, y):
+        return x.exp() + y, x.sum(0), y.t()
+
+    x, y = torch.randn(2, 5, 7)
+    compiled = check(f, x, y)
+    others = torch.randn(7, 5).t(), torch.randn(1, 1).expand(5, 7)
+    for got, want in zip(compiled(*others), f(*others)):
+        torch.testing.assert_close(got, want)
+
+
+def test_an_input_of_another_shape_or_a_mutated_one_of_other_strides_is_refused():
+    def f(x):
+        x.add_(1)
+        return x * 2
+
+    x = torch.randn(4, 6)
+    graph = make_fx(torch.func.functionalize(f), tracing_mode="fake")(x.clone())
+    compiled = fi.compile_graph(graph, (x,), FAST)
+    with pytest.raises(ValueError, match=r"shape \(3, 5\), the graph was compiled for \(4, 6\)"):
+        compiled(torch.randn(3, 5))
+    with pytest.raises(ValueError, match="writes to has strides"):
+        compiled(torch.randn(6, 4).t())
+
+
 def test_swapped_inputs_are_read_before_they_are_written():
     def f(x, y):
         t = x.clone()

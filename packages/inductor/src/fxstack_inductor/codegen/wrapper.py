@@ -17,6 +17,7 @@ from fxstack_inductor.ir.nodes import Extern, ExternCall, Input, Node, View
 from fxstack_inductor.lower.graph import strided_view
 from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.runtime.arena import Window
+from fxstack_inductor.runtime.layout import restride
 from fxstack_inductor.schedule.memory import Slot, slots, used
 from fxstack_inductor.schedule.outvariants import out_variant
 from fxstack_inductor.schedule.plan import KernelStep
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 HELPERS = MappingProxyType(
     {
+        "restride": restride,
         "empty_strided": torch.empty_strided,
         "as_strided": torch.as_strided,
         "get_num_threads": torch.get_num_threads,
@@ -74,6 +76,7 @@ class HostWriter:
         self.constants.update({identifier(k): v for k, v in program.constants.items()})
         symbols = self._plan_arena()
         self._bind_symbols(set(program.parameters) | set(program.constants))
+        self._check_layouts()
         prologue, self.lines = self.lines, []
         last = self._last_uses()
         for position, step in enumerate(self.plan.steps):
@@ -94,6 +97,24 @@ class HostWriter:
             tuple(self.windows),
             symbols,
         )
+
+    def _check_layouts(self) -> None:
+        """Kernels rely on the strides of the graph's inputs: one that comes with others is copied into these."""
+        program = self.plan.program
+        mutated = {m.target for m in program.mutations}
+        read = {n for s in self.plan.steps if isinstance(s, KernelStep) for n in s.reads}
+        views = [v for v in _nodes(program.outputs) if isinstance(v, View)]
+        views += [v for s in self.plan.steps if not isinstance(s, KernelStep) for v in s.reads]
+        read |= {base_of(view) for view in views if isinstance(view, View)}
+        for name in program.parameters:
+            node = program.inputs.get(name)
+            if node is None or node not in read or node.device.type != "cpu":
+                continue
+            own, stride = identifier(name), shape_text(node.layout.stride)
+            self.line(
+                f"if {own}.stride() != {stride}: "
+                f"{own} = restride({own}, {shape_text(node.shape)}, {stride}, {node in mutated})"
+            )
 
     # --- the arena ------------------------------------------------------------------------------------
 

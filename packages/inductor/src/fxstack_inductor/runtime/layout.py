@@ -1,0 +1,30 @@
+"""Inputs that come with other strides than the graph was compiled for."""
+
+from __future__ import annotations
+
+import torch
+
+
+def restride(
+    tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], mutated: bool
+) -> torch.Tensor:
+    """``tensor`` with the strides that kernels expect: itself if they differ only where they do not matter, else a copy.
+
+    Raises:
+        ValueError: for another shape, or if the graph writes to the tensor, which a copy would hide.
+    """
+    if tuple(tensor.shape) != tuple(shape):
+        raise ValueError(
+            f"an input has shape {tuple(tensor.shape)}, the graph was compiled for {tuple(shape)}; "
+            "compile it for this shape or with symbolic sizes"
+        )
+    pairs = zip(shape, tensor.stride(), stride, strict=True)
+    if 0 in shape or all(own == wanted for size, own, wanted in pairs if size != 1):
+        return tensor
+    if mutated:
+        raise ValueError(
+            f"an input that the graph writes to has strides {tensor.stride()}, the graph was "
+            f"compiled for {stride}; compile it for these strides"
+        )
+    made = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
