@@ -15,7 +15,7 @@ from fxstack_capture.driver.backend import eager
 from fxstack_capture.driver.compiler import FrameCompiler
 from fxstack_capture.driver.errors import BackendError, Unsupported
 from fxstack_capture.driver.explanation import Explanation
-from fxstack_capture.driver.whole import Captured, capture_whole
+from fxstack_capture.driver.whole import Captured, capture_whole, frame_of_call
 from fxstack_capture.optimized_module import OptimizedModule, wrap
 from fxstack_capture.options import CaptureOptions
 
@@ -95,11 +95,19 @@ def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Captured:
 
 
 def explain(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., Explanation]:
-    """``explain(fn)(*args)`` runs the call and says what was captured: graphs, guards, graph breaks."""
+    """``explain(fn)(*args)`` runs the call and says what was captured: graphs, guards, graph breaks.
+
+    Without the C extension the call is traced up to its first graph break and not run.
+    """
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         records: list[FrameRecord] = []
-        compiler = _compiler(eager, CaptureOptions(dynamic=dynamic), None, records)
+        options = CaptureOptions(dynamic=dynamic)
+        if not native.AVAILABLE:
+            frame = frame_of_call(fn, args, kwargs)
+            FrameCompiler(eager, options, None, None, records).look(frame, frame.function.__code__)
+            return Explanation(tuple(records))
+        compiler = _compiler(eager, options, None, records)
         _optimized(fn, compiler, lambda other: other)(*args, **kwargs)
         return Explanation(tuple(records))
 

@@ -344,3 +344,29 @@ def test_torchs_disable_reaches_what_is_called():
     fn = fx.optimize(backend)(lambda x: kept(x * 2, 1, 2, k=3, z=4) * 3)
     assert torch.equal(fn(X), (X * 10 + 10) * 3)
     assert len(backend.graphs) == 2
+
+
+WITHOUT_EXTENSION = """
+import sys, warnings
+sys.modules["fxstack_capture._native"] = None
+import torch, fxstack_capture as fx
+model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+x = torch.randn(4, 2)
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    compiled = fx.optimize()(model)
+(message,) = [str(w.message) for w in seen]
+assert "C compiler" in message and "plain Python" in message, message
+assert torch.equal(compiled(x), model(x))
+assert torch.equal(fx.capture(model, x)(x), model(x))
+def f(x):
+    y = x + sorted([3, 1], key=lambda v: -v)[0]
+    print("hi")
+    return y
+found = fx.explain(f)(x)
+assert (len(found.graphs), len(found.breaks)) == (1, 1), str(found)
+"""
+
+
+def test_without_the_c_extension():
+    subprocess.run([sys.executable, "-c", WITHOUT_EXTENSION], check=True)

@@ -142,6 +142,17 @@ class FrameCompiler:
             self.observer.on_trace(time.perf_counter() - started)
         return self._install(frame, code, state, written)
 
+    def look(self, frame: RealFrame, code: CodeType) -> None:
+        """Trace a frame and write down what would become of it; nothing is compiled or installed."""
+        try:
+            written = self._write(frame, code, CodeState(code))
+        except (CannotRebuildError, CannotResumeError) as reason:
+            self._record(code, Verdict.PLAIN, why=str(reason))
+            return
+        draft = written.draft
+        graph = draft and draft.captured and draft.captured.graph_module
+        self._note(code, written, Emitted(code) if draft is None else draft.complete(graph), ())
+
     # --- tracing ---------------------------------------------------------------------------------
 
     def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Written:
@@ -234,7 +245,13 @@ class FrameCompiler:
         emitted: Emitted,
         because: tuple[str, ...],
     ) -> Any:
-        code = state.code
+        self._note(state.code, written, emitted, because)
+        state.entries += 1
+        return native.Entry(self.owner, tree, emitted.code)
+
+    def _note(
+        self, code: CodeType, written: Written, emitted: Emitted, because: tuple[str, ...]
+    ) -> None:
         raised = written.raised is not None
         self._record(
             code,
@@ -246,8 +263,6 @@ class FrameCompiler:
             emitted=emitted,
             because=because,
         )
-        state.entries += 1
-        return native.Entry(self.owner, tree, emitted.code)
 
     def _plain(self, code: CodeType, state: CodeState, why: str) -> Any:
         self._record(code, Verdict.PLAIN, why=why)

@@ -66,8 +66,9 @@ def capture_whole(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: CaptureOptions
 ) -> Captured:
     """Trace one call; raises ``Unsupported``, or what the program itself raises."""
-    function, leading = _function_of(fn)
-    frame = _frame(function, (*leading, *args), kwargs)
+    _, leading = _function_of(fn)
+    frame = frame_of_call(fn, args, kwargs)
+    function = frame.function
     trace = new_trace(options, program_table(), FrameHistory())
     try:
         with attempt(frame, trace) as done:
@@ -116,7 +117,12 @@ def _function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
     raise TypeError(f"capture: expected a Python function or module, got {fn!r}")
 
 
-def _frame(fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RealFrame:
-    bound = inspect.signature(fn, follow_wrapped=False).bind(*args, **kwargs)
+def frame_of_call(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> RealFrame:
+    """The frame that the call would start."""
+    function, leading = _function_of(fn)
+    bound = inspect.signature(function, follow_wrapped=False).bind(*leading, *args, **kwargs)
     bound.apply_defaults()
-    return real_frame(fn, fn.__code__, dict(bound.arguments), fn.__closure__ or ())
+    cells = function.__closure__ or ()
+    return real_frame(function, function.__code__, dict(bound.arguments), cells)
