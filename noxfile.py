@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent
 TORCH = os.environ.get("FXSTACK_TORCH", "torch==2.13.0")
 PYTHONS = ["3.11", "3.12", "3.13"]
 STAGES = ["capture", "functionalize", "partition", "inductor"]
-TEST_TOOLS = ["pytest", "hypothesis", "expecttest", "scipy", "triton==3.7.0"]
+TEST_TOOLS = ["pytest", "hypothesis", "expecttest", "scipy", "jsonschema", "triton==3.7.0"]
 MODEL_TOOLS = ["transformers==5.23.0"]
 
 nox.options.default_venv_backend = "virtualenv"

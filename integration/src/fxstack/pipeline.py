@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
-from fxstack_functionalize import aot
+from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_partition import partition
 
@@ -27,8 +27,8 @@ StageCompiler = Callable[[GraphModule, Sequence[Any]], Compiled]
 def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     """The full pipeline as a backend: ``(captured graph, example inputs) -> callable``.
 
-    Without a C compiler the captured graph is executed by eager torch, after one warning that says what to
-    install.
+    Without a C compiler, or where a graph cannot be functionalized, the captured graph is executed by eager
+    torch, after one warning that says why and what to do.
     """
 
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
@@ -37,9 +37,8 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
             return graph.ahead_of_time(
                 graph_module, example_inputs, graph.compile_stage, decompositions()
             )
-        except NoCompilerError as error:
-            warnings.warn(f"fxstack: {error} The captured graph runs in eager torch.", stacklevel=2)
-            return eager_backend(graph_module, example_inputs)
+        except (NoCompilerError, UnsupportedGraphError) as error:
+            return _in_eager(graph_module, example_inputs, error)
 
     return inductor
 
@@ -52,7 +51,10 @@ def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
             return eager_backend(graph, _inputs)
 
         graph = Compilation(options, log, log.next_graph())
-        return graph.ahead_of_time(graph_module, example_inputs, run_in_eager, None)
+        try:
+            return graph.ahead_of_time(graph_module, example_inputs, run_in_eager, None)
+        except UnsupportedGraphError as error:
+            return _in_eager(graph_module, example_inputs, error)
 
     return aot_eager
 
@@ -61,6 +63,13 @@ def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> 
     """The captured graph itself, executed by eager torch."""
     run: Compiled = graph_module.forward
     return run
+
+
+def _in_eager(
+    graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception
+) -> Compiled:
+    warnings.warn(f"fxstack: {reason} The captured graph runs in eager torch.", stacklevel=3)
+    return eager_backend(graph_module, example_inputs)
 
 
 @dataclass(frozen=True, slots=True)
