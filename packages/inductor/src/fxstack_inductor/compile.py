@@ -41,7 +41,7 @@ class Lowered:
 
 def lower(
     graph_module: GraphModule,
-    example_inputs: Sequence[Any] = (),
+    example_inputs: Sequence[Any] = (),  # noqa: ARG001 - the calling convention of backends
     options: InductorOptions | None = None,
     *,
     target: str = "cpu",
@@ -73,7 +73,7 @@ def _lower_c(graph_module: GraphModule, chosen: InductorOptions) -> Lowered:
 
 def compile_graph(
     graph_module: GraphModule,
-    example_inputs: Sequence[Any] = (),
+    example_inputs: Sequence[Any] = (),  # noqa: ARG001 - the calling convention of backends
     options: InductorOptions | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """Compile a functional ATen graph whose nodes carry fake values in ``meta["val"]``.
