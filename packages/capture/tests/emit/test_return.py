@@ -258,3 +258,12 @@ def test_exception_is_eagers():
 def test_the_replacement_reads_like_python():
     found = check(lambda x, table: [x + 1, table["k"]], X, {"k": [1]}, graphs=1)
     assert "_graph" in found.texts[0] and "table['k']" in found.texts[0]
+
+
+def test_length_of_a_dict_after_a_key_that_was_missed_is_stored():
+    def f(x, table):
+        table.setdefault(0, x + 1)
+        return len(table), list(table)
+
+    check(f, X, {"k": 1, 1: 2})
+    check(lambda x, table: (table.setdefault(0, x + 1), len(table)), X, {"k": 1})

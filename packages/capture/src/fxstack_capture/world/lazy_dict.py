@@ -112,11 +112,9 @@ class LazyDict:
 
     def length(self) -> int:
         if not self.expanded:
-            if self.mirror.keys() - self.known.keys() or any(
-                self.mirror.get(k, ABSENT) is ABSENT
-                for k, v in self.known.items()
-                if v is not ABSENT
-            ):
+            # A key that was looked up in vain is known, and ABSENT, when it is stored later.
+            present = {key for key, value in self.known.items() if value is not ABSENT}
+            if self.mirror.keys() != present:
                 self.expand()
             else:
                 self.world.trace.guard(self.source, LengthIs(len(self.original)))
