@@ -117,7 +117,9 @@ class Writer:
             return f"({self.num(d + 1)} if {self.cond(d + 1)} else {self.num(d + 1)})"
         if c == 7:
             return f"min(max({self.num(d + 1)}, -20), 20)"
-        return f"{r.choice(self.d)}.get({r.choice(['0', '1', repr('k'), repr('z')])}, {self.num(d + 1)}) if False else {self.num(d + 1)}"
+        key = r.choice(["0", "1", repr("k"), repr("z")])
+        looked_up = f"{r.choice(self.d)}.get({key}, {self.num(d + 1)})"
+        return f"{looked_up} if False else {self.num(d + 1)}"
 
     def ten(self, d=0):
         r = self.r
