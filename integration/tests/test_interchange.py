@@ -3,10 +3,10 @@
 import pytest
 import torch
 import zoo
-from fxstack_interchange import load, save, to_bytes, verify
 
 import fxstack
 import fxstack_capture
+from fxstack_interchange import load, save, to_bytes, verify
 
 
 def stage_graphs(name):

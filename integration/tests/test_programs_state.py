@@ -519,8 +519,7 @@ def context_managers(c):
     def f(x, d):
         with Scope("a") as s, Scope("b"):
             x = x + len(s.name)
-            x = x * d["k"]
-        return x
+            return x * d["k"]
 
     return f(vector(), {"k": 2}), f(vector(), {}), log
 
@@ -778,7 +777,7 @@ def walrus_star_unpack_ternary(c):
     def f(xs):
         if (n := len(xs)) > 2:
             first, *mid, last = xs
-            return first + last * n, [*mid, *mid], {**{"a": first}, "b": last}
+            return first + last * n, [*mid, *mid], {"a": first, "b": last}
         return None if not xs else xs[0]
 
     return f([vector(), vector() * 2, vector() * 3, vector() * 4]), f([]), f([vector()])

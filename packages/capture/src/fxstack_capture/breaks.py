@@ -34,10 +34,12 @@ class BreakRecord:
         return f"[{self.reason.id}] {what}\nwhy: {self.reason.why}\nfix: {self.reason.fix}{where}"
 
 
-class GraphBreak(BaseException):  # noqa: N818 - control flow that user code must not catch, like GeneratorExit
-    """Leaves the interpreter up to the driver; never visible to user code."""
+class GraphBreak(BaseException):
+    """Leaves the interpreter up to the driver; user code cannot catch it, as it cannot GeneratorExit."""
 
-    def __init__(self, reason: Reason, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()) -> None:
+    def __init__(
+        self, reason: Reason, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()
+    ) -> None:
         super().__init__(reason.id, detail)
         self.record = BreakRecord(reason, detail, stack)
         self.root_instruction: int | None = None
@@ -123,6 +125,8 @@ _REASONS = (
 REASONS: dict[str, Reason] = {reason.id: reason for reason in _REASONS}
 
 
-def graph_break(reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()) -> GraphBreak:
-    """The exception to raise for a registered reason: ``raise graph_break("disabled", "f")``."""
+def graph_break(
+    reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()
+) -> GraphBreak:
+    """What to raise for a registered reason: call this with its id, and say what it was about."""
     return GraphBreak(REASONS[reason_id], detail, stack)

@@ -79,7 +79,7 @@ def wrap(
     made = types.new_class(
         cls.__name__, (OptimizedModule, cls), exec_body=lambda ns: ns.update(namespace)
     )
-    wrapper = object.__new__(made)
+    wrapper: Any = object.__new__(made)
     object.__setattr__(wrapper, "__dict__", module.__dict__)
     object.__setattr__(wrapper, "_fxstack_original", module)
     object.__setattr__(wrapper, "_fxstack_call", run(module.__call__))

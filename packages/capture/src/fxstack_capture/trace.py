@@ -66,14 +66,18 @@ class World(Protocol):
 
     def delete_attr(self, obj: object, name: str) -> None: ...
 
-    def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
+    def load_global(
+        self, namespace: dict[str, object], builtins: dict[str, object], name: str
+    ) -> Any:
         """LOAD_GLOBAL; raises the real NameError. ``namespace`` is a function's real ``__globals__``."""
 
     def store_global(self, namespace: dict[str, object], name: str, value: object) -> None: ...
 
     def delete_global(self, namespace: dict[str, object], name: str) -> None: ...
 
-    def function_parts(self, fn: FunctionType) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
+    def function_parts(
+        self, fn: FunctionType
+    ) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
         """(defaults, keyword defaults, closure) of a function in trace-world terms: entered and mirrored when pre-existing."""
 
     def load_cell(self, cell: CellType) -> Any:
@@ -187,7 +191,9 @@ class Interpreter(Protocol):
     def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Bind arguments and interpret a Python function's body (generators give a trace generator)."""
 
-    def run_root(self, fn: FunctionType, code: CodeType, local_values: dict[str, Lazy], stop_at: int | None) -> RootOutcome:
+    def run_root(
+        self, fn: FunctionType, code: CodeType, local_values: dict[str, Lazy], stop_at: int | None
+    ) -> RootOutcome:
         """Interpret the root frame; ``stop_at`` counts executed root instructions and stops before that one."""
 
     @property

@@ -201,7 +201,14 @@ def test_builtin_attributes_of_functions(finds, misses):
     def f(a=1, *, k=2):
         return finds
 
-    for name in ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__", "__name__"):
+    for name in (
+        "__code__",
+        "__defaults__",
+        "__kwdefaults__",
+        "__closure__",
+        "__globals__",
+        "__name__",
+    ):
         assert finds(BuiltinAttr(X, name), f, getattr(f, name))
     assert finds(BuiltinAttr(X, "__defaults__"), lambda: 0, None)
     assert finds(BuiltinAttr(X, "__code__"), types.MethodType(f, 1), f.__code__)

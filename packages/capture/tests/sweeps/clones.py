@@ -110,7 +110,9 @@ def with_intercepts(native):
 
     def callback(func, args, kwargs):
         calls[0] += 1
-        native.never_intercept(func.__code__)  # its own frame runs now; what it calls comes back here
+        native.never_intercept(
+            func.__code__
+        )  # its own frame runs now; what it calls comes back here
         return native.intercept(callback, func, args, kwargs)
 
     def run(suite, result):

@@ -150,8 +150,11 @@ class FrameCompiler:
             self._record(code, Verdict.PLAIN, why=str(reason))
             return
         draft = written.draft
-        graph = draft and draft.captured and draft.captured.graph_module
-        self._note(code, written, Emitted(code) if draft is None else draft.complete(graph), ())
+        if draft is None:
+            self._note(code, written, Emitted(code), ())
+            return
+        graph = None if draft.captured is None else draft.captured.graph_module
+        self._note(code, written, draft.complete(graph), ())
 
     # --- tracing ---------------------------------------------------------------------------------
 

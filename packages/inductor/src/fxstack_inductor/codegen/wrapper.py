@@ -103,9 +103,9 @@ class HostWriter:
         program = self.plan.program
         mutated = {m.target for m in program.mutations}
         read = {n for s in self.plan.steps if isinstance(s, KernelStep) for n in s.reads}
-        views = [v for v in _nodes(program.outputs) if isinstance(v, View)]
-        views += [v for s in self.plan.steps if not isinstance(s, KernelStep) for v in s.reads]
-        read |= {base_of(view) for view in views if isinstance(view, View)}
+        used = list(_nodes(program.outputs))
+        used += [v for s in self.plan.steps if not isinstance(s, KernelStep) for v in s.reads]
+        read |= {base_of(view) for view in used if isinstance(view, View)}
         for name in program.parameters:
             node = program.inputs.get(name)
             if node is None or node not in read or node.device.type != "cpu":
