@@ -396,7 +396,7 @@ def recursion(c):
     return f(vector(), 4), f(vector(), 4)
 
 
-@program(breaks=0)
+@program()
 def deep_nesting_of_containers(c):
     @c
     def f(d):
@@ -492,7 +492,7 @@ def compile_of_compiled(c):
     return f(vector())
 
 
-@program(breaks=0)
+@program()
 def nested_compiled_call(c):
     inner = c(lambda x: x.sin() * 2)
     outer = c(lambda x: inner(x) + inner(x * 2))

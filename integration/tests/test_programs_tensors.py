@@ -203,7 +203,7 @@ def expanded_input(c):
 @program(breaks=0)
 def channels_last(c):
     m = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU()
+        torch.nn.Conv2d(3, 4, 3, padding=1, bias=False), torch.nn.BatchNorm2d(4), torch.nn.ReLU()
     )
     f = c(m)
     x = torch.randn(2, 3, 5, 5)
@@ -517,7 +517,7 @@ def straight_through(c):
     return x
 
 
-@program(breaks=0)
+@program()
 def checkpointed(c):
     m = torch.nn.Sequential(
         torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Dropout(0.5), torch.nn.Linear(4, 4)
@@ -583,7 +583,7 @@ def subclass_with_torch_function(c):
     return y.as_subclass(torch.Tensor), [n for n in Logged.log if n in ("mul", "sin")]
 
 
-@program(breaks=0)
+@program()
 def resize_and_set_data(c):
     @c
     def f(x, y):

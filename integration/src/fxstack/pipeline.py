@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
+from fxstack_capture import disable
 from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_partition import partition
@@ -106,7 +107,7 @@ class Compilation:
             graph_module,
             example_inputs,
             fw_compiler=compiler,
-            bw_compiler=compiler,
+            bw_compiler=disable(compiler),  # it is called from the user's backward(), frame hook on
             inference_compiler=compiler,
             partitioner=self.cut,
             decompositions=table,

@@ -18,7 +18,7 @@ from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_fra
 from fxstack_capture.driver.backend import compile_graph
 from fxstack_capture.driver.disabling import disabled_code, is_disabled
 from fxstack_capture.driver.errors import RecompileLimitError, TracingWarning, Unsupported
-from fxstack_capture.driver.policy import is_foreign, is_module_call
+from fxstack_capture.driver.policy import is_foreign, is_module_call, is_own
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
 from fxstack_capture.emit.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
@@ -115,7 +115,7 @@ class FrameCompiler:
         if is_disabled(function):
             frame = real_frame(function, code, arguments, cells)
             return native.Entry(self.owner, None, disabled_code(frame, code))
-        if is_foreign(code):
+        if is_foreign(code) or is_own(function):
             return native.SKIP
         if is_module_call(code) and arguments.get("self") is not self.root:
             return native.RUN

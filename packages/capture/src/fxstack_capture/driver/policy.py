@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from types import CodeType
+    from types import CodeType, FunctionType
 
 _OWN = str(Path(__file__).parents[1]) + "/"
 _TORCH = str(Path(torch.__file__).parent) + "/"
@@ -24,6 +24,18 @@ _TORCH_PROGRAMS = tuple(
     _TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py")
 )
 _NEVER = tuple(_TORCH + part for part in ("nn/parallel/", "nn/utils/"))
+
+# The layers below capture: a lazily compiled backward runs them in the middle of the user's program.
+_OWN_PACKAGES = frozenset(
+    {
+        "fxstack",
+        "fxstack_capture",
+        "fxstack_functionalize",
+        "fxstack_inductor",
+        "fxstack_interchange",
+        "fxstack_partition",
+    }
+)
 
 # They get an iterator that somebody else has begun: only their callers know what they run over.
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
@@ -41,6 +53,12 @@ def is_foreign(code: CodeType) -> bool:
     if file.startswith(_TORCH):
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)
     return file.startswith(_STANDARD_LIBRARY) and not file.startswith(_SITE_PACKAGES)
+
+
+def is_own(function: FunctionType) -> bool:
+    """Whether this is a function of the compiler itself, by the package that defines it."""
+    name = function.__globals__.get("__name__")
+    return type(name) is str and name.partition(".")[0] in _OWN_PACKAGES
 
 
 def is_module_call(code: CodeType) -> bool:
