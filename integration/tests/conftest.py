@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-for folder in ("benchmarks", "examples"):
+for folder in ("benchmarks", "examples", "tests"):
     sys.path.insert(0, str(ROOT / folder))
 
 

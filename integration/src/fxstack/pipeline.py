@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 from fxstack_capture import disable
 from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
+from fxstack_inductor.errors import NotLowered
 from fxstack_partition import partition
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> 
 def _in_eager(
     graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception
 ) -> Compiled:
-    warnings.warn(f"fxstack: {reason} The captured graph runs in eager torch.", stacklevel=3)
+    text = str(reason).rstrip(".")
+    warnings.warn(f"fxstack: {text}. The captured graph runs in eager torch.", stacklevel=3)
     return eager_backend(graph_module, example_inputs)
 
 
@@ -82,8 +84,12 @@ class Compilation:
     number: int
 
     def compile_stage(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        with self.log.measure("inductor", self.number):
-            return compile_graph(graph_module, example_inputs, self.options.inductor)
+        """By inductor; a graph with something that it cannot express runs in eager torch, after a warning."""
+        try:
+            with self.log.measure("inductor", self.number):
+                return compile_graph(graph_module, example_inputs, self.options.inductor)
+        except NotLowered as error:
+            return _in_eager(graph_module, example_inputs, error)
 
     def cut(self, joint: StageGraph) -> Partition:
         self.log.keep(self.number, joint)

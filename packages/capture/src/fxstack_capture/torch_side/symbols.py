@@ -25,6 +25,10 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):  # type: ignore[misc]
     def int_truediv(a: Any, b: Any) -> Any:
         return a / b
 
+    @staticmethod
+    def trunc_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004 - torch's signature; its own rule returns x
+        return torch.sym_int(x)
+
 
 class Symbols:
     """From sympy symbols and expressions to nodes; every expression is computed once."""
