@@ -29,6 +29,14 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):  # type: ignore[misc]
     def trunc_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004 - torch's signature; its own rule returns x
         return torch.sym_int(x)
 
+    @staticmethod
+    def floor_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004
+        return torch.sym_int(x // 1)
+
+    @staticmethod
+    def ceil_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004
+        return -torch.sym_int(-x // 1)
+
 
 class Symbols:
     """From sympy symbols and expressions to nodes; every expression is computed once."""
