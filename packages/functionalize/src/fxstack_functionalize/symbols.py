@@ -83,7 +83,9 @@ def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
 
 
 def _hint(shape_env: Any, symbol: sympy.Symbol) -> int | None:
-    table = getattr(shape_env, "backed_var_to_val", None) or getattr(shape_env, "var_to_val", {})
+    # torch 2.11 knows the second name only; later ones warn about it
+    name = "backed_var_to_val" if hasattr(shape_env, "backed_var_to_val") else "var_to_val"
+    table = getattr(shape_env, name, {})
     value = table.get(symbol)
     return None if value is None else _integer(value, None)
 
