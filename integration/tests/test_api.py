@@ -81,9 +81,25 @@ def test_partitioner_by_name_trains(partitioner):
     torch.testing.assert_close(layer.weight.grad, expected)
 
 
+def test_no_c_compiler_in_the_backward_runs_it_in_eager(monkeypatch, tmp_path):
+    def program(x, w):
+        return torch.mm(
+            x, w
+        )  # no kernel of ours in the forward; the loss puts one into the backward
+
+    x, w = torch.randn(3, 3), torch.randn(3, 3, requires_grad=True)
+    expected = torch.autograd.grad(program(x, w).sum(), w)[0]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("FXSTACK_CC", str(tmp_path / "no-such-compiler"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fxstack.compile(program)(x, w).sum().backward()
+    torch.testing.assert_close(w.grad, expected)
+
+
 def test_no_c_compiler_is_one_clear_warning_and_eager_results(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CC", str(tmp_path / "no-such-compiler"))
+    monkeypatch.setenv("FXSTACK_CC", str(tmp_path / "no-such-compiler"))
     monkeypatch.setenv("FXSTACK_INDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -36,9 +36,8 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         graph = Compilation(options, log, log.next_graph())
         try:
-            return graph.ahead_of_time(
-                graph_module, example_inputs, graph.compile_stage, decompositions()
-            )
+            compilers = (graph.compile_stage, graph.compile_backward)
+            return graph.ahead_of_time(graph_module, example_inputs, compilers, decompositions())
         except (NoCompilerError, UnsupportedGraphError) as error:
             return _in_eager(graph_module, example_inputs, error)
 
@@ -54,7 +53,8 @@ def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
 
         graph = Compilation(options, log, log.next_graph())
         try:
-            return graph.ahead_of_time(graph_module, example_inputs, run_in_eager, None)
+            compilers = (run_in_eager, run_in_eager)
+            return graph.ahead_of_time(graph_module, example_inputs, compilers, None)
         except UnsupportedGraphError as error:
             return _in_eager(graph_module, example_inputs, error)
 
@@ -91,6 +91,15 @@ class Compilation:
         except NotLowered as error:
             return _in_eager(graph_module, example_inputs, error)
 
+    def compile_backward(
+        self, graph_module: GraphModule, example_inputs: Sequence[Any]
+    ) -> Compiled:
+        """The same, when the forward has run already: without a C compiler this graph alone runs in eager."""
+        try:
+            return self.compile_stage(graph_module, example_inputs)
+        except NoCompilerError as error:
+            return _in_eager(graph_module, example_inputs, error)
+
     def cut(self, joint: StageGraph) -> Partition:
         self.log.keep(self.number, joint)
         with self.log.measure("partition", self.number):
@@ -103,18 +112,19 @@ class Compilation:
         self,
         graph_module: GraphModule,
         example_inputs: Sequence[Any],
-        compiler: StageCompiler,
+        compilers: tuple[StageCompiler, StageCompiler],
         table: dict[Any, Callable[..., Any]] | None,
     ) -> Compiled:
+        forward, backward = compilers
         inner = ("partition", "inductor")
         before = sum(map(self.log.seconds, inner))
         start = time.perf_counter()
         compiled = aot(
             graph_module,
             example_inputs,
-            fw_compiler=compiler,
-            bw_compiler=disable(compiler),  # it is called from the user's backward(), frame hook on
-            inference_compiler=compiler,
+            fw_compiler=forward,
+            bw_compiler=disable(backward),  # it is called from the user's backward(), frame hook on
+            inference_compiler=forward,
             partitioner=self.cut,
             decompositions=table,
         )
