@@ -39,7 +39,8 @@ def install(session: nox.Session, *packages: str) -> None:
     """Install torch and these packages from source, and nothing else of ours."""
     session.install(TORCH, "numpy")
     others = [distribution(p) for p in [*STAGES, "integration"] if p not in packages]
-    session.run("python", "-m", "pip", "uninstall", "-q", "-y", *others, silent=True)
+    if others:
+        session.run("python", "-m", "pip", "uninstall", "-q", "-y", *others, silent=True)
     session.install(*(str(directory(p)) for p in packages))
 
 
