@@ -82,19 +82,22 @@ def test_partitioner_by_name_trains(partitioner):
 
 
 def test_no_c_compiler_in_the_backward_runs_it_in_eager(monkeypatch, tmp_path):
-    def program(x, w):
-        return torch.mm(
-            x, w
-        )  # no kernel of ours in the forward; the loss puts one into the backward
+    # the forward is a matmul; the gradient of the bias is a kernel of ours
+    program = torch.nn.functional.linear
 
-    x, w = torch.randn(3, 3), torch.randn(3, 3, requires_grad=True)
-    expected = torch.autograd.grad(program(x, w).sum(), w)[0]
+    x, w, b = torch.randn(3, 3), torch.randn(3, 3), torch.randn(3, requires_grad=True)
+    expected = torch.autograd.grad(program(x, w, b).square().sum(), b)[0]
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("FXSTACK_CC", str(tmp_path / "no-such-compiler"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fxstack.compile(program)(x, w).sum().backward()
-    torch.testing.assert_close(w.grad, expected)
+    compiled = fxstack.compile(lambda x, w, b: program(x, w, b))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loss = compiled(x, w, b).square().sum()
+        before = len([w for w in caught if "compiler" in str(w.message)])
+        loss.backward()
+    assert before == 0
+    assert len([w for w in caught if "compiler" in str(w.message)]) == 1
+    torch.testing.assert_close(b.grad, expected)
 
 
 def test_no_c_compiler_is_one_clear_warning_and_eager_results(monkeypatch, tmp_path):
