@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from fxstack_capture.guards.records import AllDistinct, NoOverlap, SameObject, TypeIs
+from fxstack_capture.guards.explain import first_failure
+from fxstack_capture.guards.records import (
+    AllDistinct,
+    NoOverlap,
+    SameObject,
+    SharesStorage,
+    TypeIs,
+)
 from fxstack_capture.sources import Item, Local
 
 X, Y = Local("x"), Local("y")
@@ -73,3 +80,31 @@ def test_a_failing_relation_is_named(g):
 
 
 def function_of_two(x, y): ...
+
+
+@pytest.mark.parametrize("n", [2, 30])
+def test_shares_storage(g, n):
+    first, *others = items(n)
+    tree = g.tree((first, SharesStorage(tuple(others))))
+    base = torch.zeros(4)
+    tensors = [base, *(base.view(2, 2) for _ in range(n - 1))]
+    assert g.passes(tree, tensors, None)
+    for other in (torch.zeros(4), 1, None):
+        assert not g.passes(tree, [*tensors[:-1], other], None)
+        assert not g.passes(tree, [other, *tensors[1:]], None)
+
+
+def test_shares_storage_in_words(g):
+    base = torch.zeros(4)
+    tree = g.tree((X, SharesStorage((Y,))))
+    assert first_failure(tree, subject, {"x": base, "y": base[1:]}) is None
+    failure = first_failure(tree, subject, {"x": base, "y": torch.zeros(4)})
+    assert failure.message == "x: must share memory with y, but one of them does not"
+
+
+def test_tensors_without_storage_share_nothing(g):
+    sparse = torch.zeros(4).to_sparse()
+    assert not g.passes(g.tree((X, SharesStorage((Y,)))), sparse, sparse)
+
+
+def subject(x, y): ...

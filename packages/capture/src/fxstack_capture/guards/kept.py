@@ -105,6 +105,7 @@ _RULES: dict[type, Callable[[Any, Keeper], Check]] = {
     records.SameObject: lambda c, k: records.SameObject(k.source(c.other)),
     records.AllDistinct: lambda c, k: records.AllDistinct(k.sources(c.others)),
     records.NoOverlap: lambda c, k: records.NoOverlap(k.sources(c.others)),
+    records.SharesStorage: lambda c, k: records.SharesStorage(k.sources(c.others)),
     records.ShapeHolds: lambda c, k: dataclasses.replace(
         c, symbols=tuple((symbol, k.source(source)) for symbol, source in c.symbols)
     ),

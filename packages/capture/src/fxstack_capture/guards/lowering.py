@@ -167,4 +167,5 @@ RELATIONS: dict[type, tuple[int, str, Callable[[Any, RelationContext], tuple[obj
     records.ShapeHolds: (5, "ShapeHolds", _shape),
     records.AllDistinct: (10, "AllDistinct", lambda c, x: x.registers(c.others)),
     records.NoOverlap: (20, "NoOverlap", lambda c, x: x.registers(c.others)),
+    records.SharesStorage: (5, "SharesStorage", lambda c, x: x.registers(c.others)),
 }

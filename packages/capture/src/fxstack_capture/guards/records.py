@@ -150,6 +150,13 @@ class NoOverlap(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class SharesStorage(Check):
+    """The tensors at these sources and the guarded one are views of one storage."""
+
+    others: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShapeHolds(Check):
     """A boolean sympy expression over integer (or float) symbols; each symbol is read from its source.
 

@@ -128,6 +128,9 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
     records.NoOverlap: lambda c: (
         f"must not share memory with any of {', '.join(s.name for s in c.others)}, nor they"
     ),
+    records.SharesStorage: lambda c: (
+        f"must share memory with {', '.join(s.name for s in c.others)}"
+    ),
     records.ShapeHolds: lambda c: f"must satisfy {c.text}",
     records.TorchStateIs: lambda _c: "torch's global state must be as before",
 }
@@ -143,6 +146,7 @@ _FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
     records.SameObject: lambda _c, _v, _r: "they are different objects",
     records.AllDistinct: lambda _c, _v, _r: "two of them are the same object",
     records.NoOverlap: lambda _c, _v, _r: "two of them do",
+    records.SharesStorage: lambda _c, _v, _r: "one of them does not",
     records.ShapeHolds: _shape_found,
 }
 

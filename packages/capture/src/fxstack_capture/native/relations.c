@@ -58,6 +58,19 @@ static int relate_distinct(const Test *t, const Value *registers, int storages) 
 static int relate_all_distinct(Test *t, const Value *registers) { return relate_distinct(t, registers, 0); }
 static int relate_no_overlap(Test *t, const Value *registers) { return relate_distinct(t, registers, 1); }
 
+static int relate_shares_storage(Test *t, const Value *registers) {
+    int n;
+    const int *list = register_list(t, &n);
+    void *first = NULL;
+    for (int i = 0; i < n; i++) {
+        PyObject *object = registers[list[i]].object;
+        void *storage = is_tensor(object) ? tensors->storage(object) : NULL;
+        if (storage == NULL || (i > 0 && storage != first)) return 0;
+        first = storage;
+    }
+    return 1;
+}
+
 static int *registers_of(PyObject *numbers, int limit) {
     Py_ssize_t n = PyTuple_GET_SIZE(numbers);
     int *list = PyMem_Malloc((n + 1) * sizeof *list);
@@ -82,6 +95,7 @@ static const struct {
     {"SameObject", relate_same_object},
     {"AllDistinct", relate_all_distinct},
     {"NoOverlap", relate_no_overlap},
+    {"SharesStorage", relate_shares_storage},
 };
 
 int relation_build(Tree *tree, Test *test, const char *kind, PyObject *arguments) {
