@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import AllDistinct, NoOverlap
+from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.guards import check_strict, shape_guards
 from fxstack_capture.torch_side.graph import SYMBOLIC
 from fxstack_capture.trace import CapturedCode
@@ -139,19 +139,34 @@ def guard_relations(tracer: TorchTracer) -> None:
         return
     first, *others = (source for _, _, source in inputs)
     tracer.trace.guard(first, AllDistinct(tuple(others)))
-    groups: dict[int, list[Source]] = {}
-    for fake, _, source in inputs:
-        groups.setdefault(fake.untyped_storage()._cdata, []).append(source)
+    groups: dict[int, list[tuple[torch.Tensor, Source]]] = {}
+    for fake, real, source in inputs:
+        groups.setdefault(fake.untyped_storage()._cdata, []).append((real, source))
     written = tracer.mutated_storages & groups.keys()
-    if written and len(groups) > 1:
-        _guard_apart(tracer, groups, written)
+    if not written:
+        return
+    for storage in sorted(written):
+        _guard_together(tracer, groups[storage])
+    if len(groups) > 1:
+        _guard_apart(tracer, {key: [s for _, s in group] for key, group in groups.items()}, written)
+
+
+def _guard_together(tracer: TorchTracer, group: list[tuple[torch.Tensor, Source]]) -> None:
+    """Inputs that share the memory of one that is written to go on sharing it, at the same places."""
+    if len(group) < 2:
+        return
+    (_, first), *others = group
+    tracer.trace.guard(first, SharesStorage(tuple(source for _, source in others)))
+    for real, source in group:
+        tracer.guard_offset(real, source)
 
 
 def _guard_apart(tracer: TorchTracer, groups: dict[int, list[Source]], written: set[int]) -> None:
-    """Tensors that are written to share memory with no other input. Those only read may share some."""
+    """What is written to shares memory with no input outside of its group. Those only read may share some."""
     first, *others = (sources[0] for sources in groups.values())
     tracer.trace.guard(first, NoOverlap(tuple(others)))
-    sharing = [source for sources in groups.values() for source in sources[1:]]
     for storage in sorted(written):
-        for source in sharing:
-            tracer.trace.guard(groups[storage][0], NoOverlap((source,)))
+        for key, sources in groups.items():
+            # Those of a group that is written to are guarded to stay together.
+            for source in () if key in written else sources[1:]:
+                tracer.trace.guard(groups[storage][0], NoOverlap((source,)))

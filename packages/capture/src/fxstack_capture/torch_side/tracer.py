@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +60,6 @@ class TorchTracer:
         self._locations = Locations()
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
-        self._storages: Counter[int] = Counter()
         self._offsets_guarded = False
         self._attributes: dict[int, dict[str, Any]] = {}
         options = trace.options
@@ -98,11 +96,8 @@ class TorchTracer:
             self._originals[id(fake)] = real, source
             self._inputs.append((fake, real, source))
             self.builder.enter(fake, source)
-            storage = fake.untyped_storage()._cdata
-            self._storages[storage] += 1
-            self._demand_apart(storage)
             if self._offsets_guarded:
-                self._guard_offset(real, source)
+                self.guard_offset(real, source)
         return fake
 
     def _new_stand_in(self, real: torch.Tensor, source: Source) -> FakeTensor:
@@ -129,9 +124,10 @@ class TorchTracer:
         if not self._offsets_guarded:
             self._offsets_guarded = True
             for _, real, source in self.inputs():
-                self._guard_offset(real, source)
+                self.guard_offset(real, source)
 
-    def _guard_offset(self, real: torch.Tensor, source: Source) -> None:
+    def guard_offset(self, real: torch.Tensor, source: Source) -> None:
+        """The trace depends on the storage offset of this input."""
         offset = real.storage_offset()
         self.history.observe(offset_of(source), offset)
         if self.geometry.is_symbolic(StorageOffset(source)):
@@ -215,20 +211,9 @@ class TorchTracer:
         changed = False
         for tensor, version in zip(tensors, versions, strict=True):
             if version is None or tensor._version != version:
-                self._note_mutation(tensor)
+                self.mutated_storages.add(tensor.untyped_storage()._cdata)
                 changed = True
         return changed
-
-    def _note_mutation(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()._cdata
-        self.mutated_storages.add(storage)
-        self._demand_apart(storage)
-
-    def _demand_apart(self, storage: int) -> None:
-        """Inputs that share memory may be read, not written: no guard says yet how they overlap."""
-        if storage in self.mutated_storages and self._storages[storage] > 1:
-            what = "an input that is written to and shares memory with another input"
-            raise graph_break("unsupported-tensor", what)
 
     def _is_known_data(self, result: Any) -> bool:
         return is_plain(result) and not self.symbols.is_new(result)
