@@ -1,5 +1,7 @@
 """What is never recomputed, what is never saved, and why."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,7 @@ from joints import check, compare, trace_joint
 from fxstack_interchange import OutputKind, OutputSpec, StageGraph
 from fxstack_partition import PartitionError, PartitionOptions, analyze, extract, partition
 from fxstack_partition.joint import JointGraphError
-from fxstack_partition.network import SOURCE, build
+from fxstack_partition.network import SOURCE, Edge, build
 from fxstack_partition.ops import OpKind, kind_of, written_arguments
 from fxstack_partition.policy import Rule, Verdict
 from fxstack_partition.solve import InfeasibleError, minimum_cut
@@ -92,13 +94,14 @@ def test_must_save_is_obeyed():
 
 
 def test_contradicting_rules_are_an_error_that_names_the_nodes():
-    def keep_and_recompute(node, facts, options):
-        return Verdict.KEEP if node.name == "sin" else Verdict.RECOMPUTE
+    def recompute_inputs_too(node, facts, options):
+        return Verdict.RECOMPUTE
 
     joint = trace_joint(lambda x: x.sin().exp(), rand(3))
-    network = build(analyze(joint), (Rule("odd", "for the test", keep_and_recompute),), OPTIONS)
-    network.graph.remove_edge(SOURCE, "sin")
-    network.graph.add_edge(SOURCE, "sin")
+    rules = (Rule("odd", "for the test", recompute_inputs_too),)
+    network = build(analyze(joint), rules, OPTIONS)
+    source = Edge(SOURCE, network.names.index("arg0_1"), None)
+    network = replace(network, edges=(source, *network.edges))
     with pytest.raises(InfeasibleError, match="impossible to save and impossible to recompute"):
         minimum_cut(network, "networkx")
 

@@ -5,52 +5,79 @@ import subprocess
 import sys
 from pathlib import Path
 
-import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joint_programs import PROGRAMS
 from joints import trace_joint
 
-from fxstack_partition import PartitionOptions, analyze
-from fxstack_partition.network import SINK, SOURCE, Network, build
+from fxstack_partition import PartitionOptions, analyze, corpus
+from fxstack_partition.network import SINK, SOURCE, Edge, Network, build
 from fxstack_partition.policy import MIN_CUT_RULES
-from fxstack_partition.solve import SOLVERS
+from fxstack_partition.solve import SOLVERS, InfeasibleError
+
+
+def network(count, edges):
+    """Vertices 0 (source), 1 (sink) and ``count`` more; edges as (start, end) -> capacity or None."""
+    names = ("source", "sink", *(f"n{i}" for i in range(count)))
+    return Network(names, tuple(Edge(*ends, c) for ends, c in edges.items()), {}, {})
 
 
 @st.composite
-def networks(draw):
+def networks(draw, capacities):
     count = draw(st.integers(1, 7))
-    graph = nx.DiGraph()
-    names = [SOURCE, *(f"n{i}" for i in range(count)), SINK]
-    graph.add_nodes_from(names)
-    for i, start in enumerate(names):
-        for end in names[i + 1 :]:
-            capacity = draw(st.one_of(st.none(), st.integers(0, 5)))
+    order = [SOURCE, *range(2, count + 2), SINK]
+    edges = {}
+    for i, start in enumerate(order):
+        for end in order[i + 1 :]:
+            capacity = draw(capacities)
             if capacity is not None:
-                graph.add_edge(start, end, capacity=capacity)
-    total = sum(d["capacity"] for *_, d in graph.edges(data=True))
-    return Network(graph, {}, {}, total + 1)
+                edges[start, end] = None if capacity < 0 and start != SOURCE else abs(capacity)
+    return network(count, edges)
 
 
-def cut_value(graph, sink_side):
-    edges = graph.edges(data=True)
-    return sum(d["capacity"] for a, b, d in edges if a not in sink_side and b in sink_side)
+SMALL = st.one_of(st.none(), st.integers(-1, 5))
+LARGE = st.one_of(st.none(), st.integers(0, 3), st.integers(2**28, 2**34), st.integers(0, 2**58))
 
 
-@settings(max_examples=60, deadline=None)
-@given(networks())
-def test_the_cut_is_minimal_and_nearest_to_the_sink(network):
-    graph = network.graph
-    inner = [n for n in graph if n not in (SOURCE, SINK)]
-    sides = [
-        frozenset([SINK, *(n for i, n in enumerate(inner) if mask >> i & 1)])
-        for mask in range(2 ** len(inner))
-    ]
-    least = min(cut_value(graph, side) for side in sides)
-    smallest = frozenset.intersection(*(s for s in sides if cut_value(graph, s) == least))
-    for solver in SOLVERS.values():
-        assert solver(network) == smallest
+def cut_value(network, sink_side):
+    cut = [e.capacity for e in network.edges if e.start not in sink_side and e.end in sink_side]
+    return float("inf") if None in cut else sum(cut)
+
+
+def nearest_cut(network):
+    """By trying every side."""
+    inner = range(2, len(network.names))
+    masks = range(2 ** len(inner))
+    sides = [frozenset([SINK, *(n for n in inner if mask >> (n - 2) & 1)]) for mask in masks]
+    least = min(cut_value(network, side) for side in sides)
+    return frozenset.intersection(*(s for s in sides if cut_value(network, s) == least))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@settings(max_examples=40, deadline=None)
+@given(networks(SMALL))
+def test_solvers_return_the_minimum_cut_nearest_to_the_sink(solver, network):
+    assert SOLVERS[solver](network) == nearest_cut(network)
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(LARGE))
+def test_capacities_beyond_32_bits_are_exact(network):
+    assert SOLVERS["scipy"](network) == nearest_cut(network)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_contradiction_names_its_path(solver):
+    impossible = network(2, {(SOURCE, 2): None, (2, 3): None, (3, SINK): None, (SOURCE, SINK): 4})
+    with pytest.raises(InfeasibleError, match="along n0 -> n1 every value is both impossible"):
+        SOLVERS[solver](impossible)
+
+
+@pytest.mark.parametrize("name", ["mlp", "unet_symbolic", "softmaxes"])
+def test_solvers_agree_on_the_corpus(name):
+    network = build(analyze(corpus.load(name)), MIN_CUT_RULES, PartitionOptions())
+    assert SOLVERS["scipy"](network) == SOLVERS["networkx"](network)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

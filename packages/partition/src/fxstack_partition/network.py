@@ -11,7 +11,8 @@ nodes with a path to the backward take part; so the network is about as large as
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
 from torch.fx import Node
@@ -22,13 +23,15 @@ from fxstack_partition.ops import OpKind, is_symbolic_value
 from fxstack_partition.policy import Decision, Policy, Rule, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_partition.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
 
-SOURCE = "source"
-SINK = "sink"
+SOURCE = 0
+SINK = 1
 
-_BYTE = 16
+BYTE = 16
 """Capacity of one byte; the units below it break ties between equally large cuts."""
 
 _FUSIBLE = (
@@ -42,55 +45,108 @@ _FUSIBLE = (
 _PASSING = (OpKind.VIEW, OpKind.GETITEM)
 
 
+class Edge(NamedTuple):
+    """From one vertex to another; an edge without a ``capacity`` cannot be cut."""
+
+    start: int
+    end: int
+    capacity: int | None
+
+
 @dataclass(frozen=True)
 class Network:
-    """A flow network and how its vertices relate to the joint graph.
+    """A flow network and how its edges relate to the joint graph.
 
-    ``cuttable`` maps an edge of ``graph`` to the node that is saved when the edge is cut. An edge
-    without a ``capacity`` cannot be cut; ``infinite`` is the capacity that solvers give it.
+    Vertices are numbers; ``names`` has their names, ``SOURCE`` is 0 and ``SINK`` is 1. No two edges have
+    the same ends. ``cuttable`` maps the place of an edge in ``edges`` to the node that is saved when the
+    edge is cut.
     """
 
-    graph: nx.DiGraph[str]
-    cuttable: dict[tuple[str, str], Node]
+    names: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    cuttable: dict[int, Node]
     decisions: dict[Node, Decision]
-    infinite: int
+
+    @cached_property
+    def infinite(self) -> int:
+        """Return a capacity that no cut of finite edges reaches."""
+        return sum(edge.capacity for edge in self.edges if edge.capacity is not None) + 1
+
+    @cached_property
+    def graph(self) -> nx.DiGraph[int]:
+        """The same as a networkx graph: the model, with ``capacity`` on the edges that have one."""
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from((vertex, {"name": name}) for vertex, name in enumerate(self.names))
+        for start, end, capacity in self.edges:
+            graph.add_edge(start, end, **({} if capacity is None else {"capacity": capacity}))
+        return graph
 
 
-def build(facts: JointFacts, rules: tuple[Rule, ...], options: PartitionOptions) -> Network:
-    """Build the network of a joint graph under a policy."""
-    policy = Policy(rules, facts, options)
+class _Builder:
+    """Collects vertices and edges; parallel edges become one."""
+
+    def __init__(self) -> None:
+        self.names = ["source", "sink"]
+        self.edges: dict[tuple[int, int], int | None] = {}
+        self.cuttable: dict[tuple[int, int], Node] = {}
+
+    def vertex(self, name: str) -> int:
+        self.names.append(name)
+        return len(self.names) - 1
+
+    def fixed(self, start: int, end: int) -> None:
+        self.edges[start, end] = None
+
+    def priced(self, start: int, end: int, capacity: int) -> None:
+        known = self.edges.get((start, end), 0)
+        self.edges[start, end] = None if known is None else known + capacity
+
+    def finish(self, decisions: dict[Node, Decision]) -> Network:
+        edges = tuple(Edge(start, end, capacity) for (start, end), capacity in self.edges.items())
+        cuttable = {
+            index: self.cuttable[edge.start, edge.end]
+            for index, edge in enumerate(edges)
+            if (edge.start, edge.end) in self.cuttable
+        }
+        return Network(tuple(self.names), edges, cuttable, decisions)
+
+
+def build(
+    facts: JointFacts,
+    rules: tuple[Rule, ...],
+    options: PartitionOptions,
+    penalty: Callable[[Node], int] | None = None,
+) -> Network:
+    """Build the network of a joint graph under a policy.
+
+    ``penalty`` is what computing a node again costs, in units of ``1 / BYTE`` bytes; nothing if absent.
+    """
     users = _backward_users(facts)
-    decisions = _decide(facts, policy, users)
-    weights = _Weights(facts, options)
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    graph.add_nodes_from((SOURCE, SINK))
-    cuttable: dict[tuple[str, str], Node] = {}
+    decisions = _decide(facts, Policy(rules, facts, options), users)
+    weights = Weights(facts, options)
+    builder = _Builder()
+    leaves: dict[Node, int] = {}
     for node, decision in decisions.items():
-        entry, leave = _ends(node, decision)
-        capacity = _capacity(node, decision, weights)
-        if capacity is None:
-            if entry != leave:
-                graph.add_edge(entry, leave)
-        else:
-            graph.add_edge(entry, leave, capacity=capacity)
-            cuttable[entry, leave] = node
-        if decision.verdict is not Verdict.KEEP:
-            _connect(graph, node, entry, decisions)
+        keep = decision.verdict is Verdict.KEEP
+        cut = decision.verdict is not Verdict.RECOMPUTE and _is_single(node)
+        entry = SOURCE if keep else builder.vertex(f"{node.name}:in" if cut else node.name)
+        leave = builder.vertex(f"{node.name}:out") if cut or keep else entry
+        leaves[node] = leave
+        if cut:
+            builder.priced(entry, leave, weights.of(node))
+            builder.cuttable[entry, leave] = node
+        elif keep:
+            builder.fixed(entry, leave)
+        if not keep:
+            for arg in node.all_input_nodes:
+                if arg in leaves:
+                    builder.fixed(leaves[arg], entry)
+            price = penalty(node) if penalty is not None else 0
+            if price:
+                builder.priced(SOURCE, entry, price)
         if users[node]:
-            graph.add_edge(leave, SINK)
-    total = sum(data.get("capacity", 0) for _, _, data in graph.edges(data=True))
-    return Network(graph, cuttable, decisions, total + 1)
-
-
-def _connect(
-    graph: nx.DiGraph[str],
-    node: Node,
-    entry: str,
-    decisions: dict[Node, Decision],
-) -> None:
-    for arg in node.all_input_nodes:
-        if arg in decisions:
-            graph.add_edge(_ends(arg, decisions[arg])[1], entry)
+            builder.fixed(leave, SINK)
+    return builder.finish(decisions)
 
 
 def _backward_users(facts: JointFacts) -> dict[Node, bool]:
@@ -123,27 +179,12 @@ def _decide(facts: JointFacts, policy: Policy, users: dict[Node, bool]) -> dict[
     return decisions
 
 
-def _ends(node: Node, decision: Decision) -> tuple[str, str]:
-    """Return the vertices at which edges enter and leave ``node``."""
-    if decision.verdict is Verdict.KEEP:
-        return (SOURCE, node.name)
-    if decision.verdict is Verdict.RECOMPUTE or not _is_single(node):
-        return (node.name, node.name)
-    return (f"{node.name}:in", f"{node.name}:out")
-
-
 def _is_single(node: Node) -> bool:
     """Whether the value can be handed over as one: several results are saved one by one."""
     return not isinstance(node.meta.get("val"), tuple | list)
 
 
-def _capacity(node: Node, decision: Decision, weights: _Weights) -> int | None:
-    if decision.verdict is Verdict.RECOMPUTE or not _is_single(node):
-        return None
-    return weights.of(node)
-
-
-class _Weights:
+class Weights:
     """The cost of saving a node: bytes written and read, in units that leave room for ties."""
 
     def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
@@ -164,7 +205,7 @@ class _Weights:
         size = self._sizes.value_bytes(value)
         written = node in self._materialized and not is_copied
         tie = 2 if self._facts.kinds[node] is OpKind.VIEW else 1
-        return size * _BYTE * (1 if written else 2) + tie
+        return size * BYTE * (1 if written else 2) + tie
 
 
 def _materialized(facts: JointFacts) -> frozenset[Node]:

@@ -19,7 +19,7 @@ class PartitionOptions:
     computed again in the backward.
     """
 
-    solver: str = "networkx"
+    solver: str = "scipy"
     static_inputs: frozenset[InputKind] = field(default=_STATIC)
     unbacked_hint: int = 64
     recompute_reductions: bool = False

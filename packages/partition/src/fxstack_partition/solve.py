@@ -11,14 +11,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
+import numpy as np
 from networkx.algorithms import flow
+from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from fxstack_partition.network import SINK, SOURCE, Network
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-Solver = Callable[[Network], frozenset[str]]
+Solver = Callable[[Network], frozenset[int]]
 """Takes a network and returns the vertices on the sink side of the minimum cut nearest to the sink."""
 
 
@@ -26,11 +29,11 @@ class InfeasibleError(ValueError):
     """Rules contradict each other: some value can be neither saved nor recomputed."""
 
 
-def networkx_solver(network: Network) -> frozenset[str]:
+def networkx_solver(network: Network) -> frozenset[int]:
     """Solve with networkx's preflow-push: the model, and the oracle of other solvers."""
-    bounded: nx.DiGraph[str] = nx.DiGraph()
-    for start, end, data in network.graph.edges(data=True):
-        bounded.add_edge(start, end, capacity=data.get("capacity", network.infinite))
+    bounded: nx.DiGraph[int] = nx.DiGraph()
+    for start, end, capacity in network.edges:
+        bounded.add_edge(start, end, capacity=network.infinite if capacity is None else capacity)
     bounded.add_nodes_from((SOURCE, SINK))
     residual = flow.preflow_push(bounded, SOURCE, SINK, value_only=True)
     if residual.graph["flow_value"] >= network.infinite:
@@ -38,7 +41,7 @@ def networkx_solver(network: Network) -> frozenset[str]:
     return _sink_side(residual)
 
 
-def _sink_side(residual: Any) -> frozenset[str]:
+def _sink_side(residual: Any) -> frozenset[int]:
     """Return every vertex from which the sink can be reached through unsaturated edges."""
     found = {SINK}
     pending = [SINK]
@@ -51,19 +54,63 @@ def _sink_side(residual: Any) -> frozenset[str]:
     return frozenset(found)
 
 
+def scipy_solver(network: Network) -> frozenset[int]:
+    """Solve with SciPy's Dinic, which takes 32-bit capacities: larger ones in rounds of scaled residuals.
+
+    A round routes what the residual capacities hold in units of ``2**shift``; what remains after it is at most
+    one unit per edge, so the next, finer round has small numbers again. The result is exact. (Capacity
+    scaling: Ahuja, Magnanti and Orlin, Network Flows, 7.3.)
+    """
+    count = len(network.names)
+    starts, ends = (np.array([e[i] for e in network.edges], dtype=np.int32) for i in (0, 1))
+    fixed = np.array([edge.capacity is None for edge in network.edges], dtype=bool)
+    if _reaches_sink(csr_array((fixed.astype(np.int8), (starts, ends)), shape=(count, count))):
+        raise InfeasibleError(_contradiction(network))
+    limit = network.infinite
+    capacities = np.array(
+        [limit if e.capacity is None else e.capacity for e in network.edges], dtype=np.int64
+    )
+    residual = csr_array((capacities, (starts, ends)), shape=(count, count))
+    bits = max(1, _ROUND_BITS - len(network.edges).bit_length())
+    shift = max(0, limit.bit_length() - _ROUND_BITS)
+    while True:
+        scaled = residual.copy()
+        scaled.data = np.minimum(residual.data >> shift, 1 << _ROUND_BITS).astype(np.int32)
+        routed = maximum_flow(csr_matrix(scaled), SOURCE, SINK).flow.astype(np.int64)
+        residual = csr_array(residual - routed * (1 << shift))
+        if shift == 0:
+            break
+        shift = max(0, shift - bits)
+    residual.eliminate_zeros()
+    backwards = csr_array(residual.T)
+    order = breadth_first_order(backwards, SINK, return_predecessors=False)
+    return frozenset(order.tolist())
+
+
+_ROUND_BITS = 29
+"""A capacity is at most ``2**29`` in a round, so that residuals stay within SciPy's 32 bits."""
+
+
+def _reaches_sink(edges: Any) -> bool:
+    edges.eliminate_zeros()
+    return SINK in breadth_first_order(edges, SOURCE, return_predecessors=False)
+
+
 def _contradiction(network: Network) -> str:
-    fixed: nx.DiGraph[str] = nx.DiGraph()
-    edges = network.graph.edges(data=True)
-    fixed.add_edges_from((a, b) for a, b, data in edges if "capacity" not in data)
+    fixed: nx.DiGraph[int] = nx.DiGraph()
+    fixed.add_edges_from((edge.start, edge.end) for edge in network.edges if edge.capacity is None)
     fixed.add_nodes_from((SOURCE, SINK))
     path = nx.shortest_path(fixed, SOURCE, SINK)
+    names = [network.names[vertex].partition(":")[0] for vertex in path[1:-1]]
     return (
-        "the rules leave no way to partition: along " + " -> ".join(path[1:-1]) + " every value is "
-        "both impossible to save and impossible to recompute. Remove a recompute tag or a rule."
+        "the rules leave no way to partition: along "
+        + " -> ".join(dict.fromkeys(names))
+        + " every "
+        "value is both impossible to save and impossible to recompute. Remove a recompute tag or a rule."
     )
 
 
-SOLVERS: dict[str, Solver] = {"networkx": networkx_solver}
+SOLVERS: dict[str, Solver] = {"networkx": networkx_solver, "scipy": scipy_solver}
 """Every solver by name; ``PartitionOptions.solver`` picks one."""
 
 
@@ -80,6 +127,6 @@ def minimum_cut(network: Network, solver: str) -> tuple[Node, ...]:
     sink_side = SOLVERS[solver](network)
     return tuple(
         node
-        for (start, end), node in network.cuttable.items()
-        if start not in sink_side and end in sink_side
+        for index, node in network.cuttable.items()
+        if network.edges[index].start not in sink_side and network.edges[index].end in sink_side
     )

@@ -1,0 +1,51 @@
+"""Twenty joint graphs of real models, static and symbolic, for comparing partitioners without a model at hand.
+
+``integration/benchmarks/make_corpus.py`` writes the files: interchange files, compressed with xz.
+"""
+
+from __future__ import annotations
+
+import lzma
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fxstack_interchange import load as load_file
+
+if TYPE_CHECKING:
+    from fxstack_interchange import StageGraph
+
+_SUFFIX = ".fxg.xz"
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the corpus, sorted."""
+    files = resources.files(__package__).iterdir()
+    return tuple(sorted(f.name.removesuffix(_SUFFIX) for f in files if f.name.endswith(_SUFFIX)))
+
+
+def load(name: str) -> StageGraph:
+    """Return the joint graph ``name`` of the corpus; each call builds a new one.
+
+    Raises:
+        LookupError: no graph of the corpus has this name.
+    """
+    if name not in names():
+        msg = f"the corpus has no graph {name!r}; it has {', '.join(names())}"
+        raise LookupError(msg)
+    return load_compressed(resources.files(__package__).joinpath(name + _SUFFIX).read_bytes())
+
+
+def load_any(path: str | Path) -> StageGraph:
+    """Read an interchange file, compressed with xz if its name ends in ``.xz``."""
+    file = Path(path)
+    return load_compressed(file.read_bytes()) if file.suffix == ".xz" else load_file(file)
+
+
+def load_compressed(data: bytes) -> StageGraph:
+    """Return the joint graph in the bytes of a compressed interchange file."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "graph.fxg"
+        plain.write_bytes(lzma.decompress(data))
+        return load_file(plain)
