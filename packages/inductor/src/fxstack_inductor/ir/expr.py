@@ -27,6 +27,8 @@ class VarKind(StrEnum):
     """Runs over ``[0, extent)``."""
     SIZE = "size"
     """A symbolic size, at least 0, known when the graph is called."""
+    INTEGER = "integer"
+    """The same, but it may be negative."""
     VALUE = "value"
     """An integer computed or loaded in the kernel: the ``name`` is that of the value."""
 
@@ -36,15 +38,22 @@ class Var:
     name: str
     kind: VarKind
     extent: Expr | None = None
+    definition: str = ""
+    """Python text that the host computes the value with, for a size that is no polynomial of others."""
 
     @property
     def key(self) -> str:
         return self.name
 
+    @property
+    def symbolic(self) -> bool:
+        """Whether it is an argument of the kernels that it occurs in."""
+        return self.kind in {VarKind.SIZE, VarKind.INTEGER}
+
     def bounds(self) -> Bounds:
         if self.kind is VarKind.SIZE:
             return 0, None
-        if self.kind is VarKind.VALUE or self.extent is None:
+        if self.kind is not VarKind.LOOP or self.extent is None:
             return None, None
         upper = self.extent.bounds()[1]
         return 0, None if upper is None else upper - 1

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.errors import NotLowered, UnsupportedGraphError, VerificationError
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, recombine
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, of_atom, recombine
 from fxstack_inductor.ir.nodes import (
     Computed,
     Extern,
@@ -34,10 +34,10 @@ from fxstack_inductor.lower.program import (
     Program,
     SymbolBinding,
 )
-from fxstack_inductor.lower.symbols import size_expr
+from fxstack_inductor.lower.symbols import evaluator, size_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from fxstack_inductor.options import InductorOptions
 
@@ -82,6 +82,8 @@ class Lowering:
         self.context.current = node.name
         self.context.comment = user_line(node)
         self.context.value = node.meta.get("val")
+        if node.op == "call_function":
+            self._define_sizes(node.meta.get("val"))
         self.values[node] = handler(node)
 
     # --- inputs ---------------------------------------------------------------------------------------
@@ -133,6 +135,26 @@ class Lowering:
         self.bound.add(var.name)
         bound = SymbolBinding(var.name, binding.source, binding.dim, binding.stride)
         self.program.bindings.append(bound)
+
+    def _define_sizes(self, value: Any) -> None:
+        """Have the host compute the sizes in ``value`` that are no polynomials."""
+        for number in _symbolic(value):
+            try:
+                variables = size_expr(number).variables
+            except NotLowered:
+                continue
+            for var in sorted(variables, key=lambda v: v.name):
+                if var.definition and var.name not in self.bound:
+                    self._define(var)
+
+    def _define(self, var: Var) -> None:
+        function, names = evaluator(var.definition)
+        if not self.bound.issuperset(names):
+            return
+        name = f"{var.name}_value"
+        args = tuple(of_atom(Var(symbol, VarKind.INTEGER)) for symbol in names)
+        self.program.steps.append(HostCall(name, function, args, {}))
+        self._bind(of_atom(var), SymbolBinding("", name))
 
     # --- calls ----------------------------------------------------------------------------------------
 
@@ -376,6 +398,19 @@ def _is_dense(value: torch.Tensor) -> bool:
         and not value.is_neg()
         and not value.is_quantized
     )
+
+
+def _symbolic(value: Any) -> Iterator[torch.SymInt]:
+    """The symbolic integers that a fake value is, or has in its layout."""
+    if isinstance(value, torch.SymInt):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _symbolic(part)
+    elif isinstance(value, torch.Tensor):
+        yield from _symbolic(tuple(value.shape))
+        if value.layout is torch.strided:
+            yield from _symbolic((*value.stride(), value.storage_offset()))
 
 
 def _has_tensor(value: Any) -> bool:

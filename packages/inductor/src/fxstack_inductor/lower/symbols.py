@@ -1,26 +1,35 @@
-"""Symbolic integers of the graph (sympy, inside ``torch.SymInt``) as index expressions."""
+"""Symbolic integers of the graph (sympy, inside ``torch.SymInt``) as index expressions.
+
+What an ``Expr`` cannot say (rounded floats, cases, bit operations) becomes a variable with a Python ``definition`` over the
+graph's symbols; ``evaluator`` makes of it the function that the host calls.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._sympy.printers import PythonPrinter
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import (
     ONE,
     ZERO,
     Expr,
+    Var,
+    VarKind,
     extremum,
     floordiv,
     integer,
     mod,
-    size_var,
+    of_atom,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import sympy
 
@@ -28,19 +37,51 @@ if TYPE_CHECKING:
 def size_expr(value: Any) -> Expr:
     """An int or SymInt as an ``Expr``."""
     if isinstance(value, torch.SymInt):
-        return convert(value.node.expr)
+        environment = value.node.shape_env
+        return convert(value.node.expr, {} if environment is None else environment.var_to_range)
     return integer(int(value))
 
 
-def convert(expr: sympy.Basic) -> Expr:
+def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
+    """``ranges`` are what is known of symbols: sympy symbol to an interval with ``lower``."""
     if expr.is_Integer:
         return integer(int(expr))  # type: ignore[call-overload]
     if expr.is_Symbol:
-        return size_var(str(expr))
+        return _variable(str(expr), expr, ranges, "")
     rule = CONVERSIONS.get(type(expr).__name__)
-    if rule is None:
-        raise NotLowered(f"size expression {expr} of kind {type(expr).__name__}")
-    return rule(*(convert(arg) for arg in expr.args))
+    if rule is None or not all(arg.is_integer for arg in expr.args):
+        return _defined(expr, ranges)
+    try:
+        return rule(*(convert(arg, ranges) for arg in expr.args))
+    except NotLowered:
+        return _defined(expr, ranges)
+
+
+def _variable(name: str, expr: Any, ranges: Mapping[Any, Any], definition: str) -> Expr:
+    known = ranges.get(expr)
+    nonnegative = bool(expr.is_nonnegative) or (known is not None and bool(known.lower >= 0))
+    return of_atom(
+        Var(name, VarKind.SIZE if nonnegative else VarKind.INTEGER, definition=definition)
+    )
+
+
+def _defined(expr: Any, ranges: Mapping[Any, Any]) -> Expr:
+    if not expr.is_integer:
+        raise NotLowered(f"size expression {expr} that is no integer")
+    text = PythonPrinter().doprint(expr)
+    name = f"size_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+    names = ",".join(sorted(str(symbol) for symbol in expr.free_symbols))
+    return _variable(name, expr, ranges, f"lambda {names}: {text}")
+
+
+def evaluator(definition: str) -> tuple[Callable[..., int], tuple[str, ...]]:
+    """The function that a variable's ``definition`` denotes, and the names of its arguments."""
+    function: Callable[..., int] = eval(definition, {"math": math, "torch": torch, "Where": _where})  # noqa: S307 - printed from a size expression
+    return function, function.__code__.co_varnames[: function.__code__.co_argcount]
+
+
+def _where(condition: bool, true: int, false: int) -> int:
+    return true if condition else false
 
 
 def _power(base: Expr, exponent: Expr) -> Expr:
@@ -54,15 +95,26 @@ def _extremum(name: str) -> Callable[..., Expr]:
     return lambda *args: reduce(lambda a, b: extremum(name, a, b), args)
 
 
+def _quotient(make: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
+    def rule(num: Expr, den: Expr) -> Expr:
+        if not den.is_positive() and (den.as_int() is not None or den.bounds()[0] is None):
+            raise NotLowered(f"division by {den}, which may be negative")
+        return make(num, den)
+
+    return rule
+
+
 CONVERSIONS: dict[str, Callable[..., Expr]] = {
     "Add": lambda *args: sum(args, ZERO),
     "Mul": lambda *args: reduce(lambda a, b: a * b, args, ONE),
     "Pow": _power,
     "PowByNatural": _power,
-    "FloorDiv": floordiv,
-    "CleanDiv": floordiv,
-    "Mod": mod,
-    "PythonMod": mod,
+    "FloorDiv": _quotient(floordiv),
+    "CleanDiv": _quotient(floordiv),
+    "Mod": _quotient(mod),
+    "PythonMod": _quotient(mod),
+    "ModularIndexing": lambda base, den, size: _quotient(mod)(_quotient(floordiv)(base, den), size),
+    "Identity": lambda x: x,
     "Max": _extremum("max"),
     "Min": _extremum("min"),
 }

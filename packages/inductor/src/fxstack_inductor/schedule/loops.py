@@ -193,7 +193,7 @@ def find_sizes(kernel: Kernel) -> Kernel:
     expressions += [loop.extent for loop in (*kernel.outer, *kernel.inner)]
     expressions += [v.size for v in kernel.values if isinstance(v, Check)]
     for expr in expressions:
-        found.update(v.name for v in expr.variables if v.kind is VarKind.SIZE)
+        found.update(v.name for v in expr.variables if v.symbolic)
     return replace(kernel, sizes=tuple(sorted(found)))
 
 

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import Expr, Var, VarKind
+from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.verify import verify
 from fxstack_inductor.lower.program import HostCall, HostValue
@@ -134,7 +134,7 @@ def _dependencies(
 
 def _sizes(node: Node) -> set[Var]:
     sizes = {v for s in (*node.shape, *node.layout.stride) for v in s.variables}
-    return {v for v in sizes if v.kind is VarKind.SIZE}
+    return {v for v in sizes if v.symbolic}
 
 
 def _names(value: object) -> list[str]:
