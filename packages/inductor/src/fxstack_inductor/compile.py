@@ -18,7 +18,13 @@ from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.runtime.arena import Workspace, shared_pool
 from fxstack_inductor.runtime.loader import load_functions
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
-from fxstack_inductor.triton_target import LoweredTriton, compile_triton, lower_triton
+from fxstack_inductor.triton_target import (
+    LoweredTriton,
+    device_callable,
+    load_triton,
+    lower_triton,
+    on_cuda,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,8 +93,8 @@ def compile_graph(
         UnsupportedGraphError: if the graph is not functional.
     """
     chosen = options_from_environment() if options is None else options
-    if on_cuda(graph_module):
-        return compile_triton(graph_module, chosen)
+    if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
+        return device_callable(*load_triton(graph_module, chosen))
     lowered = _lower_c(graph_module, chosen)
     program = lowered.program
     workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool())
@@ -106,12 +112,6 @@ def compile_graph(
     code = compile(program.source, f"<fxstack {graph_module._get_name()}>", "exec")
     exec(code, namespace)  # noqa: S102 - the program was generated just above
     return _callable(graph_module, lowered, namespace["call"], error)
-
-
-def on_cuda(graph_module: GraphModule) -> bool:
-    """Whether the graph computes on CUDA; tensors on CPU beside it are left to ATen."""
-    values = (node.meta.get("val") for node in graph_module.graph.nodes)
-    return any(isinstance(v, torch.Tensor) and v.device.type == "cuda" for v in values)
 
 
 def _callable(

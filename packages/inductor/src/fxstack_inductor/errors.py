@@ -31,5 +31,12 @@ class IndexOutOfRange(InductorError):  # noqa: N818 - internal: eager's own erro
     """A kernel met an index out of range. The graph is run again by ATen's operators, which raise what eager raises."""
 
 
+TRITON_HINT = "CUDA kernels need Triton: pip install 'fxstack-inductor[cuda]'"
+
+
 class TritonMissing(InductorError):  # noqa: N818 - says what is missing
     """Triton is needed and cannot be imported. The text says what to install."""
+
+
+class CudaError(InductorError):
+    """The CUDA driver reports an error. The text holds the driver's own words."""

@@ -23,6 +23,8 @@ class InductorOptions:
     (which are accurate to 4 ulp). ``max_kernel_buffers`` and ``max_kernel_ops`` bound fusion. ``grain`` is the
     number of elements under which a kernel stays on one thread. ``cache_dir`` and ``cache_limit`` (bytes) are those of the
     disk cache. ``compiler`` is a path or name; None looks for one. ``optimization`` is the compiler's level.
+    ``target`` is "cpu" (C) or "cuda" (Triton, which on CPU tensors needs ``TRITON_INTERPRET=1``); None
+    chooses by the devices of the graph's tensors.
     """
 
     eager_rounding: bool = False
@@ -38,6 +40,7 @@ class InductorOptions:
     use_cache: bool = True
     compiler: str | None = None
     optimization: int = 3
+    target: str | None = None
     verify: bool = True
 
 

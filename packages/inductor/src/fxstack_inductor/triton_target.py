@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fxstack_inductor.codegen.triton import TritonSource, triton_source
-from fxstack_inductor.codegen.triton_host import device_program
-from fxstack_inductor.errors import TritonMissing
+from fxstack_inductor.codegen.triton_host import device_program, interpreted_program, launches
+from fxstack_inductor.errors import TRITON_HINT, TritonMissing
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.runtime.cubins import load_cubins
+from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 
 if TYPE_CHECKING:
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_inductor.codegen.wrapper import HostProgram
+    from fxstack_inductor.ir.nodes import Computed
     from fxstack_inductor.options import InductorOptions
 
 
@@ -38,33 +44,115 @@ class LoweredTriton:
         return self.program.source
 
 
-def lower_triton(graph_module: GraphModule, options: InductorOptions) -> LoweredTriton:
+def on_cuda(graph_module: GraphModule) -> bool:
+    """Whether the graph computes on CUDA; tensors on CPU beside it are left to ATen."""
+    values = (node.meta.get("val") for node in graph_module.graph.nodes)
+    flat = (
+        v for value in values for v in (value if isinstance(value, (tuple, list)) else (value,))
+    )
+    return any(isinstance(v, torch.Tensor) and v.device.type == "cuda" for v in flat)
+
+
+def interpreting() -> bool:
+    """Whether kernels run in Triton's interpreter: the environment variable that Triton reads itself."""
+    return os.environ.get("TRITON_INTERPRET", "") in {"1", "true", "on", "yes"}
+
+
+def lower_triton(
+    graph_module: GraphModule, options: InductorOptions, *, interpreted: bool = False
+) -> LoweredTriton:
     """The generated code, on any machine; neither a GPU nor Triton is needed."""
-    scheduled = plan(lower_graph(graph_module, RULES, options), options)
+    device = "cuda" if on_cuda(graph_module) else "cpu"
+    scheduled = plan(lower_graph(graph_module, RULES, options, device), options)
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
     source = triton_source(kernels)
-    names = {kernel: function.name for kernel, function in source.functions.items()}
-    return LoweredTriton(scheduled, source, device_program(scheduled, names))
+    write = interpreted_program if interpreted else device_program
+    return LoweredTriton(scheduled, source, write(scheduled, source.functions))
 
 
-def compile_triton(
+def load_triton(
     graph_module: GraphModule, options: InductorOptions
-) -> Callable[..., tuple[Any, ...]]:
-    """A callable of the graph's inputs (on CPU where Triton runs its interpreter).
+) -> tuple[LoweredTriton, Callable[..., tuple[Any, ...]]]:
+    """The generated code and a callable of the graph's inputs (on CPU where Triton runs its interpreter).
 
     Raises:
-        TritonMissing: Triton is not installed.
+        ValueError: the graph's tensors are on CPU, and the interpreter is off.
+        TritonMissing: Triton is needed and not installed.
+        CudaError: the driver cannot be used.
     """
-    runtime = triton_runtime()
-    lowered = lower_triton(graph_module, options)
+    interpreted = interpreting()
+    if not interpreted and not on_cuda(graph_module):
+        raise ValueError(
+            "target='cuda' was asked for a graph of CPU tensors: move the tensors to a GPU, or set "
+            "TRITON_INTERPRET=1 before Triton is imported to run the kernels in its interpreter"
+        )
+    lowered = lower_triton(graph_module, options, interpreted=interpreted)
     namespace = dict(lowered.program.constants)
     if lowered.source.functions:
-        folder = options.cache_dir / "triton"
-        module = runtime.load_module(lowered.triton, folder)
-        namespace |= runtime.launchers(lowered.source, module)
+        add = _interpreted_kernels if interpreted else _device_kernels
+        namespace |= add(lowered, options)
     code = compile(lowered.host, f"<fxstack {graph_module._get_name()}>", "exec")
     exec(code, namespace)  # noqa: S102 - the program was generated just above
-    run: Callable[..., tuple[Any, ...]] = namespace["call"]
+    return lowered, namespace["call"]
+
+
+def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
+    runtime = triton_runtime()
+    module = runtime.load_module(lowered.triton, options.cache_dir / "triton")
+    return {
+        name: runtime.interpreted(launch.kernel, getattr(module, launch.kernel.name))
+        for name, launch in launches(lowered.plan, lowered.source.functions).items()
+    }
+
+
+def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
+    devices = {n.device.index or 0 for n in _stored(lowered.plan)}
+    return device_kernels(lowered, options, Driver(), {d: _capability(d) for d in devices})
+
+
+def device_kernels(
+    lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
+) -> dict[str, Any]:
+    """What the host program launches with, given each device's compute capability."""
+    found = launches(lowered.plan, lowered.source.functions)
+    launchers = Launchers(driver, options)
+    namespace: dict[str, Any] = {
+        "error": launchers.error,
+        "raise_launch_error": launchers.check,
+    }
+    cubins = {c: load_cubins(lowered.source, c, options) for c in set(capabilities.values())}
+    for name, launch in found.items():
+        cubin = cubins[capabilities[launch.device]][launch.kernel.name]
+        count = lowered.program.arguments[name]
+        namespace[f"record_{name}"], namespace[name] = launchers.add(cubin, count, launch.device)
+    return namespace
+
+
+def _stored(plan: Plan) -> list[Computed]:
+    return [n for s in plan.steps if isinstance(s, KernelStep) for n in s.stored]
+
+
+def _capability(device: int) -> int:
+    major, minor = torch.cuda.get_device_capability(device)
+    return int(10 * major + minor)
+
+
+def device_callable(
+    lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]
+) -> Callable[..., tuple[Any, ...]]:
+    """``call`` without autograd, on its device: a launch needs the device's context to be the current one."""
+    below_autograd = torch._C._AutoDispatchBelowAutograd
+    devices = {n.device.index for n in _stored(lowered.plan)}
+    device = devices.pop() if len(devices) == 1 else None
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        with below_autograd():
+            if device is None or torch._C._cuda_getDevice() == device:
+                return call(*args)
+            with torch.cuda.device(device):
+                return call(*args)
+
+    run.lowered = lowered  # type: ignore[attr-defined]
     return run
 
 
@@ -73,8 +161,5 @@ def triton_runtime() -> Any:
     try:
         from fxstack_inductor.runtime import triton_runtime as runtime  # noqa: PLC0415
     except ImportError as error:
-        raise TritonMissing(
-            "CUDA kernels need Triton, which cannot be imported "
-            f"({error}): pip install 'fxstack-inductor[cuda]'"
-        ) from error
+        raise TritonMissing(f"{TRITON_HINT} (importing it gives: {error})") from error
     return runtime

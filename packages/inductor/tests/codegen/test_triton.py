@@ -14,9 +14,11 @@ from fxstack_inductor import InductorOptions, decompositions, lower
 
 pytest.importorskip("triton")
 
-from fxstack_inductor.triton_target import compile_triton, lower_triton
+from fxstack_inductor import compile_graph
+from fxstack_inductor.triton_target import lower_triton
 
 F = torch.nn.functional
+TRITON = InductorOptions(target="cuda")
 
 
 def graph_of(fn, *inputs, mode="fake"):
@@ -26,9 +28,9 @@ def graph_of(fn, *inputs, mode="fake"):
 def check(fn, *inputs, mode="fake", **tolerance):
     """Interpreted Triton equals eager, and at least one kernel ran."""
     graph = graph_of(fn, *inputs, mode=mode)
-    options = InductorOptions()
+    options = TRITON
     assert lower_triton(graph, options).source.functions
-    actual = compile_triton(graph, options)(*inputs)
+    actual = compile_graph(graph, inputs, options)(*inputs)
     expected = fn(*inputs)
     expected = expected if isinstance(expected, tuple) else (expected,)
     for got, wanted in zip(actual, expected, strict=True):
@@ -118,7 +120,7 @@ def test_gathers_through_computed_indices():
 
 def test_sizes_are_arguments_under_symbolic_shapes():
     graph = graph_of(lambda x: (x * 2).sum(-1), randn(4, 6), mode="symbolic")
-    run = compile_triton(graph, InductorOptions())
+    run = compile_graph(graph, (), TRITON)
     for rows in (4, 9):
         x = randn(rows, 6)
         torch.testing.assert_close(run(x)[0], (x * 2).sum(-1))

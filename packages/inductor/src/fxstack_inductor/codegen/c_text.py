@@ -7,48 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.codegen import c_ops
-from fxstack_inductor.ir.expr import Expr, Extremum, FloorDiv, Mod, Var, VarKind
+from fxstack_inductor.codegen.index_text import c_index as index_text
 from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fxstack_inductor.ir.expr import Atom
+    from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.kernel import Store
-
-
-def index_text(expr: Expr) -> str:
-    """An index expression in 64-bit C."""
-    if not expr.terms:
-        return "0"
-    return " + ".join(_term(monomial, c) for monomial, c in expr.terms)
-
-
-def _term(monomial: tuple[Atom, ...], coefficient: int) -> str:
-    factors = [_atom(atom) for atom in monomial]
-    if coefficient != 1 or not factors:
-        large = not -(2**31) < coefficient < 2**31
-        factors.append(f"INT64_C({coefficient})" if large else str(coefficient))
-    return "*".join(factors)
-
-
-def _atom(atom: Atom) -> str:
-    match atom:
-        case Var(name):
-            return name
-        case FloorDiv(num, den):
-            return _quotient("/", "floordiv_int64_t", num, den)
-        case Mod(num, den):
-            return _quotient("%", "remainder_int64_t", num, den)
-        case Extremum(name, left, right):
-            return f"{name}_int64_t({index_text(left)}, {index_text(right)})"
-
-
-def _quotient(symbol: str, helper: str, num: Expr, den: Expr) -> str:
-    low = num.bounds()[0]
-    if low is not None and low >= 0:
-        return f"(({index_text(num)}) {symbol} ({index_text(den)}))"
-    return f"{helper}({index_text(num)}, {index_text(den)})"
 
 
 class Names:
@@ -118,4 +84,4 @@ def parameters(kernel: Kernel) -> list[str]:
     return [*params, "const int64_t threads"]
 
 
-__all__ = ["Names", "VarKind", "index_text", "parameters"]
+__all__ = ["Names", "index_text", "parameters"]

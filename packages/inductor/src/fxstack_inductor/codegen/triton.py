@@ -14,13 +14,13 @@ import torch
 
 from fxstack_inductor.codegen import triton_ops
 from fxstack_inductor.codegen.analysis import Analysis, analyse
-from fxstack_inductor.ir.expr import Expr, Extremum, FloorDiv, Mod, Var, product
+from fxstack_inductor.codegen.index_text import triton_index
+from fxstack_inductor.ir.expr import Expr, floordiv, product
 from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fxstack_inductor.ir.expr import Atom
     from fxstack_inductor.ir.kernel import Loop, Store
 
 PERSISTENT = 4096
@@ -37,6 +37,7 @@ class Config:
     xblock: int
     rblock: int
     num_warps: int
+    num_stages: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,10 @@ class TritonKernel:
         return {"XBLOCK": self.config.xblock, "RBLOCK": self.config.rblock}
 
     @property
-    def points(self) -> Expr:
-        """Number of outer points; the grid is its quotient by XBLOCK, rounded up."""
-        return product(loop.extent for loop in self.kernel.outer)
+    def grid(self) -> Expr:
+        """Number of programs."""
+        points = product(loop.extent for loop in self.kernel.outer)
+        return floordiv(points + (self.config.xblock - 1), self.config.xblock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,42 +131,6 @@ def is_persistent(kernel: Kernel) -> bool:
     return extent is not None and extent <= PERSISTENT
 
 
-# --- index expressions -----------------------------------------------------------------------------
-
-
-def index_text(expr: Expr) -> str:
-    """An index expression in Triton; divisions of what may be negative go through helpers."""
-    if not expr.terms:
-        return "0"
-    return " + ".join(_term(monomial, coefficient) for monomial, coefficient in expr.terms)
-
-
-def _term(monomial: tuple[Atom, ...], coefficient: int) -> str:
-    factors = [_atom(atom) for atom in monomial]
-    if coefficient != 1 or not factors:
-        factors.append(f"({coefficient})" if coefficient < 0 else str(coefficient))
-    return "*".join(factors)
-
-
-def _atom(atom: Atom) -> str:
-    match atom:
-        case Var(name):
-            return name
-        case FloorDiv(num, den):
-            return _quotient("//", "_floordiv", num, den)
-        case Mod(num, den):
-            return _quotient("%", "_remainder", num, den)
-        case Extremum(name, left, right):
-            return f"tl.{name}imum({index_text(left)}, {index_text(right)})"
-
-
-def _quotient(symbol: str, helper: str, num: Expr, den: Expr) -> str:
-    low = num.bounds()[0]
-    if low is not None and low >= 0:
-        return f"(({index_text(num)}) {symbol} ({index_text(den)}))"
-    return f"{helper}({index_text(num)}, {index_text(den)})"
-
-
 # --- one kernel ------------------------------------------------------------------------------------
 
 
@@ -211,7 +177,7 @@ class _Writer:
     def _outer_axis(self) -> None:
         integer = self._integer()
         lanes = "[:, None]" if self.kernel.inner else ""
-        self.line(f"xnumel = {index_text(self._extent(self.kernel.outer))}")
+        self.line(f"xnumel = {triton_index(self._extent(self.kernel.outer))}")
         self.line(
             f"x = tl.program_id(0).to({integer}) * XBLOCK + tl.arange(0, XBLOCK).to({integer}){lanes}"
         )
@@ -229,9 +195,9 @@ class _Writer:
     def _coordinates(self, axis: str, loops: Sequence[Loop]) -> None:
         for position, loop in enumerate(loops):
             below = self._extent(loops[position + 1 :])
-            text = axis if below == 1 else f"({axis} // ({index_text(below)}))"
+            text = axis if below == 1 else f"({axis} // ({triton_index(below)}))"
             if position:
-                text = f"{text} % ({index_text(loop.extent)})"
+                text = f"{text} % ({triton_index(loop.extent)})"
             self.line(f"{loop.var.name} = {text}")
 
     # structures
@@ -242,7 +208,7 @@ class _Writer:
         self._stores(self.kernel.stores)
 
     def _persistent(self) -> None:
-        self.line(f"rnumel = {index_text(self._extent(self.kernel.inner))}")
+        self.line(f"rnumel = {triton_index(self._extent(self.kernel.inner))}")
         self._inner_axis("0")
         for k in self.facts.needed(s.value for s in self.kernel.stores):
             value = self.kernel.values[k]
@@ -253,7 +219,7 @@ class _Writer:
         self._stores(self.kernel.stores)
 
     def _looped(self) -> None:
-        self.line(f"rnumel = {index_text(self._extent(self.kernel.inner))}")
+        self.line(f"rnumel = {triton_index(self._extent(self.kernel.inner))}")
         emitted: set[int] = set()
         for stage in range(self.facts.last_stage + 1):
             self._outer_values(stage, emitted)
@@ -315,8 +281,8 @@ class _Writer:
     def _index_value(self, expr: Expr, dtype: torch.dtype) -> str:
         kind = triton_ops.TYPES[dtype]
         if expr.variables.isdisjoint(self.inner_vars | self.outer_vars):
-            return f"tl.full([], {index_text(expr)}, {kind})"
-        return f"({index_text(expr)}).to({kind})"
+            return f"tl.full([], {triton_index(expr)}, {kind})"
+        return f"({triton_index(expr)}).to({kind})"
 
     def _load(self, load: Load) -> str:
         index, mask = self._address(load.index)
@@ -338,7 +304,7 @@ class _Writer:
 
     def _address(self, index: Expr) -> tuple[str, str]:
         """The offset and the mask that its variation needs."""
-        text, variables = index_text(index), index.variables
+        text, variables = triton_index(index), index.variables
         if any(v.kind == "value" for v in variables):
             return f"{text} + {self._zero()}", self._everywhere()
         masks = [
@@ -359,7 +325,7 @@ class _Writer:
         return "xmask & rmask" if self._in_loop() else "xmask"
 
     def _check(self, check: Check) -> str:
-        arg, size = f"v{check.arg}", index_text(check.size)
+        arg, size = f"v{check.arg}", triton_index(check.size)
         wrapped = f"tl.where({arg} < 0, {arg} + ({size}), {arg})" if check.wraps else arg
         valid = self._everywhere() + ("" if check.mask is None else f" & v{check.mask}")
         inside = f"(({wrapped}) >= 0) & (({wrapped}) < ({size}))"
@@ -460,7 +426,7 @@ class _Writer:
             )
             kind = triton_ops.TYPES[self.dtypes[store.buffer]]
             value = f"tl.broadcast_to(v{store.value}, {shape}).to({kind})"
-            pointer = f"{self.pointers[store.buffer]} + ({index_text(store.index)} + {zero})"
+            pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + {zero})"
             self.line(f"tl.store({pointer}, {value}, mask={mask})")
 
 

@@ -1,39 +1,123 @@
-"""The host program of a graph of Triton kernels: tensors are passed as they are, allocated by torch's own caching allocator."""
+"""The host program of a graph of Triton kernels: torch's caching allocator gives the memory, a launch takes raw pointers.
+
+Kernels are compiled for pointers that are multiples of 16 bytes. What the program allocates is; an input, or a tensor that an
+ATen call returns, may be a slice that is not, and is then read from a copy.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from fxstack_inductor.codegen.wrapper import HostProgram, HostWriter, identifier, shape_text
+from fxstack_inductor.ir.nodes import Computed
+from fxstack_inductor.runtime.layout import aligned
+from fxstack_inductor.schedule.plan import KernelStep
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_inductor.codegen.triton import TritonKernel
     from fxstack_inductor.ir.nodes import Node
-    from fxstack_inductor.schedule.plan import KernelStep, Plan
+    from fxstack_inductor.schedule.plan import Plan
+
+ALIGNMENT = 16
 
 
-def device_program(plan: Plan, functions: dict[str, str]) -> HostProgram:
-    """``functions`` maps kernel names to the launchers' names."""
-    return DeviceHostWriter(plan, functions).run()
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A function of the host program: kernel ``kernel`` on device number ``device``."""
+
+    kernel: TritonKernel
+    device: int
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name if not self.device else f"{self.kernel.name}_on{self.device}"
 
 
+def device_program(plan: Plan, functions: Mapping[str, TritonKernel]) -> HostProgram:
+    """``functions`` maps names of the plan's kernels to Triton's.
+
+    Launches are ``kernel_0(record_kernel_0, stream0, programs, *pointers, *sizes)``.
+    """
+    return DeviceHostWriter(plan, {}, triton=functions).run()
+
+
+def interpreted_program(plan: Plan, functions: Mapping[str, TritonKernel]) -> HostProgram:
+    """The same for Triton's interpreter: launches are ``kernel_0(*tensors, *sizes)``."""
+    return InterpretedHostWriter(plan, {}, triton=functions).run()
+
+
+def launches(plan: Plan, functions: Mapping[str, TritonKernel]) -> dict[str, Launch]:
+    """What the host program calls, by name."""
+    found = (_launch(step, functions) for step in plan.steps if isinstance(step, KernelStep))
+    return {launch.name: launch for launch in found}
+
+
+def _launch(step: KernelStep, functions: Mapping[str, TritonKernel]) -> Launch:
+    return Launch(functions[step.kernel.name], _index(step.stored[0]))
+
+
+def _index(node: Node) -> int:
+    return node.device.index or 0
+
+
+@dataclass
 class DeviceHostWriter(HostWriter):
     """What differs from the C host program: no arena of host memory, and launches instead of calls."""
+
+    triton: Mapping[str, TritonKernel] = field(default_factory=dict)
+    pointed: set[str] = field(default_factory=set)
+    """Tensors whose addresses the program has already taken."""
+
+    def run(self) -> HostProgram:
+        self.constants["aligned"] = aligned
+        return super().run()
 
     def _plan_arena(self) -> tuple[str, ...]:
         return ()
 
+    def _head(self) -> list[str]:
+        devices = sorted(
+            {_index(s.stored[0]) for s in self.plan.steps if isinstance(s, KernelStep)}
+        )
+        if devices:
+            self.constants["current_stream"] = _current_stream
+        return [f"    stream{d} = current_stream({d})" for d in devices]
+
     def _kernel(self, step: KernelStep) -> None:
         for node in step.stored:
             self._allocate(node)
-        kernel = step.kernel
-        function = self.functions[kernel.name]
-        buffers = [identifier(ref.name) for ref in kernel.buffers]
-        self.arguments[function] = len(buffers) + len(kernel.sizes)
-        sizes = [identifier(size) for size in kernel.sizes]
-        self.line(f"{function}({', '.join([*buffers, *sizes])})")
+        nodes = {node.name: node for node in (*step.stored, *step.reads)}
+        pointers = [self._pointer(nodes[ref.name]) for ref in step.kernel.buffers]
+        sizes = [identifier(size) for size in step.kernel.sizes]
+        launch = _launch(step, self.triton)
+        self.arguments[launch.name] = len(pointers) + len(sizes)
+        grid = launch.kernel.grid
+        count = grid.as_int()
+        values = [str(grid) if count is None else str(count), *pointers, *sizes]
+        head = f"{launch.name}(record_{launch.name}, stream{launch.device}"
+        self.line(f"{head}, {', '.join(values)})")
+
+    def _pointer(self, node: Node) -> str:
+        """The name of ``node``'s address, taken where it is first needed."""
+        own = identifier(node.name)
+        pointer = f"p_{own}"
+        if own not in self.pointed:
+            self.pointed.add(own)
+            self.line(f"{pointer} = {own}.data_ptr()")
+            if not isinstance(node, Computed):
+                self.line(f"if {pointer} & {ALIGNMENT - 1}:")
+                self.line(f"    t_{own} = aligned({own}); {pointer} = t_{own}.data_ptr()")
+        return pointer
 
     def _raise_errors(self) -> None:
-        """Kernels assert on the device, as torch's own do; asking would wait for them."""
+        """Index checks are the device's own assertions, as in eager; what is asked is whether every launch was accepted."""
+        if self.arguments:
+            self.line("if error.value: raise_launch_error()")
 
     def _allocate(self, node: Node) -> None:
         layout = node.layout
@@ -42,3 +126,26 @@ class DeviceHostWriter(HostWriter):
             f"{identifier(node.name)} = empty_strided({shape_text(layout.shape)}, "
             f"{shape_text(layout.stride)}, dtype={dtype}, device={device})"
         )
+
+
+@dataclass
+class InterpretedHostWriter(DeviceHostWriter):
+    """Triton's interpreter takes tensors, and there are no streams."""
+
+    def _head(self) -> list[str]:
+        return []
+
+    def _kernel(self, step: KernelStep) -> None:
+        for node in step.stored:
+            self._allocate(node)
+        launch = _launch(step, self.triton)
+        names = [*(ref.name for ref in step.kernel.buffers), *step.kernel.sizes]
+        self.arguments[launch.name] = len(names)
+        self.line(f"{launch.name}({', '.join(map(identifier, names))})")
+
+    def _raise_errors(self) -> None:
+        """The interpreter raises by itself."""
+
+
+def _current_stream(device: int) -> Any:
+    return torch._C._cuda_getCurrentRawStream(device)

@@ -86,7 +86,7 @@ class HostWriter:
         self._mutations()
         results = [self.value(value) for value in program.outputs]
         names = [identifier(name) for name in program.parameters]
-        head = [f"def call({', '.join(names)}):", "    threads = get_num_threads()"]
+        head = [f"def call({', '.join(names)}):", *self._head()]
         lines = [*head, *prologue, *self._borrow(symbols), *self.lines, *self._return()]
         lines.append(f"    return ({''.join(f'{r}, ' for r in results)})")
         return HostProgram(
@@ -98,6 +98,9 @@ class HostWriter:
             symbols,
         )
 
+    def _head(self) -> list[str]:
+        return ["    threads = get_num_threads()"]
+
     def _check_layouts(self) -> None:
         """Kernels rely on the strides of the graph's inputs: one that comes with others is copied into these."""
         program = self.plan.program
@@ -108,7 +111,7 @@ class HostWriter:
         read |= {base_of(view) for view in used if isinstance(view, View)}
         for name in program.parameters:
             node = program.inputs.get(name)
-            if node is None or node not in read or node.device.type != "cpu":
+            if node is None or node not in read:
                 continue
             own, stride = identifier(name), shape_text(node.layout.stride)
             self.line(
@@ -318,7 +321,8 @@ def _nodes(values: Iterable[Any]) -> Iterable[Node]:
 
 
 RESERVED = re.compile(
-    r"(kernel_\d+|c\d+_.*|t\d+_.*|p_.*|take|give|call|block|threads|error|error_address|out_of_range|\w*_fx)$"
+    r"(kernel_\d+|kernel_\d+_on\d+|record_.*|c\d+_.*|t\d+_.*|t_.*|p_.*|stream\d+|current_stream|aligned|raise_launch_error"
+    r"|take|give|call|block|threads|error|error_address|out_of_range|\w*_fx)$"
 )
 """Names that the host program uses for itself."""
 

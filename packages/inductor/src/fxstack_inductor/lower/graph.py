@@ -46,10 +46,16 @@ COPY = torch.ops.aten.copy_.default
 
 
 def lower_graph(
-    graph_module: GraphModule, rules: Mapping[Any, Callable[..., Any]], options: InductorOptions
+    graph_module: GraphModule,
+    rules: Mapping[Any, Callable[..., Any]],
+    options: InductorOptions,
+    device: str = "cpu",
 ) -> Program:
-    """Tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``."""
-    lowering = Lowering(graph_module, rules, options)
+    """Tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``.
+
+    Tensors on devices of type ``device`` become loops; what touches another one is a call of its ATen kernel.
+    """
+    lowering = Lowering(graph_module, rules, options, device)
     for node in graph_module.graph.nodes:
         lowering.run(node)
     return lowering.program
@@ -63,8 +69,10 @@ class Lowering:
         graph_module: GraphModule,
         rules: Mapping[Any, Callable[..., Any]],
         options: InductorOptions,
+        device: str = "cpu",
     ) -> None:
         self.module = graph_module
+        self.device = device
         self.rules = rules
         self.context = Context(options)
         self.program = Program()
@@ -195,12 +203,17 @@ class Lowering:
         return container[node.args[1]]
 
     def _loopable(self, node: FxNode) -> bool:
-        """Whether all tensors are dense CPU tensors of dtypes that kernels handle."""
+        """Whether all tensors are dense, of dtypes that kernels handle, and on one device of the kernels' type."""
         values = [node.meta.get("val"), *(arg.meta.get("val") for arg in node.all_input_nodes)]
         flat = [
             v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])
         ]
-        return all(_is_dense(v) for v in flat if isinstance(v, torch.Tensor))
+        tensors = [v for v in flat if isinstance(v, torch.Tensor)]
+        devices = {v.device for v in tensors}
+        if len(devices) > 1 or not all(_is_dense(v) for v in tensors):
+            return False
+        self.context.device = next(iter(devices), self.context.device)
+        return bool(self.context.device.type == self.device)
 
     def _apply(self, node: FxNode, rule: Callable[..., Any]) -> Any:
         args, kwargs = self._map((node.args, node.kwargs), lambda x: x)
@@ -392,8 +405,7 @@ def layout_of(value: torch.Tensor) -> Layout:
 
 def _is_dense(value: torch.Tensor) -> bool:
     return (
-        value.device.type == "cpu"
-        and value.layout is torch.strided
+        value.layout is torch.strided
         and value.dtype in REGISTER_DTYPES
         and not value.is_neg()
         and not value.is_quantized

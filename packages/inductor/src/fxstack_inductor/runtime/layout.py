@@ -26,5 +26,15 @@ def restride(
             f"an input that the graph writes to has strides {tensor.stride()}, the graph was "
             f"compiled for {stride}; compile it for these strides"
         )
+    return _copy(tensor, stride)
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides at an address that the allocator aligned, for kernels to read instead of a slice."""
+    return _copy(tensor, tensor.stride())
+
+
+def _copy(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    shape = tuple(tensor.shape)
     made = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
     return made.copy_(tensor)

@@ -6,7 +6,6 @@ Triton is an optional dependency (``fxstack-inductor[cuda]``); this is the only 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import tempfile
 from pathlib import Path
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+
+from fxstack_inductor.runtime.cubins import request_entry
+from fxstack_inductor.runtime.triton_worker import compile_kernel, import_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from fxstack_inductor.codegen.triton import TritonKernel, TritonSource
 
@@ -34,11 +34,7 @@ def load_module(text: str, folder: Path) -> Any:
     path = folder / f"{name}.py"
     if not path.exists() or path.read_text() != text:
         _write_whole(path, text)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = import_file(path, name)
     if triton.knobs.runtime.interpret:
         module.libdevice = NumpyLibdevice()  # type: ignore[attr-defined]
     return module
@@ -53,21 +49,15 @@ def _write_whole(path: Path, text: str) -> None:
     Path(temporary).replace(path)
 
 
-def launchers(source: TritonSource, module: Any) -> dict[str, Callable[..., None]]:
-    """For each function, a callable of its buffers and sizes that launches it on the current stream."""
-    return {k.name: _launcher(k, getattr(module, k.name)) for k in source.functions.values()}
-
-
-def _launcher(kernel: TritonKernel, function: Any) -> Callable[..., None]:
+def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
+    """A callable of the kernel's tensors and sizes that runs it in Triton's interpreter."""
     buffers, sizes = len(kernel.kernel.buffers), kernel.kernel.sizes
     constants, warps = kernel.constants, kernel.config.num_warps
-    xblock, points = kernel.config.xblock, kernel.points
 
     def launch(*args: Any) -> None:
-        count = points.evaluate(dict(zip(sizes, args[buffers:], strict=True)))
-        if count:
-            grid = (-(-count // xblock), 1, 1)
-            function[grid](*args, **constants, num_warps=warps)
+        count = kernel.grid.evaluate(dict(zip(sizes, args[buffers:], strict=True)))
+        if count > 0:
+            function[(count, 1, 1)](*args, **constants, num_warps=warps)
 
     return launch
 
@@ -77,24 +67,11 @@ def compile_ahead(source: TritonSource, module: Any, capability: int) -> dict[st
 
     ``asm["cubin"]`` and ``asm["ptx"]`` of each hold the machine code.
     """
-    target = GPUTarget("cuda", capability, 32)
-    compiled = {}
-    for kernel in source.functions.values():
-        if kernel.name in compiled:
-            continue
-        program = ASTSource(
-            fn=getattr(module, kernel.name),
-            signature=kernel.signature,
-            constexprs={(position,): value for position, value in _constants(kernel).items()},
-        )
-        options = {"num_warps": kernel.config.num_warps}
-        compiled[kernel.name] = triton.compile(program, target=target, options=options)
-    return compiled
-
-
-def _constants(kernel: TritonKernel) -> Mapping[int, int]:
-    names = list(kernel.signature)
-    return {names.index(name): value for name, value in kernel.constants.items()}
+    kernels = {k.name: k for k in source.functions.values()}
+    return {
+        name: compile_kernel(getattr(module, name), request_entry(kernel), capability)
+        for name, kernel in kernels.items()
+    }
 
 
 class NumpyLibdevice:

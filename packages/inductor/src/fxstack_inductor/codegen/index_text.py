@@ -1,0 +1,71 @@
+"""Index expressions as text: what C and Triton share; a target says how its own parts are spelled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.expr import Expr, Extremum, FloorDiv, Mod, Var
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_inductor.ir.expr import Atom
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPrinter:
+    """Call it with an expression. Divisions of what may be negative go through the helpers, which floor as Python does."""
+
+    number: Callable[[int], str]
+    divide: str
+    """The operator that truncates; enough where the dividend is not negative."""
+    floordiv: str
+    remainder: str
+    extremum: str
+    """With ``{name}`` for ``min`` or ``max``."""
+
+    def __call__(self, expr: Expr) -> str:
+        if not expr.terms:
+            return "0"
+        return " + ".join(self._term(monomial, c) for monomial, c in expr.terms)
+
+    def _term(self, monomial: tuple[Atom, ...], coefficient: int) -> str:
+        factors = [self._atom(atom) for atom in monomial]
+        if coefficient != 1 or not factors:
+            factors.append(self.number(coefficient))
+        return "*".join(factors)
+
+    def _atom(self, atom: Atom) -> str:
+        match atom:
+            case Var(name):
+                return name
+            case FloorDiv(num, den):
+                return self._quotient(self.divide, self.floordiv, num, den)
+            case Mod(num, den):
+                return self._quotient("%", self.remainder, num, den)
+            case Extremum(name, left, right):
+                return f"{self.extremum.format(name=name)}({self(left)}, {self(right)})"
+
+    def _quotient(self, symbol: str, helper: str, num: Expr, den: Expr) -> str:
+        low = num.bounds()[0]
+        if low is not None and low >= 0:
+            return f"(({self(num)}) {symbol} ({self(den)}))"
+        return f"{helper}({self(num)}, {self(den)})"
+
+
+def _c_number(value: int) -> str:
+    return str(value) if -(2**31) < value < 2**31 else f"INT64_C({value})"
+
+
+c_index = IndexPrinter(_c_number, "/", "floordiv_int64_t", "remainder_int64_t", "{name}_int64_t")
+"""64-bit C."""
+
+triton_index = IndexPrinter(
+    lambda value: str(value) if value >= 0 else f"({value})",
+    "//",
+    "_floordiv",
+    "_remainder",
+    "tl.{name}imum",
+)
+"""Triton, in the type of the loop variables."""

@@ -1,0 +1,156 @@
+"""Machine code of generated Triton kernels: from the disk cache, or compiled, in parallel processes where it pays.
+
+A hit needs no Triton: importing it takes longer than everything else that a warm compilation does.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fxstack_inductor.errors import TRITON_HINT, CompilerFailedError, TritonMissing
+from fxstack_inductor.runtime.cache import Cache
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_inductor.codegen.triton import TritonKernel, TritonSource
+    from fxstack_inductor.options import InductorOptions
+
+ALONE = 3
+"""Kernels that one process compiles in the time that starting another takes."""
+WORKER = Path(__file__).with_name("triton_worker.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """One kernel's machine code. ``parameters`` counts what the kernel takes, Triton's scratch pointers included."""
+
+    symbol: str
+    image: bytes
+    parameters: int
+    threads: int
+    shared: int
+    scratch: int
+
+
+def load_cubins(
+    source: TritonSource, capability: int, options: InductorOptions
+) -> dict[str, Cubin]:
+    """The kernels of ``source`` by name, for ``sm_<capability>``.
+
+    Raises:
+        TritonMissing: they are not in the cache, and Triton is not installed.
+        CompilerFailedError: Triton rejects a kernel: a defect of this package.
+    """
+    entries = list({k.name: request_entry(k) for k in source.functions.values()}.values())
+    root = options.cache_dir if options.use_cache else None
+    with tempfile.TemporaryDirectory(prefix="fxstack-") as folder:
+        cache = Cache(root or Path(folder), options.cache_limit)
+        cache.root.mkdir(parents=True, exist_ok=True)
+        identity = json.dumps([triton_version(), capability, entries], sort_keys=True)
+        key = cache.key("cubins", source.text, identity)
+        archive = cache.build(
+            key, source.text, lambda text, out: compile_archive(text, out, entries, capability)
+        )
+        return read_archive(archive)
+
+
+def request_entry(kernel: TritonKernel) -> dict[str, Any]:
+    """What a worker is told of one kernel."""
+    return {
+        "name": kernel.name,
+        "signature": kernel.signature,
+        "constants": kernel.constants,
+        "warps": kernel.config.num_warps,
+        "stages": kernel.config.num_stages,
+        "debug": kernel.kernel.checked,
+    }
+
+
+def triton_version() -> str:
+    """The installed Triton's version, without importing it where its metadata is there."""
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        import triton  # noqa: PLC0415 - it may be installed under another name
+
+        return str(triton.__version__)
+
+
+def compile_archive(
+    text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int
+) -> None:
+    """Compile ``entries`` of the module in ``text`` and write one archive of all."""
+    if importlib.util.find_spec("triton") is None:
+        raise TritonMissing(TRITON_HINT)
+    module = text.with_name("kernels.py")
+    module.write_text(text.read_text())
+    count = max(1, min(os.cpu_count() or 1, -(-len(entries) // ALONE)))
+    parts = [text.with_name(f"part{k}.zip") for k in range(count)]
+    running = [_start(module, entries[k::count], capability, part) for k, part in enumerate(parts)]
+    failures = [error for process in running if (error := _finish(process))]
+    if failures:
+        raise CompilerFailedError(
+            f"Triton failed to compile a generated kernel for sm_{capability}; this is a defect of "
+            f"fxstack-inductor, please report it with this output:\n{failures[0][-4000:]}"
+        )
+    with zipfile.ZipFile(output, "w") as archive:
+        for part in parts:
+            with zipfile.ZipFile(part) as made:
+                for name in made.namelist():
+                    archive.writestr(name, made.read(name))
+            part.unlink()
+
+
+def _start(
+    module: Path, entries: Sequence[dict[str, Any]], capability: int, output: Path
+) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    process = subprocess.Popen(  # noqa: S603 - our own script
+        [sys.executable, str(WORKER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+    request = {
+        "path": str(module),
+        "entries": entries,
+        "capability": capability,
+        "output": str(output),
+    }
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(request))
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def _finish(process: subprocess.Popen[str]) -> str:
+    """Wait; what it printed if it failed, else nothing."""
+    printed, _ = process.communicate()
+    return "" if process.returncode == 0 else printed or f"status {process.returncode}"
+
+
+def read_archive(path: Path) -> dict[str, Cubin]:
+    cubins = {}
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".json"):
+                image = archive.read(name.replace(".json", ".cubin"))
+                cubins[name.removesuffix(".json")] = Cubin(
+                    image=image, **json.loads(archive.read(name))
+                )
+    return cubins

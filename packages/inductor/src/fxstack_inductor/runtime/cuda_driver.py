@@ -1,0 +1,143 @@
+"""The CUDA driver through ctypes: load machine code and make launchable kernels. Needs neither torch's CUDA nor Triton."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from fxstack_inductor.errors import CudaError
+from fxstack_inductor.runtime.loader import load_functions
+
+if TYPE_CHECKING:
+    from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.runtime.cubins import Cubin
+
+SOURCE = (files("fxstack_inductor.runtime") / "launch.c").read_text()
+MOST_ARGUMENTS = 254
+"""What ``launch.c`` has room for."""
+STATIC_SHARED = 48 * 1024
+"""Shared memory, in bytes, that a kernel gets without asking."""
+MAX_DYNAMIC_SHARED = 8
+"""``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``."""
+
+
+class Record(ctypes.Structure):
+    """``Kernel`` in ``launch.c``."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("launch", ctypes.c_void_p),
+        ("set_context", ctypes.c_void_p),
+        ("error", ctypes.c_void_p),
+        ("threads", ctypes.c_uint32),
+        ("shared", ctypes.c_uint32),
+        ("arguments", ctypes.c_uint32),
+        ("parameters", ctypes.c_uint32),
+    )
+
+
+@dataclass
+class Launchers:
+    """Kernels of one graph on their devices. ``error`` holds the driver's first error code until it is read."""
+
+    driver: Driver
+    options: InductorOptions
+    error: ctypes.c_int32 = field(default_factory=lambda: ctypes.c_int32(0))
+    records: list[Record] = field(default_factory=list)
+    """Kept alive: the launch functions hold their addresses."""
+
+    def add(self, cubin: Cubin, arguments: int, device: int) -> tuple[int, Any]:
+        """Load ``cubin``; returns the record's address and the function to call with it, a stream, a grid and arguments.
+
+        Raises:
+            CudaError: the driver rejects the machine code, or the kernel needs what a launch does not give it.
+        """
+        if cubin.scratch or arguments > MOST_ARGUMENTS or cubin.parameters < arguments:
+            raise CudaError(
+                f"kernel {cubin.symbol}: {arguments} arguments for {cubin.parameters} parameters and "
+                f"{cubin.scratch} bytes of scratch memory; this is a defect of fxstack-inductor, please report it"
+            )
+        context = self.driver.context(device)
+        record = Record(
+            self.driver.load(cubin, context),
+            context,
+            self.driver.address("cuLaunchKernel"),
+            self.driver.address("cuCtxSetCurrent"),
+            ctypes.addressof(self.error),
+            cubin.threads,
+            cubin.shared,
+            arguments,
+            cubin.parameters,
+        )
+        self.records.append(record)
+        name = "fxstack_launch"
+        launch = load_functions(SOURCE, {name: arguments + 3}, self.options)[name]
+        return ctypes.addressof(record), launch
+
+    def check(self) -> None:
+        """Raise the error that a launch since the last call met, if any.
+
+        Raises:
+            CudaError: with the driver's name for it.
+        """
+        if self.error.value:
+            code, self.error.value = self.error.value, 0
+            raise CudaError(f"a kernel could not be launched: {self.driver.describe(code)}")
+
+
+@dataclass(frozen=True)
+class Driver:
+    """``libcuda``, or a library with its functions."""
+
+    path: str = "libcuda.so.1"
+
+    @cached_property
+    def library(self) -> ctypes.CDLL:
+        try:
+            found = ctypes.CDLL(self.path)
+        except OSError as error:
+            raise CudaError(
+                f"the CUDA driver cannot be loaded ({error}); install NVIDIA's driver, or run on CPU"
+            ) from error
+        self._check(found.cuInit(0), found)
+        return found
+
+    def address(self, name: str) -> int:
+        return ctypes.cast(self.library[name], ctypes.c_void_p).value or 0
+
+    def context(self, device: int) -> int:
+        """The primary context of device number ``device``, the one that torch uses."""
+        handle, context = ctypes.c_int(), ctypes.c_void_p()
+        self._check(self.library.cuDeviceGet(ctypes.byref(handle), device))
+        self._check(self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle))
+        return context.value or 0
+
+    def load(self, cubin: Cubin, context: int) -> int:
+        """The kernel's function in ``context``; its module stays loaded."""
+        module, function, previous = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        library = self.library
+        self._check(library.cuCtxPushCurrent_v2(ctypes.c_void_p(context)))
+        try:
+            self._check(library.cuModuleLoadData(ctypes.byref(module), cubin.image))
+            self._check(
+                library.cuModuleGetFunction(ctypes.byref(function), module, cubin.symbol.encode())
+            )
+            if cubin.shared > STATIC_SHARED:
+                self._check(library.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, cubin.shared))
+        finally:
+            library.cuCtxPopCurrent_v2(ctypes.byref(previous))
+        return function.value or 0
+
+    def describe(self, code: int) -> str:
+        text = ctypes.c_char_p()
+        self.library.cuGetErrorString(code, ctypes.byref(text))
+        return f"{(text.value or b'unknown error').decode()} (CUDA error {code})"
+
+    def _check(self, code: int, library: ctypes.CDLL | None = None) -> None:
+        if code:
+            described = f"CUDA error {code}" if library is not None else self.describe(code)
+            raise CudaError(f"the CUDA driver failed: {described}")

@@ -1,0 +1,91 @@
+"""Compile the kernels of one generated module with Triton: JSON on stdin, a zip archive of cubins as the result.
+
+Also run as a script, in processes of its own, so that kernels compile in parallel; it imports nothing but Triton for that.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+ENTRY = re.compile(r"\.entry\s+(\w+)\s*\((.*?)\)", re.DOTALL)
+
+
+def import_file(path: Path, name: str) -> Any:
+    """The module in ``path``; Triton reads kernels' source back from the file."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_kernel(function: Any, entry: Mapping[str, Any], capability: int) -> Any:
+    """Triton's compiled kernel of ``function`` for ``sm_<capability>``, without a GPU.
+
+    ``entry`` holds ``signature``, ``constants`` (by name), ``warps``, ``stages``, ``debug``. All pointers are promised to be
+    multiples of 16 bytes, which is what gives 16-byte accesses.
+    """
+    names = list(entry["signature"])
+    kinds = entry["signature"]
+    aligned = [(k,) for k, name in enumerate(names) if kinds[name].startswith("*")]
+    program = ASTSource(
+        fn=function,
+        signature=kinds,
+        constexprs={(names.index(name),): value for name, value in entry["constants"].items()},
+        attrs={where: [["tt.divisibility", 16]] for where in aligned},
+    )
+    options = {
+        "num_warps": entry["warps"],
+        "num_stages": entry["stages"],
+        "debug": entry["debug"],
+        "sanitize_overflow": False,
+    }
+    return triton.compile(program, target=GPUTarget("cuda", capability, 32), options=options)
+
+
+def facts(compiled: Any) -> dict[str, Any]:
+    """What a launcher must know of a compiled kernel."""
+    found = ENTRY.search(compiled.asm["ptx"])
+    assert found is not None
+    metadata = compiled.metadata
+    scratch = getattr(metadata, "global_scratch_size", 0) or 0
+    return {
+        "symbol": found.group(1),
+        "parameters": found.group(2).count(".param"),
+        "threads": 32 * metadata.num_warps,
+        "shared": metadata.shared,
+        "scratch": scratch + (getattr(metadata, "profile_scratch_size", 0) or 0),
+    }
+
+
+def compile_entries(
+    path: Path, entries: Iterable[Mapping[str, Any]], capability: int, output: Path
+) -> None:
+    """Write ``<name>.cubin`` and ``<name>.json`` of each kernel into the archive ``output``."""
+    module = import_file(path, path.stem)
+    with zipfile.ZipFile(output, "w") as archive:
+        for entry in entries:
+            compiled = compile_kernel(getattr(module, entry["name"]), entry, capability)
+            archive.writestr(f"{entry['name']}.cubin", compiled.asm["cubin"])
+            archive.writestr(f"{entry['name']}.json", json.dumps(facts(compiled)))
+
+
+if __name__ == "__main__":
+    request = json.load(sys.stdin)
+    compile_entries(
+        Path(request["path"]), request["entries"], request["capability"], Path(request["output"])
+    )

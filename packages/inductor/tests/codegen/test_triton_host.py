@@ -1,0 +1,111 @@
+"""The host program on CUDA: graphs traced on a GPU that is not there, launches recorded by a driver that is not one."""
+
+import re
+
+import pytest
+import torch
+from fake_cuda import FakeCuda
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_inductor import InductorOptions, decompositions
+from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.triton_target import device_kernels, lower_triton
+
+pytest.importorskip("triton")
+
+
+def trace(fn, *shapes, device="cuda:0", dtype=torch.float32):
+    with FakeTensorMode():
+        inputs = [torch.empty(s, device=device, dtype=dtype) for s in shapes]
+        return make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
+
+
+def lowered(fn, *shapes, **kwargs):
+    return lower_triton(trace(fn, *shapes, **kwargs), InductorOptions())
+
+
+def kernels(low):
+    return [s.kernel for s in low.plan.steps if isinstance(s, KernelStep)]
+
+
+def test_tensors_on_a_gpu_become_kernels_there():
+    low = lowered(lambda x: (x + 1).relu().sum(-1), (8, 16))
+    assert len(kernels(low)) == 1
+    assert torch.device("cuda:0") in low.program.constants.values()
+    assert "stream0 = current_stream(0)" in low.host
+
+
+def test_tensors_on_cpu_beside_them_are_calls():
+    def both(x):
+        return x + 1, torch.arange(3, device="cpu") * 2
+
+    low = lowered(both, (8,))
+    assert len(kernels(low)) == 1
+    assert "mul" in low.host
+
+
+def test_each_device_has_its_stream_and_record():
+    def two(x):
+        return x + 1, x.to("cuda:1") * 2
+
+    low = lowered(two, (8,))
+    assert "kernel_0(record_kernel_0, stream0" in low.host
+    assert "kernel_1_on1(record_kernel_1_on1, stream1" in low.host
+
+
+def test_sizes_give_the_grid_and_are_arguments():
+    graph = make_fx(lambda x: x * 2, tracing_mode="symbolic")(torch.randn(100, 30))
+    host = lower_triton(graph, InductorOptions()).host
+    assert re.search(
+        r"stream0, .*s\d+\*s\d+ \+ 1023\)? // 1024\), p_x_1, p_mul__0, s\d+, s\d+\)", host
+    )
+
+
+class Recorded:
+    """A graph of CPU tensors run through the host program that CUDA gets; its kernels do nothing."""
+
+    def __init__(self, folder, fn, *inputs, params=8):
+        self.cuda = FakeCuda(folder, params)
+        graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
+        options = InductorOptions(cache_dir=folder)
+        low = lower_triton(graph, options)
+        namespace = {**low.program.constants, "current_stream": lambda device: 11 + device}
+        namespace |= device_kernels(low, options, self.cuda.driver, {0: 90})
+        exec(low.host, namespace)
+        self.results = namespace["call"](*inputs)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cuda")
+    whole = torch.randn(4097)
+    inputs = (whole[1:], torch.randn(64, 64), torch.randn(4, 64))
+
+    def run():
+        return Recorded(
+            folder, lambda x, y, z: (x + 1, (y * y).sum(1), z.relu()), *inputs, params=3
+        )
+
+    return run, run(), inputs
+
+
+def test_launches_carry_streams_grids_and_addresses(recorded):
+    _, first, (_, y, z) = recorded
+    _, rows, flat = first.cuda.calls[:3]
+    assert {call.stream for call in first.cuda.calls} == {11}
+    assert (flat.grid, flat.threads) == (1, 128)
+    assert rows.params[:2] == [y.data_ptr(), first.results[1].data_ptr()]
+    assert flat.params[:2] == [z.data_ptr(), first.results[2].data_ptr()]
+
+
+def test_a_slice_that_is_not_aligned_is_read_from_a_copy(recorded):
+    _, first, (x, _, _) = recorded
+    assert first.cuda.calls[0].params[0] != x.data_ptr()
+    assert first.cuda.calls[0].params[0] % 16 == 0
+
+
+def test_machine_code_is_kept_on_disk(recorded, monkeypatch):
+    run, first, _ = recorded
+    monkeypatch.setattr("fxstack_inductor.runtime.cubins.compile_archive", None)
+    assert [c.grid for c in run().cuda.calls[3:]] == [c.grid for c in first.cuda.calls[:3]]
