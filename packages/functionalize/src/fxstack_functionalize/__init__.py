@@ -7,13 +7,14 @@ from fxstack_functionalize.errors import (
     TraceFailedError,
     UnsupportedGraphError,
 )
-from fxstack_functionalize.options import AotOptions
+from fxstack_functionalize.options import AotOptions, SavedTensorHooks
 from fxstack_functionalize.plain import aot_function, aot_module
 
 __all__ = [
     "AotOptions",
     "CompilerContractError",
     "FunctionalizeError",
+    "SavedTensorHooks",
     "TraceFailedError",
     "UnsupportedGraphError",
     "aot",

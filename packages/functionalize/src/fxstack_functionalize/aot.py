@@ -9,7 +9,7 @@ import torch
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.inputs import prepare
 from fxstack_functionalize.options import AotOptions
-from fxstack_functionalize.runtime import inference_wrapper, training_wrapper
+from fxstack_functionalize.runtime import Stages, inference_wrapper, training_wrapper
 from fxstack_functionalize.trace import Traced, TraceRequest, trace
 
 if TYPE_CHECKING:
@@ -101,35 +101,42 @@ def aot(
     )
     traced = trace(captured, request, decompositions)
     if traced.trains:
-        return _train(traced, fw_compiler, bw_compiler or fw_compiler, partitioner, options)
-    module = traced.stage_graph.graph_module
-    with torch.no_grad():
-        compiled = (inference_compiler or fw_compiler)(module, example_values(module))
+        compilers = (fw_compiler, bw_compiler or fw_compiler)
+        stages = _stages(traced, compilers, partitioner, decompositions, options)
+        return training_wrapper(traced, stages, options)
+    compiled = _compile(inference_compiler or fw_compiler, traced.stage_graph)
     return inference_wrapper(traced, compiled, options)
 
 
-def _train(
+def _stages(
     traced: Traced,
-    fw_compiler: Compiler,
-    bw_compiler: Compiler,
+    compilers: tuple[Compiler, Compiler],
     partitioner: Partitioner,
+    decompositions: Decompositions | None,
     options: AotOptions,
-) -> Callable[..., Any]:
-    partition = partitioner(traced.stage_graph)
-    _check_partition(traced, partition)
-    forward_module = partition.forward.graph_module
-    backward_module = partition.backward.graph_module
+) -> Stages:
+    """Bind the caller's partitioner and compilers, with their contracts checked."""
+
+    def cut(joint: StageGraph) -> Partition:
+        partition = partitioner(joint)
+        _check_partition(traced, partition)
+        return partition
+
+    def compile_forward(partition: Partition) -> Callable[..., Any]:
+        return _compile(compilers[0], partition.forward)
+
+    def compile_backward(partition: Partition) -> Callable[[], Callable[..., Any]]:
+        if options.eager_backward_compile:
+            backward = _compile(compilers[1], partition.backward)
+            return lambda: backward
+        return lambda: _compile(compilers[1], partition.backward)
+
+    return Stages(cut, compile_forward, compile_backward, dict(decompositions or {}))
+
+
+def _compile(compiler: Compiler, stage: StageGraph) -> Callable[..., Any]:
     with torch.no_grad():
-        forward = fw_compiler(forward_module, example_values(forward_module))
-
-    def compile_backward() -> Callable[..., Any]:
-        with torch.no_grad():
-            return bw_compiler(backward_module, example_values(backward_module))
-
-    if options.eager_backward_compile:
-        backward = compile_backward()
-        return training_wrapper(traced, partition, forward, lambda: backward, options)
-    return training_wrapper(traced, partition, forward, compile_backward, options)
+        return compiler(stage.graph_module, example_values(stage.graph_module))
 
 
 def _check_partition(traced: Traced, partition: Partition) -> None:

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SavedTensorHooks(StrEnum):
+    """What becomes of the saved-tensor hooks that are on around a call."""
+
+    INLINE = "inline"
+    """Traced for the tensors that the partitioner chose; into the forward's end and the backward's start."""
+    INLINE_BEFORE_PARTITION = "inline_before_partition"
+    """Traced into the joint graph, so that the partitioner sees what packing costs and saves."""
+    EAGER = "eager"
+    """Called on each saved tensor at run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +29,5 @@ class AotOptions:
     """Compare the strides of the first call's outputs with eager's, and restride from then on if they differ."""
     replay_views: bool = True
     """Return outputs that are views of intermediates as real views (``_is_view``, one shared storage)."""
+    saved_tensor_hooks: SavedTensorHooks = SavedTensorHooks.INLINE
+    """What becomes of hooks set by ``torch.autograd.graph.saved_tensors_hooks``; those that cannot be traced run in eager."""

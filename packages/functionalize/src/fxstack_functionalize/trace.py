@@ -41,6 +41,8 @@ class Traced:
     info: GraphInfo
     out_spec: pytree.TreeSpec
     captured: Captured
+    backward_nodes: frozenset[str]
+    """Names of the nodes that were recorded while autograd ran the backward."""
 
     @property
     def trains(self) -> bool:
@@ -140,7 +142,8 @@ def _trace_with(
             if request.keep_mutations:
                 slots, info = copy_back_in_graph(session, slots, info)
             stage_graph = finish(session, Stage.FUNCTIONAL, slots, ())
-    return Traced(stage_graph, info, out_spec, captured)
+    backward_nodes = frozenset(node.name for node in session.tracer.backward_nodes)
+    return Traced(stage_graph, info, out_spec, captured, backward_nodes)
 
 
 def _run(session: Session) -> Any:

@@ -41,6 +41,7 @@ class AtenTracer(PythonKeyTracer):
         self.record_stack_traces = False
         self.tensor_tracker = TensorMap()
         self._origin: dict[str, Any] = {}
+        self.backward_nodes: list[Node] = []
         self._in_backward = False
         self._starts: list[int] = []
         self._origins: list[dict[str, Any]] = []
@@ -62,7 +63,7 @@ class AtenTracer(PythonKeyTracer):
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         node: Node = super().create_node(*args, **kwargs)
         if node.op not in {"placeholder", "output"}:
-            node.meta.update(self._backward_origin() if self._in_backward else self._origin)
+            self._attribute(node)
         return node
 
     def add_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
@@ -70,13 +71,22 @@ class AtenTracer(PythonKeyTracer):
         node = self.graph.create_node(
             "call_function", func, args, kwargs, func.overloadpacket.__name__
         )
-        node.meta.update(self._backward_origin() if self._in_backward else self._origin)
+        self._attribute(node)
         return node
+
+    def _attribute(self, node: Node) -> None:
+        if self._in_backward:
+            self.backward_nodes.append(node)
+            node.meta.update(self._backward_origin())
+        else:
+            node.meta.update(self._origin)
 
     def add_item(self, node: Node, index: int) -> Node:
         """Add the selection of one result of ``node``."""
         item = self.graph.create_node("call_function", operator.getitem, (node, index), {})
         item.meta.update({key: node.meta[key] for key in INHERITED if key in node.meta})
+        if self._in_backward:
+            self.backward_nodes.append(item)
         return item
 
     def create_arg(self, a: Any) -> Any:

@@ -46,18 +46,13 @@ class BackwardPlan:
         }
         self.sources = _sources(traced, [spec.name for spec in joint_tangents])
 
-    def arguments(
-        self, saved: Sequence[Any], symbols: Sequence[Any], sizes: Any, grads: Sequence[Any]
-    ) -> list[Any]:
-        """List the backward graph's arguments."""
+    def tangents(self, grads: Sequence[Any], sizes: Any) -> list[torch.Tensor]:
+        """List the tangents that the backward graph takes; zeros of ``sizes`` for those that autograd has none for."""
         tangents = []
         for fix, position, example in zip(self.fixers, self.positions, self.examples, strict=True):
             grad = grads[position]
-            if grad is None:
-                tangents.append(_zeros(example, sizes[position]))
-            else:
-                tangents.append(fix(grad))
-        return [*saved, *symbols, *tangents]
+            tangents.append(_zeros(example, sizes[position]) if grad is None else fix(grad))
+        return tangents
 
     def gradients(self, results: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
         """Put the results in the order of the inputs."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from fxstack_functionalize.runtime.calling import is_boxed, listed
 from fxstack_functionalize.runtime.modes import without_autocast
 from fxstack_functionalize.runtime.wrapper import (
-    Source,
     add_without_grad,
     add_without_views,
     end_without_grad,
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.runtime.source import Source
     from fxstack_functionalize.trace import Traced
 
 ROLE = "inference graph"

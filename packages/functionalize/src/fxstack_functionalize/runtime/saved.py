@@ -3,83 +3,127 @@
 A saved tensor that is an input or output of the graph is saved as that very tensor, and one that is a view of
 either as a view that shares its version counter: changing it in place before the backward is then an error, as in
 eager, and not a wrong gradient. An input that the graph itself changes is cloned before the new value is written.
+All others nobody else can see; they are kept in a plain list, which the backward empties as it starts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.runtime.source import Source
     from fxstack_interchange import Partition
 
-    Hold = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+class Saving(Enum):
+    """Who looks after the saved tensors."""
+
+    PLAIN = auto()
+    """Autograd those that others can see and change, this package the rest."""
+    PACKED = auto()
+    """They were packed by hooks: nobody checks whether they were changed, as in eager."""
+    HOOKED = auto()
+    """Autograd all of them, as it calls the hooks that are on."""
 
 
 class _How(StrEnum):
-    SAME = "same"
-    VIEW = "view"
-    CLONE = "clone"
+    """How the tensor to save is made from its owner and the graph's result."""
+
+    SAME = "{owner}"
+    VIEW = "view_of({owner}, {value})"
+    CLONE = "{value}.clone()"
+    DATA = "{owner}.data"
+    RESULT = "{value}"
+
+
+_UNCHECKED = {_How.SAME: _How.DATA, _How.VIEW: _How.RESULT}
+"""The same memory without the owner's version counter."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """Saved tensor ``position`` shares memory with input (or flat output) ``index``."""
+class SavedTensor:
+    """Saved tensor number ``number``, flat result ``position``: the expression of what is saved, and by whom."""
 
-    position: int
-    how: _How
-    of_input: bool
-    index: int
+    number: int
+    expression: str
+    by_autograd: bool
 
 
-def holder(
-    partition: Partition, info: GraphInfo, tensors: slice, names: Sequence[str]
-) -> Hold | None:
-    """Return a function of (args, flat outputs, saved tensors) that gives the tensors to save; None if as they are.
+def saved_tensors(
+    partition: Partition, info: GraphInfo, positions: range, names: Sequence[str], saving: Saving
+) -> list[SavedTensor]:
+    """Plan how the results at ``positions`` are saved.
 
-    ``names`` are the forward's input names in the order of the call's arguments.
+    ``names`` are the forward's input names in the order of the call's arguments. Expressions speak of ``args``, ``results``
+    and ``flat``.
     """
-    plan = _plan(partition, info, tensors, names)
+    results: Any = partition.forward.graph_module.graph.output_node().args[0]
+    owners = _owners(partition, info, names)
+    plan = []
+    for number, position in enumerate(positions):
+        own, *memory = _keys(results[position])
+        found = next((owners[key] for key in (own, *memory) if key in owners), None)
+        value = f"flat[{position}]"
+        if found is None:
+            plan.append(SavedTensor(number, value, saving is Saving.HOOKED))
+            continue
+        of_input, index = found
+        owner = f"{'args' if of_input else 'results'}[{index}]"
+        how = _How.SAME if own in owners else _How.VIEW
+        if of_input and index in info.mutated:
+            how = _How.CLONE
+        elif saving is Saving.PACKED:
+            how = _UNCHECKED[how]
+        expression = how.format(owner=owner, value=value)
+        plan.append(SavedTensor(number, expression, saving is not Saving.PACKED))
+    return plan
+
+
+def add_saving(source: Source, plan: Sequence[SavedTensor]) -> None:
+    """Add the statements that save."""
+    for_autograd = [saved.expression for saved in plan if saved.by_autograd]
+    kept = [saved.expression for saved in plan if not saved.by_autograd]
+    if for_autograd:
+        source.add(f"ctx.save_for_backward({', '.join(for_autograd)})", view_of=view_of)
+    if kept:
+        source.add(f"ctx.kept = [{', '.join(kept)}]")
+
+
+def add_unsaving(source: Source, plan: Sequence[SavedTensor]) -> list[str]:
+    """Add the statements that read what was saved; return the expressions of all saved tensors in order.
+
+    Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run before without ``retain_graph``.
+    """
     if not plan:
-        return None
-
-    return _Holder(plan).hold
-
-
-class _Holder:
-    """What a compiler returns as it should be at the first call, it returns so always: no work later."""
-
-    def __init__(self, plan: list[_Held]) -> None:
-        self._plan = plan
-        self._checked = False
-
-    def hold(self, args: Sequence[Any], flat: Sequence[Any], saved: Sequence[Any]) -> Sequence[Any]:
-        if self._checked and not self._plan:
-            return saved
-        held = list(saved)
-        needed = []
-        for entry in self._plan:
-            owner = (args if entry.of_input else flat)[entry.index]
-            before = held[entry.position]
-            held[entry.position] = _HOLD[entry.how](owner, before)
-            if held[entry.position] is not before or entry.how is not _How.SAME:
-                needed.append(entry)
-        if not self._checked:
-            self._plan, self._checked = needed, True
-        return held
+        return []
+    source.add("saved = ctx.saved_tensors")
+    if any(not saved.by_autograd for saved in plan):
+        source.add("kept = ctx.kept")
+        source.add("if not keeps_graph():", keeps_graph=KEEPS_GRAPH)
+        source.add("    ctx.kept = None")
+    counters = {True: iter(range(len(plan))), False: iter(range(len(plan)))}
+    return [
+        f"{'saved' if item.by_autograd else 'kept'}[{next(counters[item.by_autograd])}]"
+        for item in plan
+    ]
 
 
-def _plan(
-    partition: Partition, info: GraphInfo, tensors: slice, names: Sequence[str]
-) -> list[_Held]:
+KEEPS_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
+
+
+def _owners(
+    partition: Partition, info: GraphInfo, names: Sequence[str]
+) -> dict[Any, tuple[bool, int]]:
+    """By node and by memory: the input (True, number) or flat output (False, position)."""
     graph = partition.forward.graph_module.graph
-    results = graph.output_node().args[0]
+    results: Any = graph.output_node().args[0]
     owners: dict[Any, tuple[bool, int]] = {}
     for position in range(info.output_count):
         for key in _keys(results[position]):
@@ -88,16 +132,7 @@ def _plan(
     for node in graph.find_nodes(op="placeholder"):
         for key in _keys(node):
             owners[key] = (True, number[node.name])
-    plan = []
-    for position, node in enumerate(results[tensors]):
-        own, *memory = _keys(node)
-        found = next((owners[key] for key in (own, *memory) if key in owners), None)
-        if found is not None:
-            how = _How.SAME if own in owners else _How.VIEW
-            if found[0] and found[1] in info.mutated:
-                how = _How.CLONE
-            plan.append(_Held(position, how, *found))
-    return plan
+    return owners
 
 
 def _keys(node: Any) -> tuple[Any, ...]:
@@ -110,11 +145,7 @@ def _keys(node: Any) -> tuple[Any, ...]:
     return (node, value.untyped_storage()._cdata)
 
 
-def _same(owner: Any, saved: torch.Tensor) -> Any:
-    return owner if isinstance(owner, torch.Tensor) else saved
-
-
-def _view(owner: Any, saved: torch.Tensor) -> torch.Tensor:
+def view_of(owner: Any, saved: torch.Tensor) -> torch.Tensor:
     """Make ``saved`` a view that shares the owner's version counter, if the compiler did not copy it.
 
     Detached first: a view of the output itself would keep the output, and through it this very backward, alive.
@@ -125,14 +156,3 @@ def _view(owner: Any, saved: torch.Tensor) -> torch.Tensor:
     ):
         return saved
     return owner.detach().as_strided(saved.size(), saved.stride(), saved.storage_offset())
-
-
-def _clone(owner: Any, saved: torch.Tensor) -> torch.Tensor:  # noqa: ARG001 - the table's signature
-    return saved.clone()
-
-
-_HOLD: dict[_How, Callable[[Any, torch.Tensor], Any]] = {
-    _How.SAME: _same,
-    _How.VIEW: _view,
-    _How.CLONE: _clone,
-}

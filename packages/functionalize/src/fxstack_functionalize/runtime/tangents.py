@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def tangent_fixer(placeholder: Node) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that makes a gradient dense in the order of ``placeholder``'s example."""
-    example = placeholder.meta["val"]
+    return dense_like(placeholder.meta["val"])
+
+
+def dense_like(example: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function that makes a tensor of the same size dense, its dimensions in the order of ``example``'s."""
     order = _dimension_order(example)
     if order == list(range(example.dim())):
         return lambda tangent: tangent.contiguous()

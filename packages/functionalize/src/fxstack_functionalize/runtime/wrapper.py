@@ -6,7 +6,6 @@ nothing is tested at run time that is known when the graph is compiled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,32 +15,13 @@ from fxstack_functionalize.runtime.modes import VIEW_KEYS
 from fxstack_functionalize.runtime.mutation import write_back
 from fxstack_functionalize.runtime.outputs import output_lines
 from fxstack_functionalize.runtime.sharing import base_maker, sharing_guard
+from fxstack_functionalize.runtime.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.trace import Traced
-
-
-@dataclass(slots=True)
-class Source:
-    """Generated statements and the objects that they name."""
-
-    names: dict[str, Any] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-    depth: int = 1
-
-    def add(self, line: str, **names: Any) -> None:
-        self.lines.append("    " * self.depth + line)
-        self.names.update(names)
-
-    def build(self) -> Callable[..., Any]:
-        text = "\n".join(["def call(*args):", *self.lines])
-        exec(compile(text, "<fxstack runtime wrapper>", "exec"), self.names)  # noqa: S102 - text made here
-        self.names["call"].__fxstack_source__ = text
-        call: Callable[..., Any] = self.names["call"]
-        return call
 
 
 def wrapper(

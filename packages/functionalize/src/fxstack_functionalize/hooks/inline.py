@@ -1,0 +1,130 @@
+"""Inline saved-tensor hooks after partitioning: pack at the forward's end, unpack at the backward's start.
+
+The partitioner has chosen what is saved; each of these tensors is packed by the forward graph itself, and what the
+backward gets is what was packed. Compilers fuse both with their surroundings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from fxstack_functionalize.finalize import remove_dead_code
+from fxstack_functionalize.hooks.pair import parameter_memory
+from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, StageGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_functionalize.hooks.pair import HookPair, TracedHook
+    from fxstack_interchange import GraphSignature, Partition
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """One saved tensor with its traced hooks."""
+
+    saved: Node
+    pack: TracedHook
+    unpack: TracedHook
+
+
+def inline_hooks(partition: Partition, pair: HookPair) -> Partition:
+    """Return the partition that saves what ``pair.pack`` returns in place of each saved tensor.
+
+    Raises:
+        NotTraceableError: if a hook cannot be traced on one of the saved tensors.
+    """
+    parameters = parameter_memory(partition.forward)
+    packed = []
+    for node in _saved_tensors(partition.forward):
+        value = node.meta["val"]
+        pack = pair.trace_pack(value, parameters)
+        packed.append(_Packed(node, pack, pair.trace_unpack(pack, value)))
+    forward = _forward(partition.forward, packed)
+    names = [str(spec.name) for spec in forward.signature.outputs_of(OutputKind.SAVED)]
+    backward = _backward(partition.backward, packed, names)
+    return replace(partition, forward=forward, backward=backward, saved=tuple(names))
+
+
+def _saved_tensors(forward: StageGraph) -> list[Node]:
+    values = _outputs(forward.graph_module.graph)
+    return [
+        value
+        for value, spec in zip(values, forward.signature.outputs, strict=True)
+        if spec.kind is OutputKind.SAVED and _is_tensor(value)
+    ]
+
+
+def _forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
+    graph = Graph()
+    env: dict[Node, Node] = {}
+    for node in stage.graph_module.graph.nodes:
+        if node.op != "output":
+            env[node] = graph.node_copy(node, env.__getitem__)
+    values = [env.get(v, v) for v in _outputs(stage.graph_module.graph)]
+    made = [node for each in packed for node in each.pack.splice(graph, [env[each.saved]])]
+    count = sum(spec.kind is not OutputKind.SAVED for spec in stage.signature.outputs)
+    symbols = values[count + len(packed) :]
+    saved = [*sorted(made, key=_is_number), *symbols]
+    graph.output((*values[:count], *saved))
+    remove_dead_code(graph)
+    specs = tuple(OutputSpec(OutputKind.SAVED, node.name) for node in saved)
+    outputs = stage.signature.outputs[:count] + specs
+    return _stage(stage, graph, replace(stage.signature, outputs=outputs))
+
+
+def _backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]) -> StageGraph:
+    """Take packed tensors and numbers, then the symbols and tangents that follow the saved tensors in ``stage``."""
+    graph = Graph()
+    made = [node for each in packed for node in each.pack.results]
+    order = sorted(range(len(made)), key=lambda i: _is_number(made[i]))
+    inputs: dict[int, Node] = {}
+    specs = []
+    for position, name in zip(order, names, strict=False):
+        inputs[position] = graph.placeholder(name)
+        inputs[position].meta = dict(made[position].meta)
+        specs.append(InputSpec(InputKind.SAVED, inputs[position].name, name))
+    before = stage.graph_module.graph.find_nodes(op="placeholder")
+    env: dict[Node, Node] = {}
+    for node, spec in [*zip(before, stage.signature.inputs, strict=True)][len(packed) :]:
+        env[node] = graph.node_copy(node)
+        specs.append(replace(spec, name=env[node].name))
+    remaining = iter(range(len(made)))
+    for node, each in zip(before, packed, strict=False):
+        (env[node],) = each.unpack.splice(
+            graph, [inputs[next(remaining)] for _ in each.pack.results]
+        )
+    for node in stage.graph_module.graph.nodes:
+        if node.op != "placeholder":
+            env[node] = graph.node_copy(node, env.__getitem__)
+    remove_dead_code(graph)
+    return _stage(stage, graph, replace(stage.signature, inputs=tuple(specs)), env)
+
+
+def _stage(
+    stage: StageGraph, graph: Graph, signature: GraphSignature, env: dict[Node, Node] | None = None
+) -> StageGraph:
+    """Close a graph; output specifications follow the names that copied nodes got."""
+    if env is not None:
+        names = {old.name: new.name for old, new in env.items()}
+        outputs = tuple(
+            replace(spec, name=names.get(str(spec.name), spec.name)) for spec in signature.outputs
+        )
+        signature = replace(signature, outputs=outputs)
+    return StageGraph(GraphModule(stage.graph_module, graph), signature)
+
+
+def _outputs(graph: Graph) -> list[Any]:
+    return [*graph.output_node().args[0]]  # type: ignore[union-attr,misc]
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta["val"], torch.Tensor)
+
+
+def _is_number(node: Node) -> bool:
+    return not _is_tensor(node)

@@ -1,0 +1,54 @@
+"""Put saved-tensor hooks into the joint graph, so that the partitioner sees what they cost and what they save.
+
+Whatever the backward reads of the forward is replaced there by ``unpack(pack(value))``. What is unpacked is tagged to
+be recomputed; what is packed the partitioner may save, or compute again from something that is there anyway. The
+gradients are the same in each case.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from fxstack_functionalize.finalize import remove_dead_code
+from fxstack_functionalize.hooks.pair import parameter_memory
+from fxstack_interchange import InputKind, StageGraph
+
+if TYPE_CHECKING:
+    from fxstack_functionalize.hooks.pair import HookPair
+
+
+def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) -> StageGraph:
+    """Return ``joint`` with the hooks around each value that its backward reads of its forward.
+
+    ``backward`` names the nodes that were recorded in the backward.
+
+    Raises:
+        NotTraceableError: if a hook cannot be traced on one of the values.
+    """
+    signature = joint.signature
+    parameters = parameter_memory(joint)
+    tangents = {s.name for s in signature.inputs_of(InputKind.TANGENT)}
+    graph = Graph()
+    env: dict[Node, Node] = {}
+    unpacked: dict[Node, Node] = {}
+
+    def read(node: Node) -> Node:
+        """Return what a backward node gets for ``node``."""
+        value = node.meta.get("val")
+        if node.name in backward | tangents or not isinstance(value, torch.Tensor):
+            return env[node]
+        if node not in unpacked:
+            pack = pair.trace_pack(value, parameters)
+            packed = pack.splice(graph, [env[node]])
+            unpack = pair.trace_unpack(pack, value)
+            (unpacked[node],) = unpack.splice(graph, packed, recompute="must_recompute")
+        return unpacked[node]
+
+    for node in joint.graph_module.graph.nodes:
+        source = read if node.name in backward else env.__getitem__
+        env[node] = graph.node_copy(node, source)
+    remove_dead_code(graph)
+    return StageGraph(GraphModule(joint.graph_module, graph), signature)

@@ -1,0 +1,192 @@
+"""Trace one pair of pack and unpack hooks for one saved tensor.
+
+``pack`` may return any nest of tensors, symbolic sizes and constants. Its tensors and symbols become values of the
+forward; the nest and the constants are known when ``unpack`` is traced, and cost nothing at run time. Both are
+traced as eager calls them: without grad mode, on a tensor of the saved one's size, dtype, device and strides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from fxstack_functionalize.engine import DispatcherEngine
+from fxstack_functionalize.finalize import remove_dead_code
+from fxstack_functionalize.hooks.identity import NotTraceableError
+from fxstack_functionalize.inputs import Captured, CapturedInput
+from fxstack_functionalize.runtime.tangents import dense_like
+from fxstack_functionalize.session import Session
+from fxstack_functionalize.tracer import AtenTracer
+from fxstack_interchange import InputKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from fxstack_interchange import StageGraph
+
+    Decompositions = Mapping[Any, Callable[..., Any]]
+
+DYNAMIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedHook:
+    """The ATen graph of one hook: ``results`` are the nodes of its dynamic leaves, ``leaves`` all of them."""
+
+    graph: Graph
+    results: tuple[Node, ...]
+    leaves: tuple[Any, ...]
+    spec: pytree.TreeSpec
+
+    def splice(
+        self, into: Graph, inputs: Sequence[Node], recompute: str | None = None
+    ) -> list[Node]:
+        """Copy the hook's nodes into another graph, at its insertion point, with a tag if one is given."""
+        env: dict[Node, Node] = dict(
+            zip(self.graph.find_nodes(op="placeholder"), inputs, strict=True)
+        )
+        for node in self.graph.nodes:
+            if node not in env and node.op != "output":
+                env[node] = into.node_copy(node, env.__getitem__)
+                if recompute is not None:
+                    env[node].meta["recompute"] = recompute
+        return [env[node] for node in self.results]
+
+
+@dataclass(frozen=True, slots=True)
+class HookPair:
+    """A pair of hooks and what it takes to trace them."""
+
+    pack: Callable[[Any], Any]
+    unpack: Callable[[Any], Any]
+    fake_mode: FakeTensorMode
+    table: Decompositions
+
+    def trace_pack(self, saved: torch.Tensor, parameters: frozenset[int]) -> TracedHook:
+        """Trace ``pack`` on an example of the saved tensor; ``parameters`` is the result of ``parameter_memory``.
+
+        Raises:
+            NotTraceableError: if it fails on it, changes it, reads data or draws random numbers.
+        """
+        strided = saved.layout is torch.strided
+        is_parameter = strided and saved.untyped_storage()._cdata in parameters
+
+        def call(inputs: Sequence[Any]) -> Any:
+            inputs[0]._is_param = is_parameter
+            return self.pack(inputs[0])
+
+        return self._trace(call, [saved])
+
+    def trace_unpack(self, packed: TracedHook, saved: torch.Tensor) -> TracedHook:
+        """Trace ``unpack`` on what ``pack`` returned; the result gets the strides of ``saved``.
+
+        Raises:
+            NotTraceableError: as for ``pack``, and if the result is not a tensor of the size, dtype and device.
+        """
+        examples = [node.meta["val"] for node in packed.results]
+
+        def call(inputs: Sequence[Any]) -> Any:
+            remaining = iter(inputs)
+            leaves = [next(remaining) if isinstance(x, Node) else x for x in packed.leaves]
+            return _like(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
+
+        return self._trace(call, examples)
+
+    def _trace(self, call: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> TracedHook:
+        names = [f"packed_{number}" for number in range(len(examples))]
+        inputs = tuple(
+            CapturedInput(name, InputKind.USER_INPUT, _plain(value))
+            for name, value in zip(names, examples, strict=True)
+        )
+        captured = Captured(GraphModule({}, Graph()), inputs, {}, self.fake_mode)
+        session = Session(captured, DispatcherEngine(), AtenTracer(), self.table)
+        try:
+            with torch.no_grad(), torch._C._DisableAutocast(), session.recording():
+                result = call([traced.argument for traced in session.inputs])
+                return _finish(session, result)
+        except NotTraceableError:
+            raise
+        except Exception as error:
+            raise NotTraceableError(f"{type(error).__name__}: {error}") from error
+
+
+def parameter_memory(stage: StageGraph) -> frozenset[int]:
+    """Identify the memory of a graph's parameters: what views it is to a hook a parameter, which is what eager saves."""
+    names = {spec.name for spec in stage.signature.inputs_of(InputKind.PARAMETER)}
+    return frozenset(
+        node.meta["val"].untyped_storage()._cdata
+        for node in stage.graph_module.graph.find_nodes(op="placeholder")
+        if node.name in names
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _finish(session: Session, result: Any) -> TracedHook:
+    leaves, spec = pytree.tree_flatten(result)
+    nodes = [_leaf(session, leaf) for leaf in leaves]
+    for traced in session.inputs:
+        if traced.inner is not None:
+            torch._sync(traced.argument)
+            if torch._functionalize_has_data_mutation(traced.argument):
+                raise NotTraceableError("it changes a tensor in place")
+    results = tuple(node for node in nodes if isinstance(node, Node))
+    graph = session.tracer.graph
+    graph.output(results)
+    remove_dead_code(graph)
+    for node in graph.nodes:
+        _check(node)
+        node.meta = {"val": node.meta["val"]} if "val" in node.meta else {}
+    return TracedHook(graph, results, tuple(nodes), spec)
+
+
+def _leaf(session: Session, leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        if not session.engine.is_functional(leaf):
+            raise NotTraceableError("it returns a tensor that is not made from its argument")
+        return session.node_of(session.value(leaf))
+    return session.node_of(leaf) if isinstance(leaf, DYNAMIC) else leaf
+
+
+def _check(node: Node) -> None:
+    if node.op == "get_attr":
+        raise NotTraceableError("it holds a tensor of its own")
+    if node.meta.get("unbacked_bindings"):
+        raise NotTraceableError("it makes a number or size from a tensor's data")
+    if isinstance(node.target, torch._ops.OpOverload):
+        if torch.Tag.nondeterministic_seeded in node.target.tags:
+            raise NotTraceableError("it draws random numbers")
+        if node.target._schema.is_mutable or not node.target._schema.returns:
+            raise NotTraceableError(f"its operator {node.target} has an effect")
+
+
+def _like(value: Any, saved: torch.Tensor) -> torch.Tensor:
+    """Check what ``unpack`` returned, and give it the strides that the backward was traced with."""
+    if not isinstance(value, torch.Tensor):
+        raise NotTraceableError(f"unpack returns a {type(value).__name__}, not a tensor")
+    for what in ("dtype", "device", "layout"):
+        ours, wanted = getattr(value, what), getattr(saved, what)
+        if ours != wanted:
+            raise NotTraceableError(f"unpack returns {what} {ours}, saved was {wanted}")
+    if _numbers(value.shape) != _numbers(saved.shape):
+        raise NotTraceableError(f"unpack returns size {[*value.shape]}, saved was {[*saved.shape]}")
+    if _numbers(value.stride()) == _numbers(saved.stride()):
+        return value
+    value = dense_like(saved)(value)
+    if _numbers(value.stride()) != _numbers(saved.stride()):
+        raise NotTraceableError(
+            f"unpack returns strides {value.stride()}, saved were {saved.stride()}"
+        )
+    return value
+
+
+def _numbers(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(v.node.expr if isinstance(v, torch.SymInt) else v for v in values)

@@ -1,0 +1,109 @@
+"""Calls of a compiled graph while saved-tensor hooks are on: one compiled pair of graphs per pair of hooks.
+
+The hooks are looked up at each call, so that others than those of the first call never find graphs made for these.
+Hooks that cannot be traced are called by autograd itself on what the plain forward saves, after one warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.hooks import HookPair, HookReader, NotTraceableError
+from fxstack_functionalize.options import SavedTensorHooks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    Apply = Callable[..., Sequence[Any]]
+    Build = Callable[[HookPair], Apply]
+    Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+top_hooks: Callable[[bool], Hooks | None] = torch._C._autograd._top_saved_tensors_default_hooks
+set_tracing: Callable[[bool], bool] = torch._C._autograd._saved_tensors_hooks_set_tracing
+LIMIT = 8
+"""Different pairs of hooks that are compiled; further ones run in eager."""
+TORCH = str(Path(torch.__file__).parent)
+
+
+class HookedCalls:
+    """Finds the function for the hooks that are on.
+
+    ``build`` compiles the graphs with a pair of hooks inlined, ``plain`` is called where that cannot be; ``example`` is a pair
+    without hooks from which others are made.
+    """
+
+    def __init__(
+        self,
+        mode: SavedTensorHooks,
+        build: Build,
+        plain: Apply,
+        example: Callable[[Hooks], HookPair],
+    ) -> None:
+        self._mode = mode
+        self._build = build
+        self._plain = plain
+        self._pair = example
+        self._reader = HookReader()
+        self._made: dict[Hashable, Apply | None] = {}
+        self._warned: set[Any] = set()
+        self._lock = RLock()
+
+    def __call__(self, hooks: Hooks, args: Sequence[Any]) -> Sequence[Any]:
+        apply = self.find(hooks)
+        if apply is None:
+            return self._plain(*args)
+        before = set_tracing(True)
+        try:
+            return apply(*args)
+        finally:
+            set_tracing(before)
+
+    def find(self, hooks: Hooks) -> Apply | None:
+        """Return the function with ``hooks`` inlined, made now if need be; None if they must run in eager."""
+        if self._mode is SavedTensorHooks.EAGER:
+            return None
+        try:
+            key = tuple(self._reader.identity(hook) for hook in hooks)
+        except NotTraceableError as error:
+            self._warn(hooks, str(error))
+            return None
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._make(hooks)
+            return self._made[key]
+
+    def _make(self, hooks: Hooks) -> Apply | None:
+        if len(self._made) >= LIMIT:
+            self._warn(
+                hooks, f"more than {LIMIT} different pairs of hooks were used with this graph"
+            )
+            return None
+        try:
+            return self._build(self._pair(hooks))
+        except NotTraceableError as error:
+            self._warn(hooks, str(error))
+            return None
+
+    def _warn(self, hooks: Hooks, reason: str) -> None:
+        code = getattr(hooks[0], "__code__", None)
+        if code in self._warned or (code is not None and code.co_filename.startswith(TORCH)):
+            return
+        self._warned.add(code)
+        where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+        warnings.warn(
+            f"fxstack: the saved-tensor hooks {_name(hooks[0])}{where} and {_name(hooks[1])} are called in eager "
+            f"around a compiled graph: {reason}.\n"
+            "  why: a hook is compiled into the graph only if its result follows from its argument and constants alone.\n"
+            "  fix: write the hook without effects and outside state; or set "
+            'AotOptions(saved_tensor_hooks="eager") if this is what you want',
+            stacklevel=5,
+        )
+
+
+def _name(hook: Any) -> str:
+    return str(getattr(hook, "__qualname__", type(hook).__name__))
