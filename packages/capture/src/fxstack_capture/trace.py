@@ -154,6 +154,9 @@ class TorchSide(Protocol):
     def is_symbolic(self, value: object) -> bool:
         """SymInt, SymFloat or SymBool."""
 
+    def number_in(self, tensor: torch.Tensor) -> Any:
+        """``tensor.item()`` as an unbacked symbol, whether or not the options ask for these."""
+
     def specialize(self, value: Any) -> Any:
         """The plain number behind a symbolic one, with the guard that this needs."""
 

@@ -14,6 +14,7 @@ from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
+from fxstack_capture.calls.rules.torch_wrappers import CODE_RULES
 from fxstack_capture.world.constants import BUILTIN_METHOD
 from fxstack_capture.world.lazy_dict import ABSENT
 
@@ -82,6 +83,9 @@ class CallDispatcher:
 def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: Any) -> Any:
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
+    wrapper = CODE_RULES.get(id(fn.__code__))
+    if wrapper is not None:
+        return wrapper[1](calls.trace, fn, args, kwargs)
     if _is_disabled(fn):
         raise graph_break("disabled", fn.__qualname__)
     return calls.trace.interp.call_function(fn, args, kwargs)

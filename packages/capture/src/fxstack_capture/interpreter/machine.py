@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter.errors import Flight, HandledException, chain_context
 from fxstack_capture.interpreter.frame import Frame
@@ -157,6 +159,9 @@ class BytecodeInterpreter:
             if isinstance(error, RecursionError):
                 # Ours or the program's: plain Python will tell.
                 raise graph_break("inline-limit", "the recursion limit was reached")
+            if isinstance(error, GuardOnDataDependentSymNode):
+                text = f"a number computed from a tensor ({error.cond})"
+                raise graph_break("data-dependent-branch", text)
             chain_context(error, self.handled.topmost())
             traceback = None
         else:

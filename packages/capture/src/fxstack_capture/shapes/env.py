@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch._guards import GuardSource, SLoc
@@ -11,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from fxstack_capture.shapes.nodes import Memo, remembering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import sympy
 
@@ -44,11 +46,15 @@ class NamedSource(TorchSource):  # type: ignore[misc]
 class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
     """Notes the user's stack for every guard, in ``guard_stacks``, in the order of ``guards``."""
 
+    settings: Any
+    """Torch's frozen record of settings."""
+
     def __init__(self, user_stack: Callable[[], UserStack], **settings: Any) -> None:
         super().__init__(**settings)
         self._user_stack = user_stack
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
         self.memo = Memo()
+        self._needs_scalar_outputs = False
 
     def create_symintnode(self, sym: sympy.Expr, **settings: Any) -> Any:
         made = super().create_symintnode(sym, **settings)
@@ -56,8 +62,21 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             remembering(made.node)
         return made
 
+    @contextmanager
+    def scalar_outputs_allowed(self) -> Iterator[None]:
+        """Inside, ``item()`` gives an unbacked symbol; the stages that trace the graph again need that too."""
+        self._needs_scalar_outputs = True
+        before = self.settings
+        self.settings = replace(before, allow_scalar_outputs=True)
+        try:
+            yield
+        finally:
+            self.settings = before
+
     def close(self) -> None:
         """The trace is over: do not keep it (and the program's tensors) alive through this."""
+        if self._needs_scalar_outputs:
+            self.settings = replace(self.settings, allow_scalar_outputs=True)
         self._user_stack = tuple
 
     def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:  # noqa: ARG002

@@ -181,6 +181,8 @@ class TorchTracer:
 
     def _record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         builder = self.builder
+        if kwargs and not kwargs.keys().isdisjoint(_SCALAR_ARGUMENTS):
+            kwargs = self._with_scalars(fn, kwargs)
         target = target_of(fn, args)
         tensors: list[torch.Tensor] = []
         node_args = tuple([builder.argument(arg, tensors) for arg in target.args])
@@ -197,6 +199,16 @@ class TorchTracer:
         if self.geometry.is_used:
             self.geometry.env.pending_fresh_unbacked_symbols.clear()  # bound just now
         return result
+
+    def _with_scalars(self, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Tensors where an operator takes a number: torch calls ``item()``, whose value Python never sees."""
+        names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
+        return {
+            name: self.number_in(value)
+            if name in names and isinstance(value, FakeTensor) and value.dim() == 0
+            else value
+            for name, value in kwargs.items()
+        }
 
     def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Write down a call that has been carried out already and gives nothing."""
@@ -237,6 +249,10 @@ class TorchTracer:
 
     def is_symbolic(self, value: object) -> bool:
         return isinstance(value, SYMBOLIC)
+
+    def number_in(self, tensor: torch.Tensor) -> Any:
+        with self.geometry.env.scalar_outputs_allowed():
+            return self.record(torch.Tensor.item, (tensor,), {})
 
     def specialize(self, value: Any) -> Any:
         convert = _PLAIN.get(type(value))
@@ -282,6 +298,7 @@ class TorchTracer:
         return finishing.finish(self, outputs)
 
 
+_SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 _PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 

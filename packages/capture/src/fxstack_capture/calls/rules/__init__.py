@@ -10,6 +10,7 @@ from fxstack_capture.calls.rules import (
     modules,
     object_protocol,
     torch_names,
+    torch_wrappers,
     tracebacks,
     warning_calls,
 )
@@ -26,6 +27,7 @@ RULES: RuleTable = RuleTable(
         logging_calls.RULES,
         modules.RULES,
         torch_names.RULES,
+        torch_wrappers.RULES,
         warning_calls.RULES,
         tracebacks.RULES,
     )

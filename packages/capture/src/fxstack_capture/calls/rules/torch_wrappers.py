@@ -1,0 +1,93 @@
+"""Wrappers that torch puts around its own functions for the sake of its own compiler.
+
+They are closures, made anew for every function, so their rules are found by code object
+(``CODE_RULES``): the wrapped function is called, and what cannot be traced in it ends the graph there.
+What users disable (``torch.compiler.disable``) stays disabled.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch.autograd.profiler import record_function
+from torch.optim import optimizer as _optimizer
+
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.trace import Trace
+
+    CodeRule = Callable[[Trace, FunctionType, tuple[Any, ...], dict[str, Any]], Any]
+
+RULES: RuleTable = RuleTable()
+
+
+def _noop(*_args: Any) -> None:
+    """Wrapped below, to get at the code of the wrapper."""
+
+
+def _wrapped(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return trace.calls.call(trace.world.load_attr(fn, "__wrapped__"), args, kwargs)
+
+
+def _step(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    inner = trace.world.load_attr(fn, "__wrapped__")
+    return trace.interp.call_function(_with_grad_mode, (inner, *args), kwargs)  # type: ignore[arg-type]
+
+
+def _with_grad_mode(step: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the wrapper of ``Optimizer.step`` does, without the graph breaks that it asks for."""
+    previous = torch.is_grad_enabled()
+    try:
+        torch.set_grad_enabled(args[0].defaults["differentiable"])
+        return step(*args, **kwargs)
+    finally:
+        torch.set_grad_enabled(previous)
+
+
+CODE_RULES: dict[int, tuple[CodeType, CodeRule]] = {
+    id(wrapper.__code__): (wrapper.__code__, rule)
+    for wrapper, rule in (
+        (torch._disable_dynamo(_noop), _wrapped),
+        (_optimizer._use_grad_for_differentiable(_noop), _step),
+    )
+    if isinstance(wrapper, FunctionType)
+}
+
+
+@RULES.rule(_optimizer._get_value)
+def _get_value(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A step count as the number that eager computes with, not as a tensor of lower precision."""
+    (value,) = args
+    return trace.torch.number_in(value) if isinstance(value, torch.Tensor) else value
+
+
+@RULES.rule(_optimizer._stack_if_compiling)
+def _stack(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0]
+
+
+class IdleRegion(record_function):
+    """A region that is not reported: names for a profiler are no part of what a program computes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+
+@RULES.rule(record_function)
+def _make_record(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> IdleRegion:
+    bound = _RECORD_SIGNATURE.bind(None, *args, **kwargs)
+    made = IdleRegion.__new__(IdleRegion)
+    made.__dict__.update(name=bound.args[1], args=bound.arguments.get("args"))
+    return made
+
+
+_RECORD_SIGNATURE = inspect.signature(record_function.__init__)
