@@ -9,6 +9,7 @@ from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step
 from fxstack_inductor.codegen.c_text import index_text, parameters
+from fxstack_inductor.codegen.c_tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Load, Loop, Reduce
 from fxstack_inductor.schedule.realise import EXPENSIVE
@@ -31,11 +32,12 @@ FEW_POINTS = 8
 def strategy(kernel: Kernel) -> str:
     """How the loops are arranged.
 
-    ``points``: no inner loops; ``rows``: the inner loops run along memory; ``columns``: across it; ``whole``:
+    ``points``: no inner loops; ``tiles``: none, and some memory is walked across the last loop;
+    ``rows``: the inner loops run along memory; ``columns``: across it; ``whole``:
     there are few outer points, and threads share the inner loops.
     """
     if not kernel.inner:
-        return "points"
+        return "tiles" if crossing(kernel) is not None else "points"
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
     if not reduces:
         return "rows"
@@ -62,8 +64,9 @@ def _across(kernel: Kernel) -> bool:
 
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
     """The C definition of ``kernel``, called ``name``."""
-    writer = FunctionWriter(kernel, grain)
-    getattr(writer, strategy(kernel))()
+    chosen = strategy(kernel)
+    writer = TileWriter(kernel, grain) if chosen == "tiles" else FunctionWriter(kernel, grain)
+    getattr(writer, chosen)()
     head = f"void {name}({', '.join(parameters(kernel))})"
     return "\n".join([f"{head} {{", *writer.out.lines, "}"])
 

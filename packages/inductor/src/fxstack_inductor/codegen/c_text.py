@@ -24,6 +24,8 @@ class Names:
         self.kernel = kernel
         self.buffers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
         self.dtypes: Mapping[str, torch.dtype] = {ref.name: ref.dtype for ref in kernel.buffers}
+        self.staged: dict[int, str] = {}
+        """Where loads find their element when it was copied to the stack first."""
 
     def element(self, buffer: str, index: Expr) -> str:
         return f"{self.buffers[buffer]}[{index_text(index)}]"
@@ -54,7 +56,8 @@ class Names:
             case IndexValue(expr, dtype):
                 return c_ops.cast(f"(int64_t)({index_text(expr)})", torch.int64, dtype)
             case Load(buffer, index, _, mask, other):
-                element = c_ops.load(self.element(buffer, index), self.dtypes[buffer])
+                place = self.staged.get(position) or self.element(buffer, index)
+                element = c_ops.load(place, self.dtypes[buffer])
                 return element if mask is None else self._masked(mask, element, other)
             case Check(arg, size, _, mask, wraps):
                 valid = "true" if mask is None else self.operand(mask)

@@ -98,3 +98,55 @@ static inline int64_t check_index(int64_t i, int64_t size, bool valid, int32_t* 
 static inline int64_t wrap_index(int64_t i, int64_t size, bool valid, int32_t* error) {
   return check_index(i < 0 ? i + size : i, size, valid, error);
 }
+
+/* Square blocks turned over: element (i, j) of dst is element (j, i) of src; the strides are those of rows. */
+#define TRANSPOSE(T) \
+  static inline void transpose_##T(const T* src, int64_t from, T* dst, int64_t to, int64_t rows, int64_t columns) { \
+    for (int64_t i = 0; i < rows; i++) \
+      for (int64_t j = 0; j < columns; j++) dst[i * to + j] = src[j * from + i]; \
+  }
+TRANSPOSE(uint8_t)
+TRANSPOSE(uint16_t)
+TRANSPOSE(uint64_t)
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define FXSTACK_SHUFFLES
+#endif
+#endif
+#ifdef FXSTACK_SHUFFLES
+typedef uint32_t word8 __attribute__((vector_size(32), aligned(4), may_alias));
+#define LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+#define HIGH(a, b) __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
+#define LOW2(a, b) __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
+#define HIGH2(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+#define LOW4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define HIGH4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+static inline void transpose_8x8(const uint32_t* src, int64_t from, uint32_t* dst, int64_t to) {
+  word8 a[8], b[8];
+  for (int k = 0; k < 8; k++) a[k] = *(const word8*)(src + k * from);
+  for (int k = 0; k < 8; k += 2) b[k] = LOW(a[k], a[k + 1]), b[k + 1] = HIGH(a[k], a[k + 1]);
+  for (int k = 0; k < 8; k += 4) {
+    a[k] = LOW2(b[k], b[k + 2]), a[k + 1] = HIGH2(b[k], b[k + 2]);
+    a[k + 2] = LOW2(b[k + 1], b[k + 3]), a[k + 3] = HIGH2(b[k + 1], b[k + 3]);
+  }
+  for (int k = 0; k < 4; k++) {
+    *(word8*)(dst + k * to) = LOW4(a[k], a[k + 4]);
+    *(word8*)(dst + (k + 4) * to) = HIGH4(a[k], a[k + 4]);
+  }
+}
+static inline void transpose_uint32_t(
+    const uint32_t* src, int64_t from, uint32_t* dst, int64_t to, int64_t rows, int64_t columns) {
+  const int64_t whole = rows & ~7;
+  int64_t j = 0;
+  for (; j + 8 <= columns; j += 8) { /* both halves of a cache line before it is evicted */
+    for (int64_t i = 0; i < whole; i += 8) transpose_8x8(src + j * from + i, from, dst + i * to + j, to);
+    for (int64_t i = whole; i < rows; i++)
+      for (int64_t k = j; k < j + 8; k++) dst[i * to + k] = src[k * from + i];
+  }
+  for (; j < columns; j++)
+    for (int64_t i = 0; i < rows; i++) dst[i * to + j] = src[j * from + i];
+}
+#else
+TRANSPOSE(uint32_t)
+#endif

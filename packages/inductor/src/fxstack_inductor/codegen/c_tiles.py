@@ -1,0 +1,131 @@
+"""Points whose memory is walked across the vector loop: tiles, with what lies across turned over on the stack first.
+
+A transposition reads a whole cache line for each element that a vector along the other dimension needs. Over tiles, each
+line is read once: blocks of the tensors that lie across are transposed into stack arrays, which the vector loop then reads along.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fxstack_inductor.codegen.c_loops import LoopWriter
+from fxstack_inductor.codegen.c_ops import STORAGE
+from fxstack_inductor.codegen.c_text import index_text
+from fxstack_inductor.ir.expr import ZERO, Expr, Var
+from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
+
+TILE = 32
+"""Rows of a tile: two cache lines of 4-byte elements."""
+WIDTH = 16
+"""Columns of a tile."""
+SHORTEST = 8
+"""Loops shorter than this are not worth turning over."""
+STACK = 8
+"""At most this many tensors are turned over; the rest are read where they lie."""
+
+
+def crossing(kernel: Kernel) -> Var | None:
+    """The loop along which most of what lies across the last loop is contiguous; None if nothing lies across."""
+    if len(kernel.outer) < 2 or kernel.inner:
+        return None
+    last = kernel.outer[-1].var
+    votes: Counter[Var] = Counter()
+    for value in kernel.values:
+        if isinstance(value, Load) and value.mask is None:
+            votes.update(v for v in _along(value.index, kernel) if _across(value.index, last))
+    if not votes:
+        return None
+    chosen = votes.most_common(1)[0][0]
+    return chosen if _long(chosen) and _long(last) else None
+
+
+def _long(var: Var) -> bool:
+    extent = None if var.extent is None else var.extent.as_int()
+    return extent is None or extent >= SHORTEST
+
+
+def _along(index: Expr, kernel: Kernel) -> list[Var]:
+    return [loop.var for loop in kernel.outer[:-1] if index.coefficient(loop.var) == 1]
+
+
+def _across(index: Expr, last: Var) -> bool:
+    step = index.coefficient(last)
+    return step is not None and step not in {0, 1}
+
+
+class TileWriter(LoopWriter):
+    """Writes the body of one such function."""
+
+    def tiles(self) -> None:
+        row_var = crossing(self.kernel)
+        assert row_var is not None
+        column = self.kernel.outer[-1]
+        (row,) = (loop for loop in self.kernel.outer if loop.var == row_var)
+        others = [loop for loop in self.kernel.outer[:-1] if loop.var != row_var]
+        self._work_clause(len(others) + 1)
+        self._open_loops(others)
+        self._open_tile("row", row, TILE)
+        self._open_tile("column", column, WIDTH)
+        self._turn_over(row, column)
+        self.out.open(f"if (rows == {TILE} && columns == {WIDTH})")
+        self._tile(row, column, str(TILE), str(WIDTH))
+        self.out.close()
+        self.out.open("else")
+        self._tile(row, column, "rows", "columns")
+        self.out.close(3 + len(others))
+
+    def _tile(self, row: Loop, column: Loop, rows: str, columns: str) -> None:
+        """The elements of one tile; constant sizes let the compiler write whole vectors."""
+        self.out.open(f"for (int64_t i = 0; i < {rows}; i++)")
+        self.out.line(f"const int64_t {row.var.name} = row + i;")
+        self.out.line("#pragma omp simd")
+        self.out.open(f"for (int64_t j = 0; j < {columns}; j++)")
+        self.out.line(f"const int64_t {column.var.name} = column + j;")
+        self._values(self._needed())
+        self._stores(self.kernel.stores)
+        self.out.close(2)
+
+    def _open_tile(self, name: str, loop: Loop, size: int) -> None:
+        extent = index_text(loop.extent)
+        self.out.open(f"for (int64_t {name} = 0; {name} < {extent}; {name} += {size})")
+        self.out.line(
+            f"const int64_t {name}s = {extent} - {name} < {size} ? {extent} - {name} : {size};"
+        )
+
+    def _turn_over(self, row: Loop, column: Loop) -> None:
+        """Copy what lies across into ``turned`` arrays."""
+        for k, value in enumerate(self.kernel.values):
+            if not isinstance(value, Load) or value.mask is not None:
+                continue
+            index = value.index
+            if index.coefficient(row.var) != 1 or not _across(index, column.var):
+                continue
+            if operands(value) or len(self.names.staged) == STACK:
+                continue
+            self._copy(k, value, row, column)
+
+    def _copy(self, position: int, value: Load, row: Loop, column: Loop) -> None:
+        dtype = self.names.dtypes[value.buffer]
+        word = f"uint{8 * dtype.itemsize}_t"
+        step = value.index.coefficient(column.var)
+        start = value.index.subs({row.var: ZERO, column.var: ZERO})
+        assert step is not None
+        source = f"{self.names.buffers[value.buffer]} + {index_text(start)} + row + column * ({index_text(step)})"
+        self.out.line(
+            f"{STORAGE[dtype]} turned{position}[{TILE}][{WIDTH}] __attribute__((aligned(64)));"
+        )
+        self.out.line(
+            f"transpose_{word}((const {word}*)({source}), {index_text(step)}, "
+            f"({word}*)turned{position}, {WIDTH}, rows, columns);"
+        )
+        self.names.staged[position] = f"turned{position}[i][j]"
+
+    def _needed(self) -> list[int]:
+        seen: set[int] = set()
+        stack = [store.value for store in self.kernel.stores]
+        while stack:
+            position = stack.pop()
+            if position not in seen:
+                seen.add(position)
+                stack.extend(operands(self.kernel.values[position]))
+        return sorted(seen)

@@ -1,0 +1,65 @@
+"""Transposed memory: tiles that are turned over on the stack, for every element size and for sizes that tiles do not divide."""
+
+import pytest
+import torch
+from inductor_checks import check, kernels
+
+from fxstack_inductor.codegen.c_function import strategy
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
+
+
+def turned(fn, *inputs, **options):
+    compiled = check(fn, *inputs, **options)
+    assert [strategy(k) for k in kernels(compiled)] == ["tiles"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(8, 8), (9, 40), (33, 17), (64, 96)])
+def test_transposition(dtype, shape):
+    x = (torch.rand(shape) * 100 - 50).to(dtype)
+    turned(lambda x: x.t().contiguous(), x)
+
+
+@pytest.mark.parametrize("shape", [(33, 70), (16, 32)])
+def test_with_something_that_lies_along(shape):
+    turned(lambda a, b: a.t() * 2 + b, torch.randn(shape), torch.randn(shape[::-1]))
+
+
+def test_several_across():
+    turned(lambda a, b: (a.t() + b.t()).contiguous(), torch.randn(40, 50), torch.randn(40, 50))
+
+
+def test_more_across_than_fit_on_the_stack():
+    def f(*xs):
+        return sum(x.t() for x in xs).contiguous()
+
+    turned(f, *(torch.randn(20, 30) for _ in range(10)))
+
+
+def test_channels_last():
+    x = torch.randn(2, 12, 5, 7)
+    turned(lambda x: (x + 1).contiguous(memory_format=torch.channels_last), x)
+
+
+def test_batches_of_matrices():
+    turned(lambda x: x.transpose(1, 3).contiguous(), torch.randn(2, 9, 3, 11))
+
+
+def test_symbolic_sizes():
+    others = [(torch.randn(s),) for s in ((3, 100), (64, 64), (41, 2))]
+    turned(lambda x: x.t().contiguous() + 1, torch.randn(20, 30), symbolic=True, others=others)
+
+
+def test_across_in_a_window_of_a_larger_tensor():
+    turned(lambda x: x[3:30, 5:40].t().contiguous(), torch.randn(50, 60))
