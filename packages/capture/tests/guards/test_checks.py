@@ -9,6 +9,7 @@ import torch
 
 from fxstack_capture.guards.records import (
     NOT_FOUND,
+    CellEmpty,
     ClassUnchanged,
     Equals,
     HasKey,
@@ -304,3 +305,9 @@ class TestClassUnchanged:
 
     def test_of_something_else(self, g):
         assert not g.holds(ClassUnchanged(("m",), (1,)), types.SimpleNamespace(m=1))
+
+
+def test_empty_cell(g):
+    assert g.holds(CellEmpty(), types.CellType())
+    assert not g.holds(CellEmpty(), types.CellType(None))
+    assert not g.holds(CellEmpty(), None)

@@ -134,6 +134,7 @@ CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.LengthIs: (2, lambda s, c: (s, "LengthIs", (c.length,))),
     records.HasKey: (5, _has_key),
     records.SlotUnset: (2, lambda s, c: (s, "SlotUnset", (c.owner.__dict__[c.attr],))),
+    records.CellEmpty: (1, lambda s, _c: (s, "CellEmpty", ())),
     records.TorchStateIs: (5, _torch_state),
     records.ClassUnchanged: (6, _class_unchanged),
     records.TensorIs: (10, _tensor),

@@ -82,6 +82,11 @@ class SlotUnset(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class CellEmpty(Check):
+    """A cell that holds nothing: its variable is not bound."""
+
+
+@dataclass(frozen=True, slots=True)
 class RangeIs(Check):
     """A range object with these three numbers."""
 

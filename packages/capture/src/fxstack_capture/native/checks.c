@@ -105,6 +105,11 @@ static int check_slot_unset(Test *t, const Value *v) {
     return *(PyObject **)((char *)v->object + descriptor->d_member->offset) == NULL;
 }
 
+static int check_cell_empty(Test *t, const Value *v) {
+    (void)t;
+    return v->object && PyCell_Check(v->object) && PyCell_GET(v->object) == NULL;
+}
+
 /* --- others -------------------------------------------------------------------------------------- */
 
 static int range_field(PyObject *range, const char *name, PyObject *expected) {
@@ -232,6 +237,8 @@ static int build_held(Tree *tree, Test *t, PyObject *args) {
     return t->object ? 0 : -1;
 }
 
+static int build_nothing(Tree *tree, Test *t, PyObject *args) { return (void)tree, (void)t, (void)args, 0; }
+
 static int build_slot(Tree *tree, Test *t, PyObject *args) {
     PyObject *descriptor = PyTuple_GET_ITEM(args, 0);
     if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type) || ((PyMemberDescrObject *)descriptor)->d_member->type != T_OBJECT_EX)
@@ -325,7 +332,7 @@ static const struct {
     {"Equals", check_equals, build_held, 1},
     {"LengthIs", check_length_is, build_length, 1},    {"KeysAre", check_keys_are, build_keys, 2},
     {"HasKey", check_has_key, build_has_key, 2},       {"HasAttr", check_has_attr, build_has_key, 2},
-    {"SlotUnset", check_slot_unset, build_slot, 1},
+    {"SlotUnset", check_slot_unset, build_slot, 1},    {"CellEmpty", check_cell_empty, build_nothing, 0},
     {"RangeIs", check_range_is, build_held, 1},        {"ClassUnchanged", check_class_unchanged, build_class, 2},
     {"TensorIs", check_tensor_is, build_tensor, 10},   {"TorchStateIs", check_torch_state, build_state, 3},
 };

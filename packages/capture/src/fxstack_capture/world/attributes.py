@@ -17,7 +17,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey
-from fxstack_capture.sources import InstanceDict
+from fxstack_capture.sources import InstanceAttr, InstanceDict
 from fxstack_capture.world.constants import BUILTIN_METHOD
 from fxstack_capture.world.descriptors import bind, plan_of, raw_dict_or_none
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -28,6 +28,7 @@ from fxstack_capture.world.loaders import (
     load_module,
     load_super,
 )
+from fxstack_capture.world.trusted import is_fixed_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,12 +98,28 @@ def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
             return raw.__get__(obj, cls)  # only its call looks inside
         raise graph_break("unsupported-object", f"attribute {name} of a {cls.__qualname__}")
     else:
-        own = raw_dict_or_none(obj)
-        if own is not None and name in own:
-            return own[name]
+        value = _load_own(world, obj, cls, name)
+        if value is not ABSENT:
+            return value
     if getter is not None:
         return getter(world, raw, obj, cls)
     raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+
+
+def _load_own(world: MirrorWorld, obj: Any, cls: type, name: str) -> Any:
+    """An entry of the dictionary of an object that stands for itself (an enum member, say), or ABSENT."""
+    own = raw_dict_or_none(obj)
+    if own is None:
+        return ABSENT
+    source = world.source_of(obj)
+    if source is None or is_fixed_class(cls):
+        return own.get(name, ABSENT)
+    if name not in own:
+        world.trace.guard(InstanceDict(source), HasKey(name, present=False))
+        return ABSENT
+    if type(own[name]) in (int, float):  # a constant of the program, never dynamic
+        return world.enter_constant(own[name], InstanceAttr(source, name))
+    return world.enter(own[name], InstanceAttr(source, name))
 
 
 def _shadowed(world: MirrorWorld, obj: Any, name: str) -> bool:
@@ -119,12 +136,17 @@ def load_native(world: MirrorWorld, obj: Any, name: str) -> Any:
     return getattr(obj, name)
 
 
+def load_cell(world: MirrorWorld, cell: Any, name: str) -> Any:
+    return world.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
+
+
 LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     types.FunctionType: load_function,
     types.ModuleType: load_module,
     types.MethodType: load_method,
     type: load_class,
     super: load_super,
+    types.CellType: load_cell,
     **dict.fromkeys(
         (
             bool,
@@ -151,7 +173,6 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
             types.ClassMethodDescriptorType,
             types.MethodWrapperType,
             types.CodeType,
-            types.CellType,
             types.MappingProxyType,
             types.GenericAlias,
             types.UnionType,

@@ -24,6 +24,7 @@ from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.world import containers, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD
+from fxstack_capture.world.functions import mirror_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +86,11 @@ def bound_method(world: MirrorWorld, obj: types.MethodType, source: Source) -> A
     fn = world.enter(obj.__func__, BuiltinAttr(source, "__func__"))
     owner = world.enter(obj.__self__, BuiltinAttr(source, "__self__"))
     return world.registry.add(obj, types.MethodType(fn, owner), source).standin
+
+
+def cell(world: MirrorWorld, obj: types.CellType, source: Source) -> Any:
+    world.trace.guard(source, TypeIs(types.CellType))
+    return mirror_cell(world, obj, source)
 
 
 def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
@@ -195,6 +201,7 @@ HANDLERS: dict[type, Handler] = {
     type(dataclasses._FIELD): identity,  # type: ignore[attr-defined]
     type(dataclasses._HAS_DEFAULT_FACTORY): identity,  # type: ignore[attr-defined]
     type(dataclasses.KW_ONLY): identity,
+    types.CellType: cell,
     types.MethodType: bound_method,
     types.BuiltinFunctionType: builtin_function,
     BUILTIN_METHOD: builtin_function,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.guards.records import IdentityIs
+from fxstack_capture.guards.records import CellEmpty, IdentityIs
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Source, pinned
 from fxstack_capture.trace import Lazy
 from fxstack_capture.world.trusted import is_trusted_module
@@ -96,7 +96,13 @@ def mirror_cell(world: MirrorWorld, cell: CellType, source: Source) -> CellType:
 
 def load_cell(world: MirrorWorld, cell: CellType) -> Any:
     """Content of a cell, entering it if nobody has looked at it yet; ValueError when empty."""
-    value = cell.cell_contents
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        mirrored = world.cells.get(id(cell))
+        if mirrored is not None and mirrored.lazy is None:
+            world.trace.guard(mirrored.source, CellEmpty())
+        raise
     if type(value) is not Lazy:
         return value
     entered = world.enter(value.value, value.source)
