@@ -34,10 +34,11 @@ from fxstack_inductor.lower.program import (
     Program,
     SymbolBinding,
 )
+from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.symbols import evaluator, size_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fxstack_inductor.options import InductorOptions
 
@@ -79,6 +80,8 @@ class Lowering:
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
         self.bound: set[str] = set()
+        self.updates: dict[FxNode, Node] = {}
+        """Placeholders that an operator with a rule has changed, and what they are now."""
 
     def run(self, node: FxNode) -> None:
         if node.op == "output":
@@ -220,12 +223,29 @@ class Lowering:
         before = len(self.context.nodes)
         try:
             result = rule(self.context, *args, **kwargs)
+            changes: tuple[tuple[int, Node], ...] = ()
+            if isinstance(result, Updates):
+                self._require_inputs(node, result.changes)
+                changes, result = result.changes, result.results
             self._finish(node, result)
         except Exception:
             del self.context.nodes[before:]
             raise
         self.program.steps.extend(self.context.nodes[before:])
+        for position, changed in changes:
+            self._update(node.args[position], changed)
         return result
+
+    def _require_inputs(self, node: FxNode, changes: Iterable[tuple[int, Node]]) -> None:
+        for position, _ in changes:
+            target = node.args[position]
+            if not isinstance(target, FxNode) or target.op != "placeholder":
+                raise NotLowered("an update of what is no input of the graph")
+
+    def _update(self, target: Any, changed: Node) -> None:
+        """From here on the placeholder ``target`` stands for ``changed``, and takes it when the graph ends."""
+        self.updates[target] = changed
+        self.values[target] = changed
 
     def _finish(self, node: FxNode, result: Any) -> None:
         """Give results the layout (strides above all) that eager gives them, and check them against it."""
@@ -334,11 +354,16 @@ class Lowering:
         return isinstance(target, FxNode) and target.op == "placeholder"
 
     def _mutation(self, node: FxNode) -> Any:
-        target, value = self.values[node.args[0]], self.values[node.args[1]]  # type: ignore[index]
+        target = self.program.inputs[node.args[0].name]  # type: ignore[union-attr]
+        value = self.values[node.args[1]]  # type: ignore[index]
         self.program.mutations.append(Mutation(target, self.materialise(value)))
         return target
 
     def _output(self, node: FxNode) -> None:
+        for target, changed in self.updates.items():
+            made = self.program.inputs[target.name]
+            self.program.mutations.insert(0, Mutation(made, changed))
+            self.values[target] = made
         results = node.args[0]
         flat = results if isinstance(results, (tuple, list)) else (results,)
         self.program.outputs = [self._map(value, self.materialise) for value in flat]

@@ -11,7 +11,7 @@ from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.nodes import Body, Call, Node, value_dtype
 from fxstack_inductor.lower.pointwise import call, elementwise, like
-from fxstack_inductor.lower.reductions import _number, moments, normalise_dims, reduce
+from fxstack_inductor.lower.reductions import moments, normalise_dims, number_of, reduce
 from fxstack_inductor.lower.registry import Registry
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def layer_norm(
 def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tuple[Node, Node]:
     dtype = value_dtype(x.dtype)
     center, squares = moments(ctx, x, dims)
-    count = _number(ctx, product(x.shape[k] for k in dims), dtype)
+    count = number_of(product(x.shape[k] for k in dims), dtype)
 
     def body(s: Body) -> Body:
         return call("rsqrt", call("add", call("div", s, count), like(s, eps)))
@@ -207,7 +207,7 @@ def _layer_norm_input_gradient(
     weight: Node | None,
 ) -> Node:
     dtype = value_dtype(x.dtype)
-    count = _number(ctx, product(x.shape[k] for k in dims), dtype)
+    count = number_of(product(x.shape[k] for k in dims), dtype)
     g = grad
     if weight is not None:
         g = _apply(ctx, dtype, dtype, lambda a, w: call("mul", a, w), grad, weight)

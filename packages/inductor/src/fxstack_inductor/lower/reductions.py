@@ -75,7 +75,8 @@ def _count(x: Node, dims: tuple[int, ...]) -> Expr:
     return product(x.shape[k] for k in dims)
 
 
-def _number(ctx: Context, count: Expr, dtype: torch.dtype) -> Body:
+def number_of(count: Expr, dtype: torch.dtype) -> Body:
+    """A number of elements as a value."""
     known = count.as_int()
     return Const(float(known), dtype) if known is not None else cast(Index(count), dtype)
 
@@ -146,7 +147,7 @@ def mean(
     count = _count(x, dims)
     register = value_dtype(result)
     return elementwise(
-        ctx, (total,), total.dtype, result, lambda a: call("div", a, _number(ctx, count, register))
+        ctx, (total,), total.dtype, result, lambda a: call("div", a, number_of(count, register))
     )
 
 
@@ -207,7 +208,7 @@ def moments(ctx: Context, x: Node, dims: tuple[int, ...]) -> tuple[Node, Node]:
     count = _count(x, dims)
     total = reduce(ctx, x, dims, "sum", dtype, keepdim=True)
     center = elementwise(
-        ctx, (total,), dtype, dtype, lambda a: call("div", a, _number(ctx, count, dtype))
+        ctx, (total,), dtype, dtype, lambda a: call("div", a, number_of(count, dtype))
     )
     deviation = elementwise(ctx, (x, center), dtype, dtype, lambda a, m: call("sub", a, m))
     squares = reduce(ctx, deviation, dims, "sum", dtype, lambda a: call("mul", a, a), keepdim=True)
@@ -221,7 +222,7 @@ def _variance(
         raise NotLowered("variance of integers")
     center, squares = moments(ctx, x, dims)
     dtype = value_dtype(x.dtype)
-    count = _number(ctx, _count(x, dims), dtype)
+    count = number_of(_count(x, dims), dtype)
 
     def body(a: Body) -> Body:
         freedom = call("maximum", call("sub", count, like(count, correction)), like(count, 0))

@@ -1,11 +1,12 @@
 """The table of lowering rules: an ATen overload finds the function that lowers it.
 
 A rule has the operator's own signature, after the ``Context``: tensors arrive as IR nodes, sizes as ``Expr``. It
-returns a node, a tuple of nodes, or raises ``NotLowered`` to have the ATen kernel called instead.
+returns a node, a tuple of nodes, or ``Updates``, or raises ``NotLowered`` to have the ATen kernel called instead.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,11 +15,21 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from fxstack_inductor.ir.nodes import Node
+
     Rule = Callable[..., Any]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """What a rule returns for an operator that changes arguments: ``changes`` are their positions and new values."""
+
+    results: tuple[Node, ...]
+    changes: tuple[tuple[int, Node], ...]
 
 
 class Registry:

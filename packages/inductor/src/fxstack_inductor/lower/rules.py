@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from fxstack_inductor.lower import (
     activations,
+    batches,
     creation,
     indexing,
     normalisation,
@@ -14,7 +15,7 @@ from fxstack_inductor.lower import (
     views,
 )
 
-MODULES = (pointwise, activations, views, reductions, normalisation, creation, indexing)
+MODULES = (pointwise, activations, views, reductions, normalisation, batches, creation, indexing)
 
 RULES = MappingProxyType(
     {op: rule for module in MODULES for op, rule in module.registry.rules.items()}
