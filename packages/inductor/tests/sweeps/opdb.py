@@ -71,7 +71,10 @@ def function_of(op, samples, grad):
 
 def same_strides(tensor):
     """A copy with the same strides, unlike ``clone`` of a sliced tensor."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
+    made = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    return made.copy_(tensor)
 
 
 def tolerance(dtype):

@@ -1,0 +1,340 @@
+"""Everything that only a GPU can show, in one call of under eight minutes.
+
+    python gpu.py FOLDER [--dry] [--sections kernels models ...] [--minutes 7.5]
+
+Each section runs in a process of its own and writes its rows to FOLDER/<section>.json; a short table comes last. A failure is
+a row, never the end. ``--dry`` needs no GPU: tiny sizes on CPU, kernels in Triton's interpreter, every line of this file run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_measure import Machine, Report
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    ROOT / "packages" / name / "src"
+    for name in ("capture", "functionalize", "partition", "inductor")
+]
+
+SHARES = {
+    "environment": 0.03,
+    "kernels": 0.25,
+    "launch": 0.05,
+    "opdb": 0.22,
+    "models": 0.45,
+}
+"""Sections in order, and the share of the time that each may take."""
+
+MODEL_NAMES = ("gpt2", "llama", "bert", "vit", "mlp", "t5", "resnet", "convnext", "whisper", "unet")
+MODES = ("default", "reduce-overhead")
+
+
+def environment(report: Report, machine: Machine) -> None:
+    """Versions and the device."""
+    import torch
+
+    from fxstack_inductor.runtime.cubins import triton_version
+
+    report.add(
+        case="versions",
+        python=platform.python_version(),
+        torch=torch.__version__,
+        triton=triton_version(),
+        device="cpu (dry)" if machine.dry else torch.cuda.get_device_name(),
+        capability="" if machine.dry else torch.cuda.get_device_capability(),
+    )
+
+
+def kernels(report: Report, machine: Machine) -> None:
+    """Memory-bound functions: right, and how near to the speed of a device copy."""
+    import torch
+    from gpu_cases import memory_bound
+
+    source = torch.empty(machine.pick(16, 1 << 29), dtype=torch.int8, device=machine.device)
+    target = torch.empty_like(source)
+    copy = 2 * source.numel() / machine.median_ms(lambda: target.copy_(source)) / 1e6
+    report.add(case="device copy", gbps=copy)
+    for case in memory_bound(machine):
+
+        def row(case: Any = case) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            expected = case.run(*case.inputs)
+            for name, compiler in machine.compilers().items():
+                run = compiler(case.run)
+                found |= _one_kernel(machine, case, run, expected, name)
+            return {**found, "of_copy": found["fxstack default gbps"] / copy}
+
+        report.attempt(case.name, row, machine.pick(0, 6))
+
+
+def _one_kernel(
+    machine: Machine, case: Any, run: Callable[..., Any], expected: Any, name: str
+) -> dict[str, Any]:
+    from gpu_measure import difference
+
+    wrong = difference(run(*case.inputs), expected, case.tolerance)
+    ms = machine.median_ms(lambda: run(*case.inputs))
+    found: dict[str, Any] = {f"{name} ms": ms, f"{name} gbps": case.traffic / ms / 1e6}
+    return found | ({f"{name} wrong": wrong} if wrong else {})
+
+
+def launch(report: Report, machine: Machine) -> None:
+    """Host time of a call and of one more kernel in it, tiny tensors."""
+    import torch
+
+    def chain(count: int) -> Callable[..., Any]:
+        def run(*tensors: Any) -> Any:
+            return tuple(t.sum(-1) for t in tensors[:count])
+
+        return run
+
+    tensors = tuple(torch.randn(k + 2, 7, device=machine.device) for k in range(16))
+    for name, compiler in machine.compilers().items():
+
+        def row(compiler: Any = compiler) -> dict[str, Any]:
+            micros = {}
+            for count in (1, 16):
+                run = compiler(chain(count))
+                run(*tensors)
+                micros[count] = machine.host_us(lambda r=run: r(*tensors))
+            return {"call_us": micros[1], "launch_us": (micros[16] - micros[1]) / 15}
+
+        report.attempt(name, row, machine.pick(0, 10))
+
+
+def opdb(report: Report, machine: Machine) -> None:
+    """Operators of torch's database against eager on the same device; which ones depends on the time."""
+    sys.path.insert(0, str(ROOT / "packages" / "inductor" / "tests" / "sweeps"))
+    import opdb_device
+
+    dtypes = machine.pick(["float32"], opdb_device.DTYPES)
+    names = machine.pick("softmax|where|add", None)
+    seen = wrong = 0
+    for result in opdb_device.sweep(machine.device, dtypes, names, machine.pick(1, 2)):
+        seen, wrong = result.seen, result.wrong
+        if result.problem:
+            report.add(case=f"{result.name} {result.dtype}", failed=result.problem)
+        if report.left < 5:
+            break
+    report.add(case="total", samples=seen, wrong=wrong, last=result.name)
+
+
+def models(report: Report, machine: Machine) -> None:
+    """Whole models, inference and training, float32 and bfloat16."""
+    import zoo
+
+    names = machine.pick(("mlp",), MODEL_NAMES)
+    for name in names:
+        for dtype in machine.pick(("float32",), ("bfloat16", "float32")):
+            for mode in ("infer", "train"):
+
+                def row(name: str = name, dtype: str = dtype, mode: str = mode) -> dict[str, Any]:
+                    found: dict[str, Any] = {}
+                    for system, compiler in machine.compilers(
+                        machine.pick(MODES[:1], MODES)
+                    ).items():
+                        case = _on_device(
+                            zoo.build(name, machine.pick(zoo.TINY, zoo.BENCH)), machine, dtype
+                        )
+                        found |= _one_model(machine, case, compiler, mode, system)
+                    return _compared(found)
+
+                report.attempt(f"{name} {dtype} {mode}", row, machine.pick(0, 20))
+
+
+def _on_device(case: Any, machine: Machine, dtype: str) -> Any:
+    import dataclasses
+
+    import torch
+
+    kind = getattr(torch, dtype)
+    batch = {
+        k: v.to(machine.device, kind if v.is_floating_point() else v.dtype)
+        for k, v in case.batch.items()
+    }
+    return dataclasses.replace(case, model=case.model.to(machine.device, kind), batch=batch)
+
+
+def _one_model(
+    machine: Machine, case: Any, compiler: Callable[..., Any], mode: str, system: str
+) -> dict[str, Any]:
+    import torch
+
+    case.model.train(mode == "train")
+    start = time.perf_counter()
+    model = compiler(case.model)
+
+    def step() -> Any:
+        if mode == "infer":
+            with torch.no_grad():
+                return model(**case.batch)
+        case.model.zero_grad(set_to_none=True)
+        loss = case.loss(model, case.batch)
+        loss.backward()
+        return loss.detach(), [p.grad for p in case.model.parameters()]
+
+    torch.manual_seed(0)
+    result = torch.utils._pytree.tree_map(lambda x: x, step())
+    machine.synchronize()
+    first = time.perf_counter() - start
+    peak = machine.peak_mib(step)
+    return {
+        f"{system} result": result,
+        f"{system} first_s": first,
+        f"{system} ms": machine.median_ms(step, flush=False),
+        f"{system} peak_mib": peak,
+    }
+
+
+def _compared(found: dict[str, Any]) -> dict[str, Any]:
+    """The figures, with each system's results replaced by their difference from eager's if there is one."""
+    from gpu_measure import difference
+
+    results = {k: v for k, v in found.items() if k.endswith(" result")}
+    expected = results.pop("eager result")
+    row = {k: v for k, v in found.items() if not k.endswith(" result")}
+    for name, result in results.items():
+        wrong = difference(result, expected, 5e-2)
+        if wrong:
+            row[name.replace(" result", " wrong")] = wrong
+    return row
+
+
+SECTIONS: dict[str, Callable[[Report, Machine], None]] = {
+    "environment": environment,
+    "kernels": kernels,
+    "launch": launch,
+    "opdb": opdb,
+    "models": models,
+}
+
+
+def run_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None:
+    from gpu_measure import Machine, Report
+
+    machine = Machine(dry, folder, seconds)
+    SECTIONS[name](Report.start(name, machine), machine)
+
+
+def _environment() -> dict[str, str]:
+    """The variables of a section's process: it imports the packages from this checkout, installed or not."""
+    paths = [
+        *map(str, SOURCES),
+        str(ROOT / "integration" / "src"),
+        os.environ.get("PYTHONPATH", ""),
+    ]
+    return {
+        **os.environ,
+        "TRANSFORMERS_VERBOSITY": "error",
+        "PYTHONPATH": os.pathsep.join(p for p in paths if p),
+    }
+
+
+def build_capture() -> str:
+    """Build capture's extension module where it is not built yet; what went wrong, or nothing."""
+    check = [sys.executable, "-c", "import fxstack_capture"]
+    if subprocess.run(check, env=_environment(), capture_output=True, check=False).returncode == 0:
+        return ""
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    done = subprocess.run(
+        command, cwd=ROOT / "packages" / "capture", capture_output=True, text=True, check=False
+    )
+    return "" if done.returncode == 0 else done.stderr[-2000:]
+
+
+def start_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None:
+    """Run a section in a process that is stopped when it outstays its time."""
+    command = [sys.executable, __file__, str(folder), "--only", name, "--seconds", str(seconds)]
+    environment = _environment()
+    environment["FXSTACK_INDUCTOR_CACHE_DIR"] = str(folder / "cache")
+    environment["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache-torch")
+    if dry:
+        command.append("--dry")
+        environment["TRITON_INTERPRET"] = "1"
+    with (folder / f"{name}.log").open("w") as log:
+        try:
+            done = subprocess.run(
+                command, env=environment, stdout=log, stderr=log, timeout=seconds + 20, check=False
+            )
+            status = f"status {done.returncode}" if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            status = "stopped: out of time"
+    if status:
+        (folder / f"{name}.failed").write_text(status)
+
+
+# --- the table at the end --------------------------------------------------------------------------
+
+
+def table(folder: Path) -> str:
+    """The short table: one line a case, and one line a failure."""
+    lines: list[str] = []
+    for name in SECTIONS:
+        path, failed = folder / f"{name}.json", folder / f"{name}.failed"
+        rows = json.loads(path.read_text())["rows"] if path.exists() else []
+        lines += [f"{name}: {_line(row)}" for row in rows]
+        if name == "models":
+            lines += _means(rows)
+        if failed.exists():
+            lines.append(f"{name}: {failed.read_text()}, see {name}.log")
+    return "\n".join(lines)
+
+
+def _line(row: dict[str, Any]) -> str:
+    rest = {k: v for k, v in row.items() if k != "case"}
+    shown = (
+        f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {str(v)[:160]}" for k, v in rest.items()
+    )
+    return f"{row['case']}: {', '.join(shown)}"
+
+
+def _means(rows: list[dict[str, Any]]) -> list[str]:
+    """Geometric means of torch.compile's time over ours, per mode."""
+    lines = []
+    for mode in MODES:
+        pairs = [(r.get(f"torch.compile {mode} ms"), r.get(f"fxstack {mode} ms")) for r in rows]
+        ratios = [a / b for a, b in pairs if a and b]
+        if ratios:
+            mean = statistics.geometric_mean(ratios)
+            lines.append(f"models: {mode}: {mean:.3f}x torch.compile over {len(ratios)} cases")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--sections", nargs="*", default=list(SECTIONS))
+    parser.add_argument("--minutes", type=float, default=7.5)
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.only:
+        run_section(arguments.only, arguments.folder, arguments.seconds, dry=arguments.dry)
+        return
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    if problem := build_capture():
+        print(f"capture's extension cannot be built:\n{problem}")
+    total = sum(SHARES[name] for name in arguments.sections)
+    for name in arguments.sections:
+        seconds = 60 * arguments.minutes * SHARES[name] / total - 5
+        start_section(name, arguments.folder, seconds, dry=arguments.dry)
+    print(table(arguments.folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Memory-bound functions that every transformer runs: what they compute, and the bytes they must move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_measure import Machine
+
+
+@dataclass(frozen=True)
+class Case:
+    """``run(*inputs)``; ``traffic`` is the least number of bytes it can move."""
+
+    name: str
+    run: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    traffic: int
+    tolerance: float = 2e-2
+
+
+def _bytes(*tensors: torch.Tensor) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def rope(q: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    low, high = q.chunk(2, -1)
+    return q * cos + torch.cat([-high, low], -1) * sin
+
+
+def adamw(
+    p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    m = m.lerp(g, 0.1)
+    v = v * 0.999 + g * g * 0.001
+    return p * (1 - 1e-5) - 1e-3 * (m / 0.1) / ((v / 0.001).sqrt() + 1e-8), m, v
+
+
+def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * w
+
+
+def memory_bound(machine: Machine) -> list[Case]:
+    """The cases, at sizes that do not fit into a cache."""
+    rows, width = machine.pick((4, 16), (8192, 4096))
+    tokens, vocabulary = machine.pick((4, 33), (4096, 50257))
+
+    def randn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        return torch.randn(*shape, device=machine.device).to(dtype)
+
+    x, y, w = randn(rows, width), randn(rows, width), randn(width)
+    logits, labels = randn(tokens, vocabulary), torch.randint(vocabulary, (tokens,)).to(x.device)
+    heads = randn(2, machine.pick(2, 32), machine.pick(4, 4096), machine.pick(8, 128))
+    angle = randn(*heads.shape[-2:])
+    state = tuple(randn(rows, width, dtype=torch.float32).abs() for _ in range(4))
+    wide = x.float()
+    return [
+        Case("copy", lambda a: a.clone(), (x,), 2 * _bytes(x)),
+        Case("add relu", lambda a, b: (a + b).relu(), (x, y), 3 * _bytes(x)),
+        Case("gelu bias", lambda a, b: F.gelu(a + b), (x, w), 2 * _bytes(x)),
+        Case("transpose add", lambda a, b: a.t() + b.t().contiguous(), (x, y), 3 * _bytes(x)),
+        Case("sum rows", lambda a: a.sum(-1), (wide,), _bytes(wide), 1e-3),
+        Case("sum columns", lambda a: a.sum(0), (wide,), _bytes(wide), 1e-3),
+        Case("sum all", lambda a: a.abs().sum(), (wide,), _bytes(wide), 1e-3),
+        Case("softmax", lambda a: a.softmax(-1), (x,), 2 * _bytes(x)),
+        Case("layer norm", lambda a, b: F.layer_norm(a, b.shape, b, b), (x, w), 2 * _bytes(x)),
+        Case("rms norm", rms_norm, (x, w), 2 * _bytes(x)),
+        Case("cross-entropy", F.cross_entropy, (logits, labels), _bytes(logits)),
+        Case("rope", rope, (heads, angle, angle), 2 * _bytes(heads)),
+        Case("adamw", adamw, state, 7 * _bytes(wide), 1e-5),
+        Case("argmax", lambda a: a.argmax(-1), (logits,), _bytes(logits)),
+    ]

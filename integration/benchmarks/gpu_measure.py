@@ -1,0 +1,153 @@
+"""What the sections of ``gpu.py`` share: the device, or its stand-in in dry mode, and how something is timed on it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import fxstack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a section runs. ``dry``: tiny sizes on CPU, Triton's interpreter, and torch.compile's eager backend."""
+
+    dry: bool
+    folder: Path
+    seconds: float
+    """How long the section may take."""
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.dry else "cuda"
+
+    def pick(self, tiny: Any, full: Any) -> Any:
+        return tiny if self.dry else full
+
+    def synchronize(self) -> None:
+        if not self.dry:
+            torch.cuda.synchronize()
+
+    def compilers(self, modes: tuple[str, ...] = ("default",)) -> dict[str, Callable[..., Any]]:
+        """Systems by name; each compiles a function or module."""
+        made: dict[str, Callable[..., Any]] = {"eager": lambda f: f}
+        for mode in modes:
+            made[f"torch.compile {mode}"] = lambda f, m=mode: self._incumbent(f, m)
+            made[f"fxstack {mode}"] = lambda f, m=mode: self._ours(f, m)
+        return made
+
+    def _incumbent(self, function: Callable[..., Any], mode: str) -> Any:
+        if self.dry:
+            return torch.compile(function, backend="eager")
+        return torch.compile(function, mode=mode)
+
+    def _ours(self, function: Callable[..., Any], mode: str) -> Any:
+        options = {"target": "cuda"} if self.dry else None
+        return fxstack.compile(function, mode=mode, options=options)
+
+    def median_ms(self, run: Callable[[], Any], *, flush: bool = True) -> float:
+        """Median milliseconds on the device, each run after the L2 cache was overwritten if ``flush``."""
+        run()
+        if self.dry:
+            return _wall_ms(run)
+        scratch = torch.empty(1 << 28, dtype=torch.int8, device="cuda") if flush else None
+        times = []
+        started = time.perf_counter()
+        while len(times) < 100 and (len(times) < 10 or time.perf_counter() - started < 0.3):
+            if scratch is not None:
+                scratch.zero_()
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end))
+        return statistics.median(times)
+
+    def host_us(self, run: Callable[[], Any], rounds: int = 200) -> float:
+        """Median microseconds that a call keeps the host busy; the device has nothing else to do."""
+        times = []
+        for _ in range(self.pick(2, rounds)):
+            self.synchronize()
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+        return statistics.median(times) * 1e6
+
+    def peak_mib(self, run: Callable[[], Any]) -> float:
+        if self.dry:
+            run()
+            return 0.0
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() / 2**20
+
+
+def _wall_ms(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return (time.perf_counter() - start) * 1e3
+
+
+@dataclass
+class Report:
+    """Rows of one section, written to ``<name>.json`` after every row, so that a killed section leaves what it has."""
+
+    name: str
+    machine: Machine
+    started: float
+    rows: list[dict[str, Any]]
+
+    @classmethod
+    def start(cls, name: str, machine: Machine) -> Report:
+        return cls(name, machine, time.perf_counter(), [])
+
+    @property
+    def left(self) -> float:
+        return self.machine.seconds - (time.perf_counter() - self.started)
+
+    def add(self, **row: Any) -> None:
+        self.rows.append(row)
+        text = json.dumps({"section": self.name, "rows": self.rows}, indent=1, default=str)
+        (self.machine.folder / f"{self.name}.json").write_text(text)
+
+    def attempt(self, name: str, make_row: Callable[[], dict[str, Any]], seconds: float) -> None:
+        """Add ``make_row()``'s row; an error or a lack of time (``seconds`` needed) becomes the row."""
+        if self.left < seconds:
+            self.add(case=name, skipped=f"{self.left:.0f} s left")
+            return
+        try:
+            self.add(case=name, **make_row())
+        except Exception as error:  # a benchmark reports and goes on
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            self.add(case=name, failed=text[:600])
+        finally:
+            if not self.machine.dry:
+                torch.cuda.empty_cache()
+
+
+def difference(actual: Any, expected: Any, tolerance: float) -> str:
+    """Empty if all tensors agree, else what differs first."""
+    leaves = torch.utils._pytree.tree_leaves
+    got, wanted = leaves(actual), leaves(expected)
+    if len(got) != len(wanted):
+        return f"{len(got)} results, not {len(wanted)}"
+    for a, b in zip(got, wanted, strict=False):
+        if not isinstance(b, torch.Tensor):
+            continue
+        try:
+            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+        except AssertionError as error:
+            return " ".join(str(error).split())[:200]
+    return ""
