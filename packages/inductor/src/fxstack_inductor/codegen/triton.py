@@ -15,7 +15,7 @@ import torch
 from fxstack_inductor.codegen import triton_ops
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.index_text import triton_index
-from fxstack_inductor.ir.expr import Expr, floordiv, product
+from fxstack_inductor.ir.expr import Expr, VarKind, floordiv, product
 from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class _Writer:
 
     def _index_value(self, expr: Expr, dtype: torch.dtype) -> str:
         kind = triton_ops.TYPES[dtype]
-        if expr.variables.isdisjoint(self.inner_vars | self.outer_vars):
+        if all(v.kind is VarKind.SIZE for v in expr.variables):
             return f"tl.full([], {triton_index(expr)}, {kind})"
         return f"({triton_index(expr)}).to({kind})"
 
@@ -329,9 +329,7 @@ class _Writer:
         wrapped = f"tl.where({arg} < 0, {arg} + ({size}), {arg})" if check.wraps else arg
         valid = self._everywhere() + ("" if check.mask is None else f" & v{check.mask}")
         inside = f"(({wrapped}) >= 0) & (({wrapped}) < ({size}))"
-        self.line(
-            f'tl.device_assert(({inside}) | (({valid}) == 0), "index out of bounds in {self.kernel.name}")'
-        )
+        self.line(f'tl.device_assert(({inside}) | (({valid}) == 0), "index out of bounds")')
         return f"tl.where({inside}, {wrapped}, 0)"
 
     # reductions

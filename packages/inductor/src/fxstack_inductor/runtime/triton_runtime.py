@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import triton
+from triton.runtime.interpreter import interpreter_builder
 
 from fxstack_inductor.runtime.cubins import request_entry
 from fxstack_inductor.runtime.triton_worker import compile_kernel, import_file
@@ -37,6 +39,7 @@ def load_module(text: str, folder: Path) -> Any:
     module = import_file(path, name)
     if triton.knobs.runtime.interpret:
         module.libdevice = NumpyLibdevice()  # type: ignore[attr-defined]
+        _mend_comparisons()
     return module
 
 
@@ -47,6 +50,21 @@ def _write_whole(path: Path, text: str) -> None:
     with os.fdopen(handle, "w") as file:
         file.write(text)
     Path(temporary).replace(path)
+
+
+@lru_cache(maxsize=1)
+def _mend_comparisons() -> None:
+    """A comparison of scalars is of type int1 on a GPU; the interpreter's keeps its operands' type, and breaks later on."""
+    builder = interpreter_builder
+    original = builder.binary_op
+
+    def binary_op(left: Any, right: Any, op: Any) -> Any:
+        made = original(left, right, op)
+        if np.asarray(made.data).dtype == np.bool_:
+            return type(made)(made.data, triton.language.int1)
+        return made
+
+    builder.binary_op = binary_op
 
 
 def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:

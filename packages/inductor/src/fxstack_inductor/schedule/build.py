@@ -12,6 +12,7 @@ from fxstack_inductor.ir.expr import (
     Var,
     VarKind,
     contiguous_strides,
+    in_range,
     recombine,
     value_var,
 )
@@ -152,9 +153,13 @@ class Builder:
     ) -> Expr | int:
         if isinstance(coord, Indirect):
             index = self.body(coord.body, environment, mask)
-            return self.emit(
-                Check(index, self._index(coord.size, {}), torch.int64, mask, coord.wraps)
-            )
+            size = self._index(coord.size, {})
+            value = self.values[index]
+            if isinstance(value, IndexValue) and in_range(value.expr, size):
+                return (
+                    value.expr
+                )  # a position that needs no check, and that the loop passes understand
+            return self.emit(Check(index, size, torch.int64, mask, coord.wraps))
         var = coord.as_var()
         if var is not None and var in environment:
             return environment[var]
