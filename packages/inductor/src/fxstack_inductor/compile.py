@@ -17,6 +17,8 @@ from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.runtime.arena import Workspace, shared_pool
 from fxstack_inductor.runtime.loader import load_functions
+from fxstack_inductor.runtime.random import DRAW, bernoulli
+from fxstack_inductor.schedule.outvariants import draws_bernoulli
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 from fxstack_inductor.triton_target import (
     LoweredTriton,
@@ -71,9 +73,10 @@ def _lower_c(graph_module: GraphModule, chosen: InductorOptions) -> Lowered:
     program = lower_graph(graph_module, RULES, chosen)
     scheduled = plan(program, chosen)
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
-    source = c_source(kernels, chosen)
+    random = any(draws_bernoulli(step) for step in scheduled.steps)
+    source = c_source(kernels, chosen, random=random)
     host = host_program(scheduled, source.functions)
-    text = source.text if kernels else ""
+    text = source.text if kernels or random else ""
     return Lowered(scheduled, text, host)
 
 
@@ -109,6 +112,8 @@ def compile_graph(
     }
     if lowered.c:
         namespace |= load_functions(lowered.c, program.arguments, chosen)
+    if DRAW in program.arguments:
+        namespace["bernoulli"] = bernoulli(namespace[DRAW])
     code = compile(program.source, f"<fxstack {graph_module._get_name()}>", "exec")
     exec(code, namespace)  # noqa: S102 - the program was generated just above
     return _callable(graph_module, lowered, namespace["call"], error)

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Kernel
     from fxstack_inductor.options import InductorOptions
 
-PRELUDE = (files("fxstack_inductor.codegen") / "prelude.h").read_text()
+
+def _header(name: str) -> str:
+    return (files("fxstack_inductor.codegen") / name).read_text()
+
+
+PRELUDE = "\n".join(_header(name) for name in ("prelude.h", "vector_math.h"))
+RANDOM = _header("mersenne.h")
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,10 @@ class CSource:
     functions: dict[str, str]
 
 
-def c_source(kernels: Sequence[Kernel], options: InductorOptions) -> CSource:
+def c_source(
+    kernels: Sequence[Kernel], options: InductorOptions, *, random: bool = False
+) -> CSource:
+    """The file for ``kernels``; ``random`` adds the random numbers that the host program draws."""
     placeholder = "KERNEL"
     names: dict[str, str] = {}
     functions: dict[str, str] = {}
@@ -40,4 +49,5 @@ def c_source(kernels: Sequence[Kernel], options: InductorOptions) -> CSource:
             parts.append("\n".join([*notes, definition]))
         functions[kernel.name] = names[text]
     prelude = f"#define FXSTACK_EXACT_MATH\n{PRELUDE}" if options.exact_math else PRELUDE
-    return CSource("\n\n".join([prelude, *parts]) + "\n", functions)
+    extra = [RANDOM] if random else []
+    return CSource("\n\n".join([prelude, *extra, *parts]) + "\n", functions)

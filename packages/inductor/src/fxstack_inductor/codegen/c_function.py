@@ -17,8 +17,8 @@ from fxstack_inductor.schedule.realise import EXPENSIVE
 if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Store
 
-COLUMNS = 128
-"""Columns that a column reduction keeps partial results of, on the stack."""
+COLUMNS = 1024
+"""Most columns that a column reduction keeps partial results of, on the stack: long enough for pages and prefetching."""
 BLOCK = 2048
 """Elements summed in float before the partial sum is added to a double."""
 ROWS = 256
@@ -49,15 +49,16 @@ def strategy(kernel: Kernel) -> str:
 
 
 def _across(kernel: Kernel) -> bool:
+    """Whether most of what the inner loops read lies across memory; what all columns share has no say."""
     if not kernel.outer:
         return False
     inner, outer = kernel.inner[-1].var, kernel.outer[-1].var
+    rows = {loop.var for loop in kernel.inner}
     along = across = 0
     for value in kernel.values:
-        if isinstance(value, Load) and not value.index.variables.isdisjoint(
-            {loop.var for loop in kernel.inner}
-        ):
-            along += value.index.coefficient(inner) == 1
+        if isinstance(value, Load) and not value.index.variables.isdisjoint(rows):
+            depends = outer in value.index.variables
+            along += depends and value.index.coefficient(inner) == 1
             across += value.index.coefficient(outer) == 1
     return across > along
 
@@ -115,12 +116,12 @@ class FunctionWriter(LoopWriter):
         """Tiles of the last outer loop are kept as vectors of partial results; threads over the tiles."""
         *others, column = self.kernel.outer
         size = index_text(column.extent)
+        points = index_text(product(loop.extent for loop in others))
+        self.out.line(f"const int64_t step = column_step({size}, {points}, threads, {COLUMNS});")
         self._work_clause(len(others) + 1)
         self._open_loops(others)
-        self.out.open(f"for (int64_t tile = 0; tile < {size}; tile += {COLUMNS})")
-        self.out.line(
-            f"const int64_t width = {size} - tile < {COLUMNS} ? {size} - tile : {COLUMNS};"
-        )
+        self.out.open(f"for (int64_t tile = 0; tile < {size}; tile += step)")
+        self.out.line(f"const int64_t width = {size} - tile < step ? {size} - tile : step;")
         for stage in range(self.facts.last_stage + 1):
             self._column_pass(stage, column)
         self.out.close(len(others) + 1)
@@ -385,14 +386,14 @@ class FunctionWriter(LoopWriter):
         for k in reduces:
             how = self._accumulator(k)
             self.out.line(f"{how.wide} sum{k}[{COLUMNS}]; {how.register} part{k}[{COLUMNS}];")
-            self.out.line(f"for (int64_t j = 0; j < {COLUMNS}; j++) sum{k}[j] = {how.identity};")
+            self.out.line(f"for (int64_t j = 0; j < width; j++) sum{k}[j] = {how.identity};")
         first, *rest = self.kernel.inner
         size, name = index_text(first.extent), first.var.name
         self.out.open(f"for (int64_t block = 0; block < {size}; block += {ROWS})")
         self.out.line(f"const int64_t stop = {size} - block < {ROWS} ? {size} : block + {ROWS};")
         for k in reduces:
             identity = self._accumulator(k).identity
-            self.out.line(f"for (int64_t j = 0; j < {COLUMNS}; j++) part{k}[j] = {identity};")
+            self.out.line(f"for (int64_t j = 0; j < width; j++) part{k}[j] = {identity};")
         self.out.open(f"for (int64_t {name} = block; {name} < stop; {name}++)")
         self._open_loops(rest)
         self._open_columns(column)
@@ -405,7 +406,7 @@ class FunctionWriter(LoopWriter):
         self.out.close(2 + len(rest))
         for k in reduces:
             step = self._accumulator(k).step.format(acc=f"sum{k}[j]", x=f"part{k}[j]")
-            self.out.line(f"for (int64_t j = 0; j < {COLUMNS}; j++) {step}")
+            self.out.line(f"for (int64_t j = 0; j < width; j++) {step}")
         self.out.close()
 
     def _open_columns(self, column: Loop) -> None:

@@ -150,3 +150,11 @@ static inline void transpose_uint32_t(
 #else
 TRANSPOSE(uint32_t)
 #endif
+
+/* How many columns a thread takes at once: all have some, and none has more than ``most``. */
+static inline int64_t column_step(int64_t columns, int64_t others, int64_t threads, int64_t most) {
+  int64_t shares = others >= threads ? 1 : (threads + others - 1) / others;
+  int64_t step = ((columns + shares - 1) / shares + 15) & ~INT64_C(15);
+  step = step < 64 ? 64 : step;
+  return step < most ? step : most;
+}

@@ -18,8 +18,9 @@ from fxstack_inductor.lower.graph import strided_view
 from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.runtime.layout import restride
+from fxstack_inductor.runtime.random import DRAW, DRAW_ARGUMENTS
 from fxstack_inductor.schedule.memory import Slot, slots, used
-from fxstack_inductor.schedule.outvariants import out_variant
+from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
 from fxstack_inductor.schedule.plan import KernelStep
 from fxstack_inductor.schedule.realise import base_of
 
@@ -199,7 +200,11 @@ class HostWriter:
         if out is not None:
             self._extern_out(step, out)
             return
-        text = self._call(step.target, step.args, step.kwargs)
+        if draws_bernoulli(step):
+            self.arguments[DRAW] = DRAW_ARGUMENTS
+            text = f"bernoulli({', '.join(self.value(arg) for arg in step.args)})"
+        else:
+            text = self._call(step.target, step.args, step.kwargs)
         if len(step.outputs) == 1 and not step.outputs[0].path:
             self.line(f"{identifier(step.outputs[0].name)} = {text}")
             self._bind_symbols({step.outputs[0].name})
@@ -322,7 +327,7 @@ def _nodes(values: Iterable[Any]) -> Iterable[Node]:
 
 RESERVED = re.compile(
     r"(kernel_\d+|kernel_\d+_on\d+|record_.*|c\d+_.*|t\d+_.*|t_.*|p_.*|stream\d+|current_stream|aligned|raise_launch_error"
-    r"|take|give|call|block|threads|error|error_address|out_of_range|\w*_fx)$"
+    r"|take|give|call|bernoulli|block|threads|error|error_address|out_of_range|\w*_fx)$"
 )
 """Names that the host program uses for itself."""
 

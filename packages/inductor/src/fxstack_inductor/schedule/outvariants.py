@@ -1,14 +1,19 @@
-"""ATen operators that are called through their ``out=`` variant, into planned memory."""
+"""ATen operators that are called in another way than the graph says, with the same result.
+
+Some go through their ``out=`` variant, into planned memory; ``bernoulli`` goes to ``runtime.random``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from fxstack_inductor.ir.expr import contiguous_strides
+from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.registry import find_overload
 
-if TYPE_CHECKING:
-    from fxstack_inductor.ir.nodes import ExternCall
+BERNOULLI = find_overload("bernoulli.p")
 
 OUT_VARIANTS = {
     find_overload(f"{name}.default"): find_overload(f"{name}.out")
@@ -25,3 +30,16 @@ def out_variant(call: ExternCall) -> Any:
     if layout.device.type != "cpu" or layout.stride != contiguous_strides(layout.shape):
         return None
     return found
+
+
+def draws_bernoulli(call: object) -> bool:
+    """Whether ``call`` is what ``runtime.random.bernoulli`` does."""
+    if not isinstance(call, ExternCall) or call.target is not BERNOULLI or call.kwargs:
+        return False
+    layout = call.outputs[0].layout
+    return (
+        layout.device.type == "cpu"
+        and layout.dtype is torch.float32
+        and layout.stride == contiguous_strides(layout.shape)
+        and isinstance(call.args[1], (int, float))
+    )
