@@ -113,6 +113,9 @@ class Calls(Protocol):
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a C function for real on trace-world objects; Python frames that it starts come back to the interpreter."""
 
+    def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run a C function; Python frames that it starts (``__hash__`` of an item) are interpreted."""
+
     def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
         """A function of module ``operator`` of two operands (add, iadd, lt, is_not excluded, contains, getitem, ...)."""
 

@@ -11,7 +11,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import classes, operators, policy
 from fxstack_capture.calls.caches import call_cached
-from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch_wrappers import CODE_RULES
@@ -53,6 +53,9 @@ class CallDispatcher:
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return run(self.trace, fn, args, kwargs)
+
+    def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return run_intercepted(self.trace, fn, args, {})
 
     def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
         return operators.binary(self, op, left, right)

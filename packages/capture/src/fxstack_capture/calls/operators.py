@@ -202,6 +202,8 @@ def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
 
 def iterate(calls: CallDispatcher, value: Any) -> Any:
     kind = type(value)
+    if (kind is set or kind is frozenset) and id(value) in calls.world.set_orders:
+        return iter(calls.world.set_order(value) or ())
     if kind in _ITERABLE or kind in _NATIVE_ITERATORS:
         return iter(value)
     if kind is dict:

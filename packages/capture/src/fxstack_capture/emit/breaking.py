@@ -14,10 +14,12 @@ from fxstack_capture.emit.frame import Draft, FrameWriter, with_cycles
 from fxstack_capture.emit.layout import slot_names
 from fxstack_capture.emit.operations import Exit, Step, step_at
 from fxstack_capture.emit.resume import (
+    FIRST_ARGUMENT,
     Place,
     Resumptions,
     Slot,
     bound_order,
+    first_argument,
     free_variables,
 )
 from fxstack_capture.emit.runtime import Continue
@@ -26,7 +28,7 @@ from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.sources import Globals
 
 if TYPE_CHECKING:
-    from types import CodeType
+    from types import CellType, CodeType
 
     from fxstack_capture.emit.assemble import Op
     from fxstack_capture.emit.flow import Flow
@@ -129,6 +131,14 @@ def _passed(stack: list[_Item]) -> list[ast.expr]:
     return [value for _, value in stack if value is not None]
 
 
+def _is_empty(cell: CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return True
+    return False
+
+
 class _Ending:
     """Builds every value that leaves first; ``statements`` then come after the effects."""
 
@@ -160,6 +170,7 @@ class _Ending:
         self._cells = {
             name: rebuilder.expr(stopped.cells[name]) for name in free_variables(pieces.user)
         }
+        self._filled = {name for name, cell in stopped.cells.items() if not _is_empty(cell)}
         self._function_type = rebuilder.constant(FunctionType, "FunctionType")
         self._globals = writer.loads.expr(Globals())
         self._continue = rebuilder.constant(Continue, "Continue")
@@ -225,12 +236,23 @@ class _Ending:
         alive = self._live_at(live or op)
         bound = bound_order(self._pieces.user, frozenset(alive & self._variables.keys()))
         slots = tuple(slot for slot, _ in stack)
-        place = Place(op.offset, slots, bound, raising is not None)
+        first = self._first(bound)
+        place = Place(op.offset, slots, bound, raising is not None, tuple(first))
         code = self._resumptions.at(self._pieces.user, place).code
-        arguments = _passed(stack)
+        arguments = [*first.values(), *_passed(stack)]
         if raising is not None:
             arguments.append(raising)
-        return self._function(code), [*arguments, *(self._variables[name] for name in bound)]
+        rest = [self._variables[name] for name in bound if name not in first]
+        return self._function(code), [*arguments, *rest]
+
+    def _first(self, bound: tuple[str, ...]) -> dict[str, ast.expr]:
+        """The argument that ``super()`` looks for, by the name under which it is passed."""
+        name = first_argument(self._pieces.user)
+        if name in bound:
+            return {name: self._variables[name]}
+        if name in self._filled:
+            return {FIRST_ARGUMENT: ast.Attribute(self._cells[name], "cell_contents", ast.Load())}
+        return {}
 
     def _go_on(self, resume: tuple[ast.expr, list[ast.expr]]) -> list[ast.stmt]:
         """Hand over: a resumed frame returns to the loop in the replacement of the user's own frame."""

@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from fxstack_capture.emit.assemble import Body, Op
 
+_LOOK_AT_ALL = frozenset(
+    {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "f_locals"}
+)
+"""Names by which code gets at functions that read the caller's variables."""
+_CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 _LEAVES = frozenset(
     {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "RETURN_GENERATOR"}
 )
@@ -45,13 +52,17 @@ class Flow:
         return frozenset(slot for slot in range(bits.bit_length()) if bits >> slot & 1)
 
 
-def flow_of(body: Body) -> Flow:
+def flow_of(body: Body, user: CodeType) -> Flow:
     """Liveness of the plain variables, by repeated sweeps from the end.
 
-    Deleting counts as reading: whether a variable is bound decides if ``del`` raises.
+    Deleting counts as reading: whether a variable is bound decides if ``del`` raises. So does every call in
+    code that mentions ``locals`` and the like; one of ``super`` reads the first argument.
     """
     following = successors(body)
-    reads = [1 << op.arg if op.name in _READS else 0 for op in body.ops]
+    by_call = _read_by_calls(user)
+    reads = [
+        1 << op.arg if op.name in _READS else by_call if op.name in _CALLS else 0 for op in body.ops
+    ]
     keeps = [~(1 << op.arg) if op.name in _WRITES else -1 for op in body.ops]
     live = [0] * len(body.ops)
     changed = True
@@ -66,6 +77,13 @@ def flow_of(body: Body) -> Flow:
                 live[i] = value
                 changed = True
     return Flow(body, dict(zip(body.ops, live, strict=True)))
+
+
+def _read_by_calls(user: CodeType) -> int:
+    """The slots that a call may read without naming them."""
+    if not _LOOK_AT_ALL.isdisjoint(user.co_names):
+        return int((1 << user.co_nlocals) - 1)
+    return int("super" in user.co_names and user.co_argcount > 0)
 
 
 def handler_of(body: Body, op: Op) -> int | None:

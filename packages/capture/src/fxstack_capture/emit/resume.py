@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 STACK_ARGUMENT = ".stack{}"
 EXCEPTION_ARGUMENT = ".exception"
+FIRST_ARGUMENT = ".first"
+"""The content of a cell that was the user's first argument."""
 
 
 class Slot(Enum):
@@ -44,13 +46,15 @@ class Slot(Enum):
 class Place:
     """Where a frame goes on: ``offset`` in the user's code, what is on the stack, which variables are bound.
 
-    ``raising``: an exception is raised there first, with the stack cut to what its handler keeps.
+    ``raising``: an exception is raised there first, with the stack cut to what its handler keeps. ``first``
+    names the argument that ``super()`` takes for the object; it is passed before all others.
     """
 
     offset: int
     stack: tuple[Slot, ...]
     bound: tuple[str, ...]
     raising: bool = False
+    first: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class Resumptions:
         """The operations of the user's code (not to be changed) and which variables are alive where."""
         found = self._flows.get(id(user))
         if found is None:
-            found = self._flows[id(user)] = (user, flow_of(read(user)))
+            found = self._flows[id(user)] = (user, flow_of(read(user), user))
         return found[1]
 
     def of(self, code: CodeType) -> Resumption | None:
@@ -112,7 +116,7 @@ def resumption(user: CodeType, place: Place) -> Resumption:
     free = free_variables(user)
     on_stack = stack_arguments(place.stack)
     extra = (EXCEPTION_ARGUMENT,) if place.raising else ()
-    arguments = (*on_stack, *extra, *place.bound)
+    arguments = (*place.first, *on_stack, *extra, *(n for n in place.bound if n not in place.first))
     rest = tuple(n for n in user.co_varnames if n not in place.bound and n not in free)
     layout = Layout(arguments, rest, free)
     move(body, names, layout)
@@ -169,6 +173,11 @@ def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None,
     raising = Op("RAISE_VARARGS", 1)
     start += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot), raising]
     body.protected.insert(0, Protected(raising, after, entry.handler, entry.depth, entry.lasti))
+
+
+def first_argument(user: CodeType) -> str | None:
+    """The variable that ``super()`` without arguments would read in ``user``."""
+    return user.co_varnames[0] if "super" in user.co_names and user.co_argcount else None
 
 
 def bound_order(user: CodeType, bound: frozenset[str]) -> tuple[str, ...]:

@@ -100,7 +100,10 @@ def _set_like(world: MirrorWorld, obj: Any, source: Source) -> Any:
         standin = obj if cls is frozenset else obj.copy()
     else:
         world.trace.guard(source, LengthIs(len(members)))
-        standin = cls(world.enter(m, KeyAt(source, i)) for i, m in enumerate(members))
+        entered = [world.enter(m, KeyAt(source, i)) for i, m in enumerate(members)]
+        standin = world.trace.calls.watched(cls, entered)
+        world.set_orders[id(standin)] = tuple(entered)
+        world.contents[id(standin)] = tuple(standin)
     world.registry.add(obj, standin, source)
     return standin
 

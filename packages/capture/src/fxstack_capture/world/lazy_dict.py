@@ -131,27 +131,39 @@ class LazyDict:
         self.world.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
         full: dict[Any, Any] = {}
         self.known = {}  # again, in the original's order
-        for index, key in enumerate(keys):
-            if key in mirror and key not in self.deleted:
-                full[key] = mirror[key]
-                self.known[key] = known.get(key, _UNREAD)
-            elif key not in known and key not in mirror:
-                self._expand_one(index, key, full)
-            else:
-                self.known[key] = known.get(key, _UNREAD)
+        self._fill(keys, known, full)
         late = {k: v for k, v in mirror.items() if k not in full}
         mirror.clear()
         mirror.update(full)
         mirror.update(late)
         self.world.expanded(self)
 
+    def _fill(self, keys: tuple[Any, ...], known: dict[Any, Any], full: dict[Any, Any]) -> None:
+        mirror = self.mirror
+        values = tuple(self.original.values())
+        for index, key in enumerate(keys):
+            if not is_constant_key(key):
+                self._expand_object(index, key, values[index], full)
+            elif key in mirror and key not in self.deleted:
+                full[key] = mirror[key]
+                self.known[key] = known.get(key, _UNREAD)
+            elif key not in known and key not in mirror:
+                self._expand_one(index, key, full)
+            else:
+                self.known[key] = known.get(key, _UNREAD)
+
     def _expand_one(self, index: int, key: Any, full: dict[Any, Any]) -> None:
-        world = self.world
         source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)
-        standin = key if is_constant_key(key) else world.enter(key, KeyAt(self.source, index))
-        value = world.enter_from(self.original[key], source, self.trusted)
-        self.known[standin] = value
-        full[standin] = value
+        value = self.world.enter_from(self.original[key], source, self.trusted)
+        self.known[key] = full[key] = value
+
+    def _expand_object(self, index: int, key: Any, found: Any, full: dict[Any, Any]) -> None:
+        """An item whose key has a stand-in; its ``__hash__`` may be the program's."""
+        world = self.world
+        standin = world.enter(key, KeyAt(self.source, index))
+        value = world.enter_from(found, ValueAt(self.source, index), self.trusted)
+        for table in (self.known, full):
+            world.trace.calls.watched(dict.__setitem__, table, standin, value)
 
     def changes(self) -> Iterator[tuple[Any, Any]]:
         """(key, new value) or (key, ABSENT) to apply in this order to the original."""

@@ -142,11 +142,13 @@ def set_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     entered = [
         m if is_constant_key(m) else world.enter(m, KeyAt(source, i)) for i, m in enumerate(members)
     ]
+    watched = world.trace.calls.watched
     if base is frozenset:
-        return _register(world, obj, new(type(obj), entered), source)
+        standin = watched(new, type(obj), entered)
+        return _register(world, obj, standin, source)
     standin = new(type(obj))
     _register(world, obj, standin, source)
-    set.update(standin, entered)
+    watched(set.update, standin, entered)
     world.contents[id(standin)] = tuple(set.__iter__(standin))
     return standin
 
@@ -164,11 +166,15 @@ def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
         collections.defaultdict.__dict__["default_factory"].__set__(standin, factory)
     keys = tuple(base.__iter__(obj))
     world.trace.guard(source, KeysAre(keys) if keys else LengthIs(0))
+    values = list(base.values(obj))
     for index, key in enumerate(keys):
         where = Key(source, key) if is_value(key) else ValueAt(source, index)
         entered = key if is_constant_key(key) else world.enter(key, KeyAt(source, index))
-        value = world.enter(dict.__getitem__(obj, key), where)
-        base.__setitem__(standin, entered, value)
+        value = world.enter(values[index], where)
+        if entered is key:
+            base.__setitem__(standin, key, value)
+        else:
+            world.trace.calls.watched(base.__setitem__, standin, entered, value)
     world.contents[id(standin)] = tuple(dict.items(standin))
     return standin
 

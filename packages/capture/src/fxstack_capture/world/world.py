@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
 from fxstack_capture.sources import InstanceDict, Source, pinned
 from fxstack_capture.world import attributes, descriptors, entering, functions, stores
@@ -55,6 +56,10 @@ class MirrorWorld:
         """Calls to be made for real when the frame is left."""
         self.contents: dict[int, tuple[Any, ...]] = {}
         """What eagerly entered containers held at entry, by id of the stand-in."""
+        self.set_orders: dict[int, tuple[Any, ...]] = {}
+        """Members of sets of objects in the order of the original, which hashes of stand-ins do not
+        give; by id of the stand-in.
+        """
 
     # --- entering ----------------------------------------------------------------------------
 
@@ -153,6 +158,22 @@ class MirrorWorld:
         self.registry.add(namespace, state.mirror, source)
         self.namespaces[id(namespace)] = state
         return self.add_dict(state)
+
+    def set_order(self, standin: Any) -> tuple[Any, ...] | None:
+        """The members of an entered set in the order in which the original iterates; None when any
+        order will do.
+        """
+        order = self.set_orders.get(id(standin))
+        if order is None:
+            return None
+        if len(order) != len(standin) or any(
+            ours is not theirs
+            for ours, theirs in zip(self.contents[id(standin)], standin, strict=True)
+        ):
+            raise graph_break(
+                "unsupported-object", "iteration over a set of objects that was changed"
+            )
+        return order
 
     def own_dict(self, obj: object) -> Callable[[str], Any]:
         """Reader of an object's instance dictionary: name to value or ABSENT."""

@@ -425,11 +425,15 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if any(_needs_iterator(value) for value in args[first:last]):
+        orders = trace.world.set_orders  # type: ignore[attr-defined]
+        if any(_needs_iterator(value) or id(value) in orders for value in args[first:last]):
             iterate = trace.calls.iterate
             args = (
                 *args[:first],
-                *(iterate(v) if _needs_iterator(v) else v for v in args[first:last]),
+                *(
+                    iterate(v) if _needs_iterator(v) or id(v) in orders else v
+                    for v in args[first:last]
+                ),
                 *args[last:],
             )
         return run(trace, fn, args, kwargs)
@@ -471,9 +475,17 @@ for _fn, _first, _last in (
     _iterating_rule(_fn, _first, _last)
 
 
+@RULES.rule(set.pop)
+def _set_pop(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args and id(args[0]) in trace.world.set_orders:  # type: ignore[attr-defined]
+        raise graph_break("unsupported-object", "pop() of a set of objects")
+    return run(trace, set.pop, args, kwargs)
+
+
 def _extremum(fn: Any) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if len(args) == 1 and _needs_iterator(args[0]):
+        orders = trace.world.set_orders  # type: ignore[attr-defined]
+        if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
             args = (trace.calls.iterate(args[0]),)
         return run(trace, fn, args, kwargs)
 

@@ -1,0 +1,134 @@
+"""Objects from outside with Python methods that C code calls, and methods that read the frame of their caller."""
+
+import dataclasses
+
+import pytest
+import torch
+from beside import breaks_beside_plain
+
+from fxstack_capture import graph_break, native
+
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: int
+    y: str = "y"
+
+
+class Key:
+    def __init__(self, value):
+        self.value = value
+
+    def __hash__(self):
+        return hash(self.value)
+
+    def __eq__(self, other):
+        return isinstance(other, Key) and self.value == other.value
+
+
+class Plain:
+    def __init__(self, value):
+        self.value = value
+
+
+KEPT = [Plain(i) for i in range(9)]
+
+
+def of_points(x, points, table):
+    total = sum(p.x for p in points)
+    return x + total, Point(1) in points, table.get(Point(2)), list(table)
+
+
+def of_keys(x, keys):
+    return x * len(keys), Key(3) in keys, Key(7) in keys, sorted(k.value for k in keys)
+
+
+def in_order(x, objects):
+    first, *rest = objects
+    for obj in objects:
+        x = x * 2 + obj.value
+    return (
+        x,
+        first.value,
+        [o.value for o in rest],
+        [o.value for o in [*objects]],
+        len(list(objects)),
+    )
+
+
+def changed_set(x, objects):
+    objects.discard(KEPT[0])
+    return x + 1, [o.value for o in objects]
+
+
+def popped(x, objects):
+    return x + objects.pop().value, len(objects)
+
+
+def test_members_of_a_set_may_have_hashes_in_python():
+    args = lambda: (torch.ones(2), {Point(1), Point(2)}, {Point(2): 5})
+    assert breaks_beside_plain(of_points, args) == []
+    keys = {Key(1), Key(3)}
+    assert breaks_beside_plain(of_keys, lambda: (torch.ones(2), keys)) == []
+
+
+def test_a_set_of_objects_iterates_in_its_own_order():
+    assert breaks_beside_plain(in_order, lambda: (torch.ones(2), set(KEPT))) == []
+    assert breaks_beside_plain(in_order, lambda: (torch.ones(2), frozenset(KEPT))) == []
+
+
+@pytest.mark.parametrize("fn", [changed_set, popped])
+def test_where_the_order_is_not_known_the_graph_ends(fn):
+    assert set(breaks_beside_plain(fn, lambda: (torch.ones(2), set(KEPT)))) == {
+        "unsupported-object"
+    }
+
+
+class Base:
+    def step(self, x):
+        return x * 3
+
+
+class Derived(Base):
+    def step(self, x):
+        for _ in range(2):
+            graph_break()
+            x = super().step(x)
+        graph_break()
+        return x, super().step.__name__
+
+    def with_closure(self, x):
+        kept = lambda: self
+        for _ in range(2):
+            graph_break()
+            x = super().step(x)
+        return x, kept() is self
+
+
+def all_variables(x, extra):
+    unused = 5
+    graph_break()
+    y = x + 1
+    graph_break()
+    return y, sorted(locals()), eval("unused + 1"), list(vars())
+
+
+def executed(x):
+    table = {}
+    graph_break()
+    for text in ("table[1] = x", "table[2] = 3"):
+        exec(text, locals())
+    return x + 1
+
+
+@pytest.mark.parametrize("name", ["step", "with_closure"])
+def test_super_finds_its_object_after_a_break(name):
+    breaks_beside_plain(lambda x: getattr(Derived(), name)(x), lambda: (torch.ones(2),))
+    breaks_beside_plain(getattr(Derived(), name), lambda: (torch.ones(2),))
+
+
+def test_variables_that_only_locals_reads_survive_a_break():
+    breaks_beside_plain(all_variables, lambda: (torch.ones(2), 3))
+    breaks_beside_plain(executed, lambda: (torch.ones(2),))
