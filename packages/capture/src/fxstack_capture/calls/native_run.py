@@ -102,6 +102,11 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
 """Functions that treat a SymInt as the number that it is, or only move it around."""
 
 
+_INTEGER_FUNCTIONS: frozenset[int] = frozenset(
+    map(id, (operator.floordiv, operator.mod, operator.ifloordiv, operator.imod))
+)
+"""Functions whose symbolic form is exact for integers only."""
+
 _KEYED_FUNCTIONS: frozenset[int] = frozenset(
     id(fn)
     for fn in (
@@ -158,7 +163,7 @@ def _plain_numbers(
     trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with symbolic numbers replaced where ``fn`` needs the numbers themselves."""
-    if id(fn) not in _NUMBER_FUNCTIONS:
+    if id(fn) not in _NUMBER_FUNCTIONS or (id(fn) in _INTEGER_FUNCTIONS and _has_float(args)):
         args = specialized(trace, args)
         kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
     elif id(fn) in _KEYED_FUNCTIONS and len(args) > 1 and isinstance(args[0], dict):
@@ -179,6 +184,10 @@ def run_intercepted(
             return native.intercept(trace.calls.call, fn, args, kwargs, passthrough())
         scan.complete(trace.world, (*args, *kwargs.values()), instances=True)
         return fn(*args, **kwargs)
+
+
+def _has_float(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(arg, (float, torch.SymFloat)) for arg in args)
 
 
 def specialized(trace: Trace, value: Any) -> Any:

@@ -216,7 +216,10 @@ class FrameCompiler:
         draft = written.draft
         if draft is not None and draft.captured is None and written.graph_break is None:
             return self._plain(code, state, "no torch operation was captured")
-        tree = compile_guards(written.guards, code)
+        try:
+            tree = compile_guards(written.guards, code)
+        except (KeyError, TypeError, ValueError) as error:
+            return self._failed(code, error)
         failure = first_failure(tree, frame.function, frame.arguments)
         if failure is not None:
             return self._failed(

@@ -9,6 +9,8 @@ import sympy
 from sympy.logic import boolalg
 from torch.utils._sympy import functions as torch_functions
 
+from fxstack_capture.shapes import floats
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -16,6 +18,7 @@ Instruction = tuple[str, Any]
 Registers = "Mapping[sympy.Symbol, int]"
 
 _UNARY = {
+    "neg": (floats.FloatNeg,),
     "not": (boolalg.Not,),
     "abs": (sympy.Abs,),
     "floor": (sympy.floor, torch_functions.FloorToInt),
@@ -31,8 +34,10 @@ _BINARY = {
     "mod": (sympy.Mod, torch_functions.Mod, torch_functions.PythonMod),
     "ceildiv": (torch_functions.CeilDiv,),
     "cleandiv": (torch_functions.CleanDiv,),
-    "truediv": (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv),
-    "pow": (torch_functions.PowByNatural, torch_functions.FloatPow),
+    "truediv": (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv, floats.FloatDiv),
+    "pow": (torch_functions.PowByNatural, torch_functions.FloatPow, floats.FloatPower),
+    "add": (floats.FloatAdd,),
+    "mul": (floats.FloatMul,),
     "lshift": (torch_functions.LShift,),
     "rshift": (torch_functions.RShift,),
     "eq": (sympy.Eq,),
@@ -107,6 +112,14 @@ def _pow(expr: Any, registers: Any) -> Iterator[Instruction]:
     yield "pow", 0
 
 
+def _float_sub(expr: Any, registers: Any) -> Iterator[Instruction]:
+    """``a + -b``, which is the same number."""
+    yield from _emit(expr.args[0], registers)
+    yield from _emit(expr.args[1], registers)
+    yield "neg", 0
+    yield "add", 0
+
+
 def _modular_indexing(expr: Any, registers: Any) -> Iterator[Instruction]:
     base, divisor, modulus = expr.args
     yield from _emit(base, registers)
@@ -140,6 +153,7 @@ _RULES: dict[type, Callable[[Any, Any], Iterator[Instruction]]] = {
     sympy.GreaterThan: _swapped("le"),
     sympy.Mul: _mul,
     sympy.Pow: _pow,
+    floats.FloatSub: _float_sub,
     torch_functions.ModularIndexing: _modular_indexing,
     torch_functions.TruncToFloat: _trunc_to_float,
     torch_functions.Identity: lambda expr, registers: _emit(expr.args[0], registers),

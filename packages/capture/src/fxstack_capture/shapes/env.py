@@ -10,6 +10,7 @@ from torch._guards import GuardSource, SLoc
 from torch._guards import Source as TorchSource
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxstack_capture.shapes.floats import FloatArithmetic
 from fxstack_capture.shapes.nodes import Memo, remembering
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         self._user_stack = user_stack
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
         self.memo = Memo()
+        self.floats = FloatArithmetic()
         self._needs_scalar_outputs = False
 
     def create_symintnode(self, sym: sympy.Expr, **settings: Any) -> Any:
@@ -72,6 +74,11 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             yield
         finally:
             self.settings = before
+
+    def create_symfloatnode(self, sym: sympy.Expr, **settings: Any) -> Any:
+        made = super().create_symfloatnode(sym, **settings)
+        remembering(made.node)
+        return made
 
     def close(self) -> None:
         """The trace is over: do not keep it (and the program's tensors) alive through this."""

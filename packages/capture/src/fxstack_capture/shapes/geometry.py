@@ -18,9 +18,10 @@ from fxstack_capture.shapes.policy import Kind
 from fxstack_capture.sources import Size, StorageOffset, Stride
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fxstack_capture.shapes.env import CaptureShapeEnv
+    from fxstack_capture.shapes.floats import Computed
     from fxstack_capture.shapes.policy import SizePlan, TensorPlan
     from fxstack_capture.sources import Source
 
@@ -52,6 +53,11 @@ class Geometry:
         if self._env is None:
             self._env = self._make_env()
         return self._env
+
+    @property
+    def computed(self) -> Mapping[sympy.Symbol, Computed]:
+        """Symbols that stand for operations on floats."""
+        return self._env.floats.computed if self._env is not None else {}
 
     @property
     def is_used(self) -> bool:
@@ -161,7 +167,7 @@ def numbers(values: Sequence[Number]) -> list[int | None]:
 
 
 def can_be_symbolic(value: float) -> bool:
-    """Whether a number fits a symbol: 64 bits, finite."""
+    """Whether a number fits a symbol: 64 bits; finite and not zero, whose sign sympy does not know."""
     if isinstance(value, int):
         return -(2**62) < value < 2**62
-    return math.isfinite(value)
+    return math.isfinite(value) and value != 0

@@ -7,6 +7,7 @@ integers are part of ``TensorIs``.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import sympy
@@ -14,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 from torch.utils._sympy.numbers import int_oo
 
 from fxstack_capture.guards.records import ShapeHolds
+from fxstack_capture.shapes.floats import as_functions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from fxstack_capture.shapes.env import UserStack
     from fxstack_capture.shapes.geometry import Geometry
     from fxstack_capture.sources import Source
+
+_LARGEST = sympy.Float(sys.float_info.max)
 
 Located = tuple["Source", ShapeHolds, "UserStack"]
 
@@ -35,13 +39,14 @@ def shape_guards(geometry: Geometry) -> list[Located]:
         *((expr, names, ()) for expr, names in _equalities(geometry)),
         *((expr, {}, ()) for expr in _ranges(geometry, fixed)),
         *(
-            (sympy.Eq(symbol, value), {}, _why_fixed(geometry, symbol))
+            (_is_fixed(geometry, symbol, value), {}, _why_fixed(geometry, symbol))
             for symbol, value in fixed.items()
         ),
     ]
     backed = geometry.primary.keys()
+    computed = geometry.computed
     for expr, stack in env.guard_stacks:
-        rest = expr.xreplace(fixed)
+        rest = as_functions(expr.xreplace(fixed), computed)
         if rest is not sympy.true and rest.free_symbols <= backed:
             found.append((rest, {}, stack))
     located = [_record(geometry, expr, names, stack) for expr, names, stack in found]
@@ -76,9 +81,13 @@ def _specialised(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
     """Symbols that the trace found to be one number."""
     return {
         symbol: value
-        for symbol in geometry.primary
+        for symbol in (*geometry.primary, *geometry.computed)
         if (value := geometry.env.replacements.get(symbol)) is not None and value.is_number
     }
+
+
+def _is_fixed(geometry: Geometry, symbol: sympy.Symbol, value: sympy.Basic) -> sympy.Basic:
+    return sympy.Eq(as_functions(symbol, geometry.computed), value, evaluate=False)
 
 
 def _why_fixed(geometry: Geometry, symbol: sympy.Symbol) -> UserStack:
@@ -100,6 +109,9 @@ def _ranges(geometry: Geometry, fixed: dict[sympy.Symbol, sympy.Basic]) -> Itera
         if known is None or symbol in fixed:
             continue
         # ``evaluate=False``: the symbol's own assumptions (positive) must not make the check vanish.
+        if symbol.is_integer is None:  # a float: what was traced holds for finite numbers
+            yield sympy.Ge(symbol, -_LARGEST, evaluate=False)
+            yield sympy.Le(symbol, _LARGEST, evaluate=False)
         if known.lower not in (-int_oo, -sympy.oo):
             yield sympy.Ge(symbol, known.lower, evaluate=False)
         if known.upper not in (int_oo, sympy.oo):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx.experimental.sym_node import SymNode
 
+from fxstack_capture.shapes.floats import OPERATIONS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -31,6 +33,7 @@ _BINARY = (
     "sym_max",
     "sym_min",
 )
+_UNARY = ("neg", "sym_float", "floor", "ceil", "trunc", "round", "sym_not", "pos")
 _DECISIONS = ("guard_bool", "guard_or_false", "guard_or_true")
 
 
@@ -65,6 +68,13 @@ class MemoNode(SymNode):  # type: ignore[misc]
         if found is None:
             found = memo.nodes[num] = remembering(super().wrap_int(num))
         return found
+
+    def wrap_float(self, num: float) -> SymNode:
+        return remembering(super().wrap_float(num))
+
+    def guard_float(self, file: str, line: int) -> float:
+        value = float(super().guard_float(file, line))
+        return value or float(self.hint or value)  # sympy has no -0.0
 
     def wrap_bool(self, num: bool) -> SymNode:
         memo = self.shape_env.memo
@@ -101,6 +111,22 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _remembered(name: str) -> Callable[..., Any]:
+    compute = getattr(SymNode, name)
+    return lambda self, *others: remembering(compute(self, *others))
+
+
+def _arithmetic(name: str) -> Callable[..., Any]:
+    """As other methods, but exact where floats are involved; see ``floats``."""
+    ordinary = _binary(name) if name in _BINARY else _remembered(name)
+
+    def method(self: Any, *other: Any) -> Any:
+        exact = self.shape_env.floats.apply(name, (self, *other))
+        return ordinary(self, *other) if exact is None else exact
+
+    return method
+
+
 def _decision(name: str) -> Callable[..., bool]:
     decide = getattr(SymNode, name)
 
@@ -121,6 +147,11 @@ def _decision(name: str) -> Callable[..., bool]:
 
 for _name in _BINARY:
     setattr(MemoNode, _name, _binary(_name))
+for _name in _UNARY:
+    if hasattr(SymNode, _name):
+        setattr(MemoNode, _name, _remembered(_name))
+for _name in OPERATIONS:
+    setattr(MemoNode, _name, _arithmetic(_name))
 for _name in _DECISIONS:
     if hasattr(SymNode, _name):
         setattr(MemoNode, _name, _decision(_name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 from torch import fx
 from torch.utils._sympy.interp import sympy_interp
@@ -12,8 +13,7 @@ from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import sympy
-
+    from fxstack_capture.shapes.geometry import Geometry
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.graph import GraphBuilder
 
@@ -41,9 +41,10 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):  # type: ignore[misc]
 class Symbols:
     """From sympy symbols and expressions to nodes; every expression is computed once."""
 
-    def __init__(self, sources: Mapping[sympy.Symbol, tuple[Source, Any]]) -> None:
-        """``sources``: where each input symbol is found, and the symbolic number made of it alone."""
-        self.sources = sources
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        self.sources: Mapping[sympy.Symbol, tuple[Source, Any]] = geometry.primary
+        """Where each input symbol is found, and the symbolic number made of it alone."""
         self._nodes: dict[sympy.Basic, fx.Node] = {}
 
     def bind(self, value: Any, node: fx.Node) -> None:
@@ -52,7 +53,10 @@ class Symbols:
 
     def can_compute(self, expr: sympy.Basic) -> bool:
         """Whether every symbol of ``expr`` is an input or computed by a node."""
-        return all(symbol in self._nodes or symbol in self.sources for symbol in expr.free_symbols)
+        return all(map(self._is_known, expr.free_symbols))
+
+    def _is_known(self, symbol: sympy.Symbol) -> bool:
+        return symbol in self._nodes or symbol in self.sources or symbol in self._geometry.computed
 
     def forget(self, gone: set[fx.Node]) -> None:
         """These nodes were taken back."""
@@ -64,8 +68,7 @@ class Symbols:
             return any(self.is_new(item) for item in result)
         if not symbolic_number(result):
             return False
-        free = result.node.expr.free_symbols
-        return any(symbol not in self._nodes and symbol not in self.sources for symbol in free)
+        return not self.can_compute(result.node.expr)
 
     def node_of(self, value: Any, builder: GraphBuilder) -> Any:
         """The node (or plain number, where the expression turned out constant) for a symbolic number."""
@@ -88,9 +91,25 @@ class Symbols:
         last = next(iter(reversed(graph.nodes)))
         node = sympy_interp(GraphAnalysis, env, expr).node
         _annotate_after(last, graph)
-        node.meta.update(val=value, example_value=value)
+        if value is not None:
+            node.meta.update(val=value, example_value=value)
         self._nodes[expr] = node
         return node
+
+    def _float_node(self, symbol: sympy.Symbol, builder: GraphBuilder) -> fx.Node:
+        """The very operation of the program whose result ``symbol`` stands for."""
+        computed = self._geometry.computed[symbol]
+        operands = [self._operand(operand, builder) for operand in computed.operands]
+        node = builder.graph.call_function(computed.operation.function, tuple(operands))
+        value = node.target(*fx.map_arg(node.args, lambda n: n.meta["val"]))  # type: ignore[operator]
+        node.meta.update(val=value, example_value=value)
+        return node
+
+    def _operand(self, operand: Any, builder: GraphBuilder) -> Any:
+        if not isinstance(operand, sympy.Basic):
+            return operand
+        node = self._nodes.get(operand)
+        return self._compute(operand, None, builder) if node is None else node
 
     def bind_input(self, symbol: sympy.Symbol, builder: GraphBuilder) -> None:
         """Make ``symbol`` an input unless it is one."""
@@ -101,6 +120,8 @@ class Symbols:
 
     def _symbol_node(self, symbol: sympy.Symbol, builder: GraphBuilder) -> fx.Node:
         node = self._nodes.get(symbol)
+        if node is None and symbol in self._geometry.computed:
+            node = self._nodes[symbol] = self._float_node(symbol, builder)
         if node is None:
             source, value = self.sources[symbol]
             node = self._nodes[symbol] = builder.placeholder(source, value)

@@ -48,7 +48,7 @@ class TorchTracer:
         self.history = FrameHistory() if history is None else history
         self.mode = CaptureFakeMode()
         self.geometry = Geometry(self._make_shape_env)
-        self.symbols = Symbols(self.geometry.primary)
+        self.symbols = Symbols(self.geometry)
         self.builder = GraphBuilder(self.symbols)
         self.state = state.StateLog()
         self._entry_state: TorchState | None = snapshot()
