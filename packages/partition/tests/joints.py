@@ -175,4 +175,6 @@ def _zeros(joint, symbols):
         return int(value.node.expr.subs({s: known[str(s)] for s in value.node.expr.free_symbols}))
 
     nodes = [n for n in joint.graph_module.graph.nodes if n.name in tangents]
-    return [torch.zeros([size(x) for x in n.meta["val"].shape]) for n in nodes]
+    values = [n.meta["val"] for n in nodes]
+    layouts = [([size(x) for x in v.shape], [size(x) for x in v.stride()]) for v in values]
+    return [torch.empty_strided(*layout).zero_() for layout in layouts]

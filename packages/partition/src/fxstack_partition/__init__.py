@@ -2,22 +2,31 @@
 
 from fxstack_partition.api import partition
 from fxstack_partition.extract import PartitionError, extract
+from fxstack_partition.from_torch import JointGraph, from_partition_fn
 from fxstack_partition.joint import JointFacts, JointGraphError, analyze
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.partitioners import min_cut, save_all
 from fxstack_partition.registry import Partitioner, UnknownPartitionerError, register
+from fxstack_partition.simulate import Moment, Timeline, simulate
+from fxstack_partition.to_torch import as_partition_fn
 
 __all__ = [
     "JointFacts",
+    "JointGraph",
     "JointGraphError",
+    "Moment",
     "PartitionError",
     "PartitionOptions",
     "Partitioner",
+    "Timeline",
     "UnknownPartitionerError",
     "analyze",
+    "as_partition_fn",
     "extract",
+    "from_partition_fn",
     "min_cut",
     "partition",
     "register",
     "save_all",
+    "simulate",
 ]

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from fxstack_interchange import (
     GraphSignature,
@@ -220,7 +221,7 @@ def _forward(
     inputs = tuple(facts.input_specs[node] for node in facts.primals)
     symbols = facts.graph.signature.symbols
     stage = GraphSignature(Stage.FORWARD, inputs, (*facts.forward_specs, *specs), symbols)
-    module = GraphModule(facts.graph.graph_module, graph, "Forward")
+    module = _LazyGraphModule(facts.graph.graph_module, graph, "Forward")
     return StageGraph(module, stage), tuple(over)
 
 
@@ -295,4 +296,4 @@ def _backward(
     mentioned = {name for node in graph.nodes for name in _free_symbols(node.meta.get("val"))}
     symbols = tuple(s for s in facts.graph.signature.symbols if s.name in mentioned)
     signature = GraphSignature(Stage.BACKWARD, tuple(inputs), outputs, symbols)
-    return StageGraph(GraphModule(facts.graph.graph_module, graph, "Backward"), signature)
+    return StageGraph(_LazyGraphModule(facts.graph.graph_module, graph, "Backward"), signature)

@@ -7,11 +7,15 @@ others, some are needed by the forward's outputs and some only by the backward.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
+from fxstack_partition.cost import SizeModel
 from fxstack_partition.ops import OpKind, base_name, is_view, kind_of, written_arguments
+from fxstack_partition.options import PartitionOptions
+from fxstack_partition.storage import StorageTable
 
 
 class JointGraphError(ValueError):
@@ -42,6 +46,28 @@ class JointFacts:
     backward: frozenset[Node]
     forward: frozenset[Node]
     mutated: frozenset[Node]
+
+    @property
+    def results(self) -> tuple[Node, ...]:
+        """Return the forward's outputs that live on with the caller: not new values of updated inputs."""
+        pairs = zip(self.forward_outputs, self.forward_specs, strict=True)
+        return tuple(
+            value
+            for value, spec in pairs
+            if isinstance(value, Node) and spec.kind is not OutputKind.MUTATED_INPUT
+        )
+
+    @cached_property
+    def storages(self) -> StorageTable:
+        """Return the memory of every node, symbols at their hints; the inputs of the step weigh nothing."""
+        table = StorageTable(SizeModel(self.graph, PartitionOptions()))
+        for node in self.nodes[:-1]:
+            table.add(node)
+        for node in self.nodes[:-1]:
+            given = node in self.input_specs and node not in self.tangents
+            for storage in table.made[node] if given or node.op == "get_attr" else ():
+                table.sizes[storage] = 0
+        return table
 
     def alias_root(self, node: Node) -> Node:
         """Return the node whose storage ``node`` shares, through any number of views."""

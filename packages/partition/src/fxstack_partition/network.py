@@ -73,9 +73,9 @@ class Network:
         return sum(edge.capacity for edge in self.edges if edge.capacity is not None) + 1
 
     @cached_property
-    def graph(self) -> nx.DiGraph[int]:
+    def graph(self) -> nx.DiGraph:
         """The same as a networkx graph: the model, with ``capacity`` on the edges that have one."""
-        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph: nx.DiGraph = nx.DiGraph()
         graph.add_nodes_from((vertex, {"name": name}) for vertex, name in enumerate(self.names))
         for start, end, capacity in self.edges:
             graph.add_edge(start, end, **({} if capacity is None else {"capacity": capacity}))

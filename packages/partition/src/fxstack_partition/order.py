@@ -1,22 +1,29 @@
-"""The order of the backward's nodes, and how many bytes are alive at once under it."""
+"""The order of a graph's nodes, chosen by the bytes that are alive at once under it.
+
+Three ideas make the candidates. Recomputation comes as late as possible (``demand_order``). The roots are taken in
+the joint graph's own order, gradient by gradient, or in the reverse of that. And what frees at least as much
+as it allocates runs as soon as it can (``eager_frees``): gradients of parameters, casts, sums. Which one wins depends
+on the model, so each is simulated.
+"""
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
-from fxstack_partition.cost import SizeModel
-from fxstack_partition.ops import OpKind, is_view
-from fxstack_partition.options import PartitionOptions
+from fxstack_partition.ops import OpKind
+from fxstack_partition.simulate import alive_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from fxstack_partition.joint import JointFacts
+    from fxstack_partition.storage import StorageTable
 
 
-def demand_order(roots: Iterable[Node], needed: frozenset[Node]) -> tuple[Node, ...]:
+def demand_order(roots: Iterable[Node], needed: Collection[Node]) -> tuple[Node, ...]:
     """Order ``needed`` so that each node comes just before the first that uses it.
 
     ``roots`` are visited in the given order; values computed again therefore appear as late as possible.
@@ -38,64 +45,105 @@ def demand_order(roots: Iterable[Node], needed: frozenset[Node]) -> tuple[Node, 
     return tuple(order)
 
 
-def peak_bytes(
-    order: Sequence[Node],
-    held: Iterable[Node],
-    kept: Iterable[Node],
-    size: Callable[[Node], int],
-) -> int:
-    """Simulate running ``order`` and return the largest number of bytes alive at once.
+class _Remaining:
+    """Which storages still have readers ahead; finds the last one of each without keeping lists."""
 
-    ``held`` are alive at the start (saved values, tangents) and released after their last use; ``kept`` stay
-    alive to the end (gradients). A view costs nothing and keeps its base alive.
-    """
-    root: dict[Node, Node] = {}
-    last: dict[Node, int] = {}
-    for index, node in enumerate(order):
-        base = node.all_input_nodes[0] if is_view(node) else node
-        root[node] = root.get(base, base)
-        for arg in node.all_input_nodes:
-            last[root.get(arg, arg)] = index
-    keep = {root.get(node, node) for node in kept}
-    dying: dict[int, list[Node]] = {}
-    for node, index in last.items():
-        if node not in keep:
-            dying.setdefault(index, []).append(node)
-    alive = set(held)
-    current = peak = sum(size(node) for node in alive)
-    for index, node in enumerate(order):
-        if root[node] is node and node not in alive:
-            alive.add(node)
-            current += size(node)
-        peak = max(peak, current)
-        unused = [node] if node not in last and node not in keep and root[node] is node else []
-        for dead in (*dying.get(index, ()), *unused):
-            if dead in alive:
-                alive.remove(dead)
-                current -= size(dead)
-    return peak
+    def __init__(self, order: Sequence[Node], table: StorageTable, kept: frozenset[int]) -> None:
+        self._sizes = table.sizes
+        self._made = [sum(table.sizes[s] for s in table.made[node]) for node in order]
+        self._touched: list[list[int]] = []
+        self._count: dict[int, int] = {}
+        self._mix: dict[int, int] = {}
+        """Exclusive or of the places still ahead: with one left, it is that place."""
+        for place, node in enumerate(order):
+            storages = dict.fromkeys((*table.made[node], *table.reads(node)))
+            touched = [s for s in storages if s not in kept and table.sizes[s]]
+            self._touched.append(touched)
+            for storage in touched:
+                self._count[storage] = self._count.get(storage, 0) + 1
+                self._mix[storage] = self._mix.get(storage, 0) ^ place
+
+    def frees(self, place: int) -> bool:
+        """Whether running this node now leaves no more bytes alive than before it."""
+        growth = self._made[place]
+        for storage in self._touched[place]:
+            if self._count[storage] == 1:
+                growth -= self._sizes[storage]
+        return growth <= 0
+
+    def run(self, place: int) -> list[int]:
+        """Mark a node as run; return the nodes that became the last reader of something."""
+        last = []
+        for storage in self._touched[place]:
+            self._count[storage] -= 1
+            self._mix[storage] ^= place
+            if self._count[storage] == 1:
+                last.append(self._mix[storage])
+        return last
+
+
+def eager_frees(
+    order: Sequence[Node], table: StorageTable, kept: frozenset[int]
+) -> tuple[Node, ...]:
+    """Reorder so that what frees at least as much as it allocates runs as soon as it can; else keep ``order``."""
+    places = {node: place for place, node in enumerate(order)}
+    remaining = _Remaining(order, table, kept)
+    users = [[places[user] for user in node.users if user in places] for node in order]
+    missing = [sum(arg in places for arg in node.all_input_nodes) for node in order]
+    count = len(order)
+    heap = [p if remaining.frees(p) else p + count for p in range(count) if missing[p] == 0]
+    heapify(heap)
+    done = bytearray(count)
+    result: list[Node] = []
+    while heap:
+        rank = heappop(heap)
+        place = rank % count
+        if done[place]:
+            continue
+        done[place] = 1
+        result.append(order[place])
+        for reader in remaining.run(place):
+            if missing[reader] == 0 and not done[reader] and remaining.frees(reader):
+                heappush(heap, reader)
+        for user in users[place]:
+            missing[user] -= 1
+            if missing[user] == 0:
+                heappush(heap, user if remaining.frees(user) else user + count)
+    return tuple(result)
+
+
+def peak_bytes(
+    order: Iterable[Node], table: StorageTable, held: Iterable[int], kept: Iterable[int]
+) -> int:
+    """Return the largest number of bytes alive at once when nodes run in this order."""
+    steps = [(table.made[node], table.reads(node)) for node in order]
+    return max(alive_bytes(steps, table.sizes, held, kept), default=0)
+
+
+_FIXED = (OpKind.RANDOM, OpKind.EFFECT, OpKind.COLLECTIVE)
+"""Kinds whose order among themselves the program can observe."""
 
 
 def choose_order(
-    facts: JointFacts, needed: frozenset[Node], handed: Sequence[Node]
+    facts: JointFacts, needed: Collection[Node], handed: Sequence[Node]
 ) -> tuple[Node, ...]:
-    """Order the backward: the joint graph's own order with recomputation as late as possible, or by gradient.
+    """Order the backward, given the nodes it runs and those handed to it.
 
     Of the candidates the one with the lowest simulated peak is taken; the first on a tie.
     """
+    table = facts.storages
     own = [n for n in facts.nodes[:-1] if n in needed and n in facts.backward]
     gradients = [value for value in facts.gradients if isinstance(value, Node)]
-    sizes = SizeModel(facts.graph, PartitionOptions())
-    known: dict[Node, int] = {}
-
-    def size(node: Node) -> int:
-        if node not in known:
-            known[node] = sizes.value_bytes(node.meta.get("val"))
-        return known[node]
-
-    held = (*handed, *facts.tangents)
-    candidates = [demand_order((*own, *gradients), needed)]
-    if not any(facts.kinds[node] in (OpKind.RANDOM, OpKind.EFFECT) for node in own):
-        candidates.append(demand_order(gradients, needed))
-        candidates.append(demand_order(reversed(gradients), needed))
-    return min(candidates, key=lambda order: peak_bytes(order, held, gradients, size))
+    late = demand_order((*own, *gradients), needed)
+    if any(facts.kinds[node] in _FIXED for node in own):
+        return late
+    results = {s for v in facts.results for s in table.of[v]}
+    kept = frozenset(results.union(s for node in gradients for s in table.of[node]))
+    held = results.union(s for node in (*handed, *facts.tangents) for s in table.of.get(node, ()))
+    by_gradient = demand_order(gradients, needed)
+    by_reverse = demand_order(reversed(gradients), needed)
+    candidates = [
+        late,
+        *(eager_frees(order, table, kept) for order in (late, by_gradient, by_reverse)),
+    ]
+    return min(candidates, key=lambda order: peak_bytes(order, table, held, kept))

@@ -101,6 +101,10 @@ def _backward_only(node: Node, facts: JointFacts, _options: PartitionOptions) ->
     return None if node in facts.forward else Verdict.RECOMPUTE
 
 
+def _first_in_backward(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return None if node in facts.forward else Verdict.EITHER
+
+
 _UNSAVABLE_NOTE = "is not a tensor or a number, so it cannot be handed to the backward"
 
 
@@ -144,6 +148,9 @@ USER_TAGS: tuple[Rule, ...] = (Rule("tag", "the program says so (recompute tag)"
 MIN_CUT_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
+    Rule(
+        "backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward
+    ),
     Rule(
         "higher-order",
         "is a higher-order operator, as costly as its body",

@@ -31,7 +31,7 @@ class InfeasibleError(ValueError):
 
 def networkx_solver(network: Network) -> frozenset[int]:
     """Solve with networkx's preflow-push: the model, and the oracle of other solvers."""
-    bounded: nx.DiGraph[int] = nx.DiGraph()
+    bounded: nx.DiGraph = nx.DiGraph()
     for start, end, capacity in network.edges:
         bounded.add_edge(start, end, capacity=network.infinite if capacity is None else capacity)
     bounded.add_nodes_from((SOURCE, SINK))
@@ -97,7 +97,7 @@ def _reaches_sink(edges: Any) -> bool:
 
 
 def _contradiction(network: Network) -> str:
-    fixed: nx.DiGraph[int] = nx.DiGraph()
+    fixed: nx.DiGraph = nx.DiGraph()
     fixed.add_edges_from((edge.start, edge.end) for edge in network.edges if edge.capacity is None)
     fixed.add_nodes_from((SOURCE, SINK))
     path = nx.shortest_path(fixed, SOURCE, SINK)
