@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from beside_eager import beside_eager
+from beside_eager import attempt, beside_eager
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import fxstack_capture
 
@@ -85,7 +86,7 @@ def scheduler_changes_the_learning_rate(c):
     return model, optimizer.param_groups[0]["lr"]
 
 
-@program()
+@program(breaks=0)
 def whole_training_step(c):
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -122,6 +123,236 @@ def graph_break_inside_a_profiler_region(c):
             return y + 1
 
     return f(torch.ones(3))
+
+
+# --- gradients taken inside ------------------------------------------------------------------------
+
+
+def leaf(*size):
+    return torch.randn(*size, requires_grad=True)
+
+
+@program(graphs=2, breaks=0)
+def backward_inside_accumulates(c):
+    model = nn.Linear(3, 2)
+
+    @c
+    def f(x):
+        for i in range(2):
+            (model(x + i).pow(2).sum() / 3).backward()
+
+    f(torch.randn(4, 3))
+    before = model.weight.grad
+    f(torch.randn(4, 3))
+    return model, before is model.weight.grad
+
+
+@program(graphs=1, breaks=0)
+def loss_that_was_differentiated_cannot_be_again(c):
+    model = nn.Linear(3, 2)
+
+    @c
+    def f(x):
+        loss = model(x).pow(2).sum()
+        loss.backward()
+        return loss
+
+    loss = f(torch.randn(4, 3))
+    return attempt(loss.backward), loss.requires_grad, loss.is_leaf, model
+
+
+@program(graphs=1, breaks=0)
+def loss_that_was_retained_can_be_differentiated_again(c):
+    model = nn.Linear(3, 2)
+
+    @c
+    def f(x):
+        loss = model(x).pow(2).sum()
+        loss.backward(retain_graph=True)
+        return loss
+
+    f(torch.randn(4, 3)).backward()
+    return model
+
+
+@program(graphs=1, breaks=0)
+def gradients_of_two_leaves_share_no_memory(c):
+    x, y = leaf(3), leaf(3)
+    c(lambda: (x + y).sum().backward())()
+    x.grad.add_(1)
+    return x, y
+
+
+@program(graphs=1, breaks=0)
+def gradients_have_the_layout_of_their_leaves(c):
+    x, w = leaf(3, 4), torch.randn(4, 3).t().requires_grad_()
+    e = torch.randn(3, 1).expand(3, 4).requires_grad_()
+    c(lambda: (x * w * e).t().sum().backward())()
+    return [(t.grad, t.grad.stride()) for t in (x, w, e)]
+
+
+@program()
+def backward_needs_a_scalar(c):
+    x = leaf(3)
+    c(lambda g: (x * 2).backward(g))(torch.randn(3))
+    return x, attempt(c(lambda: (x * 2).backward()))
+
+
+@program()
+def hooks_of_leaves_run(c):
+    x, seen = leaf(3), []
+    f = c(lambda: (x * 2).sum().backward())
+    f()
+    for add in (
+        lambda: x.register_hook(lambda g: g * 10),
+        lambda: x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone())),
+    ):
+        handle = add()
+        f()
+        handle.remove()
+        f()
+    return x, seen
+
+
+@program()
+def history_outside_of_the_graph(c):
+    w = leaf(3)
+    c(lambda y: (y * 2).sum().backward())(w * 3)
+    c(lambda loss: loss.backward())((w * 3).sum())
+    return w
+
+
+@program()
+def gradient_of_what_is_not_used(c):
+    x, y = leaf(3), leaf(3)
+    lenient = c(lambda: torch.autograd.grad((x * 2).sum(), [x, y], allow_unused=True))
+    strict = c(lambda: torch.autograd.grad((x * 2).sum(), [x, y]))
+    return lenient(), attempt(strict)
+
+
+@program(graphs=1, breaks=0)
+def gradient_penalty(c):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    @c
+    def f(x):
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        return (slope.norm(dim=1) - 1).pow(2).mean()
+
+    f(torch.randn(5, 3)).backward()
+    return model
+
+
+@program(graphs=1, breaks=0)
+def gradients_through_steps_of_descent(c):
+    w = leaf(3)
+
+    @c
+    def f(x):
+        fast = w
+        for _ in range(2):
+            (g,) = torch.autograd.grad(((fast * x) ** 2).sum(), fast, create_graph=True)
+            fast = fast - 0.1 * g
+        return ((fast * x) ** 2).sum()
+
+    f(torch.randn(3)).backward()
+    return w
+
+
+@program(graphs=1, breaks=0)
+def gradient_cleared_and_taken_again(c):
+    x = leaf(3)
+
+    @c
+    def f():
+        (x * 2).sum().backward()
+        first = x.grad
+        x.grad = None
+        (x * 3).sum().backward()
+        return first, x.grad + 1
+
+    return f(), x
+
+
+@program(breaks=0)
+def descent_by_hand(c):
+    x = leaf(3)
+
+    @c
+    def f():
+        (x * x).sum().backward()
+        x.grad.mul_(0.5)
+        with torch.no_grad():
+            x.sub_(x.grad)
+
+    f()
+    f()
+    return x
+
+
+@program(breaks=0)
+def optimizer_with_a_closure(c):
+    w = leaf(3)
+    optimizer = torch.optim.SGD([w], lr=0.1)
+
+    @c
+    def step(x):
+        def closure():
+            optimizer.zero_grad()
+            loss = (w * x).pow(2).sum()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    return [step(torch.randn(3)) for _ in range(3)], w
+
+
+@program(breaks=0)
+def clipped_gradients(c):
+    model = network()
+
+    @c
+    def f(x):
+        model(x).pow(2).sum().backward()
+        return nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+
+    return f(torch.randn(5, 4)), model
+
+
+# --- checkpoints -----------------------------------------------------------------------------------
+
+
+def checkpointed(c, model, **options):
+    f = c(lambda x: checkpoint(model, x, **options).sum())
+    x = leaf(5, 4)
+    f(x).backward()
+    f(x).backward()
+    with torch.no_grad():
+        f(x)
+    return x, model
+
+
+@program(breaks=0)
+def checkpoint_in_the_graph(c):
+    return checkpointed(c, network(), use_reentrant=False)
+
+
+@program(breaks=0)
+def checkpoint_of_dropout(c):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    return checkpointed(c, model, use_reentrant=False)
+
+
+@program()
+def checkpoint_reentrant(c):
+    return checkpointed(c, network(), use_reentrant=True)
+
+
+@program()
+def checkpoint_with_fresh_random_numbers(c):
+    return checkpointed(c, network(), use_reentrant=False, preserve_rng_state=False)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -160,6 +160,12 @@ class TorchSide(Protocol):
     def number_in(self, tensor: torch.Tensor) -> Any:
         """``tensor.item()`` as an unbacked symbol, whether or not the options ask for these."""
 
+    def tagged(self, key: str, tag: object) -> AbstractContextManager[None]:
+        """Inside, every node that is recorded has ``meta[key] = tag``."""
+
+    def untag(self, key: str, values: object) -> None:
+        """Take the tag off the nodes that compute ``values`` (a tensor, or a container of such)."""
+
     def specialize(self, value: Any) -> Any:
         """The plain number behind a symbolic one, with the guard that this needs."""
 
@@ -177,6 +183,11 @@ class TorchSide(Protocol):
 
     def state_delta(self) -> Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Calls that bring torch's state from what it was when the trace began to what it is now."""
+
+    def leaving(
+        self, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
+        """What the graph gives for a tensor of the trace, and what plain code must then do to it."""
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         """Close the graph: ``outputs`` are trace tensors and symbolic numbers, in order."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_side import autograd_function
+from fxstack_capture.torch_side import autograd_function, gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +140,6 @@ _METHOD_RULES: dict[str, Rule] = {
             "__setstate__",
             "__dlpack__",
             "__array_wrap__",
-            "backward",
             "register_hook",
             "register_post_accumulate_grad_hook",
             "retain_grad",
@@ -168,6 +167,7 @@ _METHOD_RULES: dict[str, Rule] = {
         changes_input_metadata,
     ),
     "__iter__": iterate,
+    "backward": gradients.method,
 }
 
 _QUERIES = (
@@ -208,6 +208,7 @@ _QUERIES = (
     torch._C._has_torch_function_unary,
     torch._C._has_torch_function_variadic,
     torch._C._get_privateuse1_backend_name,
+    torch._C._group_tensors_by_device_and_dtype,
     torch._C._functorch.peek_interpreter_stack,
     torch._C._functorch.maybe_current_level,
     torch._C._functorch.is_functorch_wrapped_tensor,
@@ -230,6 +231,8 @@ _SETTERS = (
 
 _FUNCTION_RULES: dict[Any, Rule] = {
     autograd_function.APPLY: autograd_function.apply,
+    torch.autograd.grad: gradients.grad,
+    torch.autograd.backward: gradients.backward,
     torch._C._log_api_usage_once: ignored,
     **dict.fromkeys(_QUERIES, query),
     **dict.fromkeys(_SETTERS, set_state),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, TorchStateIs, TypeIs
@@ -17,7 +18,7 @@ from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic, numbers
 from fxstack_capture.shapes.history import FrameHistory, offset_of
 from fxstack_capture.shapes.policy import Kind, plan_number, plan_tensor
 from fxstack_capture.sources import StorageOffset, pinned
-from fxstack_capture.torch_side import attributes, facts, finishing, leaves, rules, state
+from fxstack_capture.torch_side import attributes, facts, finishing, gradients, leaves, rules, state
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.execution import name_of, run_fake
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
@@ -55,12 +56,15 @@ class TorchTracer:
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
         self.busy = False
+        self.differentiated = False
         self._in_session = False
         self._faker = Faker(self.mode)
         self._locations = Locations()
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
         self._offsets_guarded = False
+        self._finishes: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {}
+        self._tags: dict[str, object] = {}
         self._attributes: dict[int, dict[str, Any]] = {}
         options = trace.options
         if options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops:
@@ -218,6 +222,21 @@ class TorchTracer:
         """Say where in the program a node comes from."""
         node.meta["stack_trace"] = self._locations.text(self.trace.interp.user_stack())
         node.meta["source_fn_stack"] = [(node.name, node.target)]
+        node.meta.update(self._tags)
+
+    @contextmanager
+    def tagged(self, key: str, tag: object) -> Iterator[None]:
+        before = self._tags
+        self._tags = {**before, key: tag}
+        try:
+            yield
+        finally:
+            self._tags = before
+
+    def untag(self, key: str, values: object) -> None:
+        for value in tree_leaves(values):
+            if isinstance(value, FakeTensor):
+                self.builder.node_of(value).meta.pop(key, None)
 
     def _note_mutations(self, tensors: list[torch.Tensor], versions: list[int | None]) -> bool:
         changed = False
@@ -233,6 +252,19 @@ class TorchTracer:
     def _demand_recordable(self, fn: object, result: Any) -> None:
         if not holds_only_graph_values(result):
             raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
+
+    def leave_as(
+        self, tensor: torch.Tensor, finish: Callable[[torch.Tensor], torch.Tensor]
+    ) -> None:
+        """What plain code has to do to a tensor when it leaves the graph."""
+        self._finishes[id(tensor)] = finish
+
+    def leaving(
+        self, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
+        if self.differentiated and tensor.requires_grad and gradients.is_spent(tensor):
+            return self.record(torch.Tensor.detach, (tensor,), {}), gradients.with_spent_history
+        return tensor, self._finishes.get(id(tensor))
 
     # --- attributes ------------------------------------------------------------------------------
 

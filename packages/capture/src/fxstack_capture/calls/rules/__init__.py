@@ -3,6 +3,7 @@
 from fxstack_capture.calls.rules import (
     annotations,
     builtin_functions,
+    checkpointing,
     class_factories,
     dict_methods,
     inspection,
@@ -20,6 +21,7 @@ RULES: RuleTable = RuleTable(
     (
         annotations.RULES,
         builtin_functions.RULES,
+        checkpointing.RULES,
         class_factories.RULES,
         object_protocol.RULES,
         dict_methods.RULES,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_capture.emit.builder import LITERALS, Builder, item
+from fxstack_capture.emit.builder import LITERALS, Builder, call, item
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.rebuild import find
 from fxstack_capture.trace import Lazy
@@ -138,7 +138,12 @@ class Rebuilder:
         known = self._output_of.get(key)
         if known is None:
             index = len(self.outputs)
+            finish = None
+            if isinstance(value, torch.Tensor):
+                value, finish = self.trace.torch.leaving(value)
             self.outputs.append(value)
             value_at = item(ast.Name(self.result, ast.Load()), ast.Constant(index))
+            if finish is not None:
+                value_at = call(self.constant(finish, finish.__name__), value_at)
             known = self._output_of[key] = self.assign(value_at, f"out{index}")
         return known
