@@ -16,6 +16,7 @@ from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.runtime.cubins import load_cubins
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
+from fxstack_inductor.schedule.split import split_reductions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,9 @@ def lower_triton(
 ) -> LoweredTriton:
     """The generated code, on any machine; neither a GPU nor Triton is needed."""
     device = "cuda" if on_cuda(graph_module) else "cpu"
-    scheduled = plan(lower_graph(graph_module, RULES, options, device), options)
+    program = lower_graph(graph_module, RULES, options, device)
+    split_reductions(program)
+    scheduled = plan(program, options)
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
     source = triton_source(kernels)
     write = interpreted_program if interpreted else device_program

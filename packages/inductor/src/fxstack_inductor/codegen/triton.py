@@ -1,8 +1,7 @@
 """Kernels of the loop IR as Triton source.
 
-The outer loops are one axis ``x`` (a block of points per program), the inner loops a second axis ``r``. Short inner loops are
-*persistent*: one tile holds them whole, and each value is computed once. Longer ones are walked in tiles, one pass per stage of
-reductions, as in C. Nothing here needs a GPU, nor Triton itself.
+The outer loops are one axis ``x`` (a block of points per program), the inner loops a second axis ``r``; ``triton_tiles`` says
+how a kernel's loops are divided. Nothing here needs a GPU, nor Triton itself.
 """
 
 from __future__ import annotations
@@ -15,29 +14,18 @@ import torch
 from fxstack_inductor.codegen import triton_ops
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.index_text import triton_index
-from fxstack_inductor.ir.expr import Expr, VarKind, floordiv, product
+from fxstack_inductor.codegen.triton_tiles import extent, tile
+from fxstack_inductor.ir.expr import Expr, VarKind
 from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from fxstack_inductor.codegen.triton_tiles import Config, Tiling
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.ir.kernel import Loop, Store
 
-PERSISTENT = 4096
-"""Longest inner extent that is held in one tile."""
-POINTS = 1024
-TILE = 2048
 INT32 = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Tile sizes and warps of one kernel."""
-
-    xblock: int
-    rblock: int
-    num_warps: int
-    num_stages: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +34,15 @@ class TritonKernel:
 
     name: str
     text: str
-    kernel: Kernel
-    config: Config
+    tiling: Tiling
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.tiling.kernel
+
+    @property
+    def config(self) -> Config:
+        return self.tiling.config
 
     @property
     def signature(self) -> dict[str, str]:
@@ -61,12 +56,6 @@ class TritonKernel:
     @property
     def constants(self) -> dict[str, int]:
         return {"XBLOCK": self.config.xblock, "RBLOCK": self.config.rblock}
-
-    @property
-    def grid(self) -> Expr:
-        """Number of programs."""
-        points = product(loop.extent for loop in self.kernel.outer)
-        return floordiv(points + (self.config.xblock - 1), self.config.xblock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,52 +72,19 @@ def triton_source(kernels: Sequence[Kernel]) -> TritonSource:
     functions: dict[str, TritonKernel] = {}
     parts = [triton_ops.PRELUDE]
     for kernel in kernels:
-        text = _Writer(kernel).function(placeholder)
+        tiling = tile(kernel)
+        text = _Writer(tiling).function(placeholder)
         if text not in names:
             names[text] = f"kernel_{len(names)}"
             notes = [f"# {', '.join(kernel.origins)}", *(f"# {c}" for c in kernel.comments[:8])]
             parts.append("\n".join([*notes, _named(text, placeholder, names[text])]))
         name = names[text]
-        functions[kernel.name] = TritonKernel(
-            name, _named(text, placeholder, name), kernel, choose_config(kernel)
-        )
+        functions[kernel.name] = TritonKernel(name, _named(text, placeholder, name), tiling)
     return TritonSource("\n\n".join(parts) + "\n", functions)
 
 
 def _named(text: str, placeholder: str, name: str) -> str:
     return text.replace(f"def {placeholder}(", f"def {name}(", 1)
-
-
-def choose_config(kernel: Kernel) -> Config:
-    """Tile sizes that are good without a search."""
-    if not kernel.inner:
-        return Config(POINTS, 1, 4)
-    extent = product(loop.extent for loop in kernel.inner).as_int()
-    if extent is not None and extent <= PERSISTENT:
-        rblock = _power_of_two(extent)
-        xblock = max(1, min(64, TILE // rblock))
-        return Config(xblock, rblock, 8 if xblock * rblock > TILE else 4)
-    return Config(64, 32, 4) if _along_outer(kernel) else Config(1, TILE, 8)
-
-
-def _along_outer(kernel: Kernel) -> bool:
-    """Whether memory runs along the last outer loop: then a tile should span points."""
-    if not kernel.outer:
-        return False
-    outer, inner = kernel.outer[-1].var, kernel.inner[-1].var
-    loads = [v for v in kernel.values if isinstance(v, Load)]
-    across = sum(v.index.coefficient(outer) == 1 for v in loads)
-    along = sum(v.index.coefficient(inner) == 1 for v in loads)
-    return across > along
-
-
-def _power_of_two(value: int) -> int:
-    return 1 << max(0, value - 1).bit_length()
-
-
-def is_persistent(kernel: Kernel) -> bool:
-    extent = product(loop.extent for loop in kernel.inner).as_int()
-    return extent is not None and extent <= PERSISTENT
 
 
 # --- one kernel ------------------------------------------------------------------------------------
@@ -137,8 +93,9 @@ def is_persistent(kernel: Kernel) -> bool:
 class _Writer:
     """Writes one function; ``r`` lines exist only when there are inner loops."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, tiling: Tiling) -> None:
+        self.kind = tiling.kind
+        self.kernel = kernel = tiling.kernel
         self.facts: Analysis = analyse(kernel)
         self.dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
         self.pointers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
@@ -150,13 +107,13 @@ class _Writer:
     def function(self, name: str) -> str:
         args = [*self.pointers.values(), *self.kernel.sizes]
         args += ["XBLOCK: tl.constexpr", "RBLOCK: tl.constexpr"]
-        self._outer_axis()
-        if not self.kernel.inner:
-            self._flat()
-        elif is_persistent(self.kernel):
-            self._persistent()
-        else:
-            self._looped()
+        structures = {
+            "flat": self._flat,
+            "tiled": self._tiled,
+            "persistent": self._persistent,
+            "looped": self._looped,
+        }
+        structures[self.kind]()
         return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
 
     def line(self, text: str) -> None:
@@ -167,19 +124,15 @@ class _Writer:
     def _integer(self) -> str:
         """The type of index arithmetic: 64 bits only where a buffer needs them."""
         sizes = [ref.numel.bounds()[1] for ref in self.kernel.buffers]
-        sizes.append(self._extent((*self.kernel.outer, *self.kernel.inner)).bounds()[1])
+        sizes.append(extent((*self.kernel.outer, *self.kernel.inner)).bounds()[1])
         return "tl.int32" if all(s is not None and s <= INT32 for s in sizes) else "tl.int64"
 
-    @staticmethod
-    def _extent(loops: Iterable[Loop]) -> Expr:
-        return product(loop.extent for loop in loops)
-
-    def _outer_axis(self) -> None:
+    def _outer_axis(self, program: str = "tl.program_id(0)") -> None:
         integer = self._integer()
         lanes = "[:, None]" if self.kernel.inner else ""
-        self.line(f"xnumel = {triton_index(self._extent(self.kernel.outer))}")
+        self.line(f"xnumel = {triton_index(extent(self.kernel.outer))}")
         self.line(
-            f"x = tl.program_id(0).to({integer}) * XBLOCK + tl.arange(0, XBLOCK).to({integer}){lanes}"
+            f"x = ({program}).to({integer}) * XBLOCK + tl.arange(0, XBLOCK).to({integer}){lanes}"
         )
         self.line("xmask = x < xnumel")
         self.line("xzero = x * 0")
@@ -194,7 +147,7 @@ class _Writer:
 
     def _coordinates(self, axis: str, loops: Sequence[Loop]) -> None:
         for position, loop in enumerate(loops):
-            below = self._extent(loops[position + 1 :])
+            below = extent(loops[position + 1 :])
             text = axis if below == 1 else f"({axis} // ({triton_index(below)}))"
             if position:
                 text = f"{text} % ({triton_index(loop.extent)})"
@@ -203,12 +156,23 @@ class _Writer:
     # structures
 
     def _flat(self) -> None:
+        self._outer_axis()
+        for k in self.facts.needed(s.value for s in self.kernel.stores):
+            self._value(k)
+        self._stores(self.kernel.stores)
+
+    def _tiled(self) -> None:
+        self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
+        self.line("columns = tl.cdiv(rnumel, RBLOCK)")
+        self._outer_axis("tl.program_id(0) // columns")
+        self._inner_axis(f"(tl.program_id(0) % columns).to({self._integer()}) * RBLOCK")
         for k in self.facts.needed(s.value for s in self.kernel.stores):
             self._value(k)
         self._stores(self.kernel.stores)
 
     def _persistent(self) -> None:
-        self.line(f"rnumel = {triton_index(self._extent(self.kernel.inner))}")
+        self._outer_axis()
+        self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
         self._inner_axis("0")
         for k in self.facts.needed(s.value for s in self.kernel.stores):
             value = self.kernel.values[k]
@@ -219,7 +183,8 @@ class _Writer:
         self._stores(self.kernel.stores)
 
     def _looped(self) -> None:
-        self.line(f"rnumel = {triton_index(self._extent(self.kernel.inner))}")
+        self._outer_axis()
+        self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
         emitted: set[int] = set()
         for stage in range(self.facts.last_stage + 1):
             self._outer_values(stage, emitted)
@@ -316,7 +281,7 @@ class _Writer:
 
     def _in_loop(self) -> bool:
         """Whether the inner axis is in scope where code is being written."""
-        return bool(self.kernel.inner) and (self.depth > 1 or is_persistent(self.kernel))
+        return bool(self.kernel.inner) and (self.depth > 1 or self.kind != "looped")
 
     def _zero(self) -> str:
         return "xzero + rzero" if self._in_loop() else "xzero"
@@ -422,10 +387,18 @@ class _Writer:
             shape = (
                 "[XBLOCK, RBLOCK]" if inner else "[XBLOCK, 1]" if self.kernel.inner else "[XBLOCK]"
             )
+            mask += "".join(f" & ({v.name} == 0)" for v in self._missing(store))
             kind = triton_ops.TYPES[self.dtypes[store.buffer]]
             value = f"tl.broadcast_to(v{store.value}, {shape}).to({kind})"
             pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + {zero})"
             self.line(f"tl.store({pointer}, {value}, mask={mask})")
+
+    def _missing(self, store: Store) -> list[Var]:
+        """The axes along which all points of a pointwise kernel would store the same element."""
+        if self.kind not in {"flat", "tiled"}:
+            return []
+        loops = (*self.kernel.outer, *self.kernel.inner)
+        return [loop.var for loop in loops if loop.var not in store.index.variables]
 
 
 def _limits(dtype: torch.dtype) -> tuple[str, str]:

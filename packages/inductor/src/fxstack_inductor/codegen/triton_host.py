@@ -93,10 +93,10 @@ class DeviceHostWriter(HostWriter):
             self._allocate(node)
         nodes = {node.name: node for node in (*step.stored, *step.reads)}
         pointers = [self._pointer(nodes[ref.name]) for ref in step.kernel.buffers]
-        sizes = [identifier(size) for size in step.kernel.sizes]
         launch = _launch(step, self.triton)
+        sizes = [identifier(size) for size in launch.kernel.kernel.sizes]
         self.arguments[launch.name] = len(pointers) + len(sizes)
-        grid = launch.kernel.grid
+        grid = launch.kernel.tiling.grid
         count = grid.as_int()
         values = [str(grid) if count is None else str(count), *pointers, *sizes]
         head = f"{launch.name}(record_{launch.name}, stream{launch.device}"
@@ -139,7 +139,7 @@ class InterpretedHostWriter(DeviceHostWriter):
         for node in step.stored:
             self._allocate(node)
         launch = _launch(step, self.triton)
-        names = [*(ref.name for ref in step.kernel.buffers), *step.kernel.sizes]
+        names = [*(ref.name for ref in step.kernel.buffers), *launch.kernel.kernel.sizes]
         self.arguments[launch.name] = len(names)
         self.line(f"{launch.name}({', '.join(map(identifier, names))})")
 

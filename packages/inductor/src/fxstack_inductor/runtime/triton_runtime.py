@@ -73,7 +73,7 @@ def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
     constants, warps = kernel.constants, kernel.config.num_warps
 
     def launch(*args: Any) -> None:
-        count = kernel.grid.evaluate(dict(zip(sizes, args[buffers:], strict=True)))
+        count = kernel.tiling.grid.evaluate(dict(zip(sizes, args[buffers:], strict=True)))
         if count > 0:
             function[(count, 1, 1)](*args, **constants, num_warps=warps)
 

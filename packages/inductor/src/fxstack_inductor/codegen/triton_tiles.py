@@ -1,0 +1,122 @@
+"""How a kernel is cut into tiles: which loops a tile spans, its sizes, and the warps that compute it.
+
+- ``flat``: one axis of points. Loops that only broadcast are points like all others.
+- ``tiled``: two axes, where memory runs along different loops in different accesses, as when transposing.
+- ``persistent``: a tile holds all that is reduced, and each value is computed once.
+- ``looped``: tiles walk over what is reduced, one pass per stage of reductions, as in C.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.expr import floordiv, product
+from fxstack_inductor.ir.kernel import Load, Reduce
+from fxstack_inductor.schedule.loops import normalise
+
+if TYPE_CHECKING:
+    from fxstack_inductor.ir.expr import Expr, Var
+    from fxstack_inductor.ir.kernel import Kernel, Loop
+
+PERSISTENT = 4096
+"""Longest inner extent that is held in one tile."""
+POINTS = 1024
+TILE = 2048
+NARROW = 8
+"""Loops shorter than this are not worth an axis of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Tile sizes and warps of one kernel."""
+
+    xblock: int
+    rblock: int
+    num_warps: int
+    num_stages: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """``kernel`` with its loops divided into the axes ``x`` (outer) and ``r`` (inner)."""
+
+    kind: str
+    kernel: Kernel
+    config: Config
+
+    @property
+    def grid(self) -> Expr:
+        """Number of programs."""
+        programs = _blocks(self.kernel.outer, self.config.xblock)
+        if self.kind != "tiled":
+            return programs
+        return programs * _blocks(self.kernel.inner, self.config.rblock)
+
+
+def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
+    return floordiv(extent(loops) + (block - 1), block)
+
+
+def extent(loops: tuple[Loop, ...]) -> Expr:
+    return product(loop.extent for loop in loops)
+
+
+def tile(kernel: Kernel) -> Tiling:
+    """Sizes that are good without a search."""
+    if not any(isinstance(v, Reduce) for v in kernel.values):
+        return _pointwise(kernel)
+    count = extent(kernel.inner).as_int()
+    if count is None or count > PERSISTENT:
+        config = Config(64, 32, 4) if _along_outer(kernel) else Config(1, TILE, 8)
+        return Tiling("looped", kernel, config)
+    rblock = power_of_two(count)
+    xblock = max(1, min(64, TILE // rblock))
+    return Tiling("persistent", kernel, Config(xblock, rblock, 8 if xblock * rblock > TILE else 4))
+
+
+def _pointwise(kernel: Kernel) -> Tiling:
+    flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
+    across = _across(flat)
+    if across is None:
+        return Tiling("flat", flat, Config(POINTS, 1, 4))
+    wide = max(ref.dtype.itemsize for ref in flat.buffers) > 2
+    config = Config(64, 32, 4) if wide else Config(64, 64, 4)
+    inner = tuple(loop for loop in flat.outer if loop.var == across)
+    outer = tuple(loop for loop in flat.outer if loop.var != across)
+    return Tiling("tiled", replace(flat, outer=outer, inner=inner), config)
+
+
+def _across(kernel: Kernel) -> Var | None:
+    """The loop that some accesses run along in memory while others run along the last one."""
+    if len(kernel.outer) < 2:
+        return None
+    last = kernel.outer[-1]
+    indices = [v.index for v in kernel.values if isinstance(v, Load)]
+    indices += [s.index for s in kernel.stores]
+    for loop in kernel.outer[:-1]:
+        runs = any(i.coefficient(loop.var) == 1 and last.var in i.variables for i in indices)
+        if runs and not any(_short(part) for part in (loop, last)):
+            return loop.var
+    return None
+
+
+def _short(loop: Loop) -> bool:
+    count = loop.extent.as_int()
+    return count is not None and count < NARROW
+
+
+def _along_outer(kernel: Kernel) -> bool:
+    """Whether memory runs along the last outer loop: then a tile should span points."""
+    if not kernel.outer:
+        return False
+    outer, inner = kernel.outer[-1].var, kernel.inner[-1].var
+    loads = [v for v in kernel.values if isinstance(v, Load)]
+    across = sum(v.index.coefficient(outer) == 1 for v in loads)
+    along = sum(v.index.coefficient(inner) == 1 for v in loads)
+    return across > along
+
+
+def power_of_two(value: int) -> int:
+    """The least one that is not smaller."""
+    return 1 << max(0, value - 1).bit_length()

@@ -1,0 +1,160 @@
+"""Split reductions that would keep few of a GPU's processors busy: partial results first, then the reduction of those.
+
+``sum(x[n])`` becomes ``sum over s of p[s]`` with ``p[s] = sum over c of x[s*C + c]``. Which reductions are split depends only on
+their sizes and on the direction of memory, so that reductions that could share a loop nest still can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, floordiv, integer, loop_var, mod, product
+from fxstack_inductor.ir.nodes import (
+    Body,
+    Call,
+    Const,
+    Index,
+    Indirect,
+    Masked,
+    Read,
+    Reduction,
+    contiguous_layout,
+    value_dtype,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_inductor.lower.program import Program
+
+PROGRAMS = 512
+"""What fills the processors of a large GPU several times over."""
+ROW = 2048
+"""Elements along memory that one program reduces at least."""
+COLUMN = 64
+"""Elements across memory that one program reduces at least, and columns that it covers."""
+
+
+def split_reductions(program: Program) -> None:
+    """Change ``program`` in place."""
+    steps = []
+    for step in program.steps:
+        if isinstance(step, Reduction) and (parts := _parts(step)) > 1:
+            steps.append(_split(step, parts))
+        steps.append(step)
+    program.steps = steps
+
+
+def _identity(op: str, dtype: torch.dtype) -> bool | float | int | None:
+    """What changes nothing under ``op``; None for reductions that are not split."""
+    if op in {"sum", "prod"}:
+        return int(op == "prod")
+    if op in {"any", "all"}:
+        return op == "all"
+    if op not in {"max", "min"}:
+        return None
+    if dtype.is_floating_point:
+        return float("-inf" if op == "max" else "inf")
+    if dtype is torch.bool:
+        return op == "min"
+    info = torch.iinfo(dtype)
+    return info.min if op == "max" else info.max
+
+
+def _parts(node: Reduction) -> int:
+    """Into how many parts the reduced elements are split."""
+    points, count = product(node.shape).as_int(), product(node.ranges).as_int()
+    if points is None or count is None or _identity(node.op, node.body.dtype) is None:
+        return 1
+    across = _across(node)
+    programs = -(-points // COLUMN) if across else points
+    least = COLUMN if across else ROW
+    wanted = min(PROGRAMS // max(programs, 1), count // least)
+    if points == 0 or programs * 2 > PROGRAMS // 2 or wanted < 2:
+        return 1
+    parts = 1 << (wanted.bit_length() - 1)
+    even = count & -count
+    return min(parts, even) if min(parts, even) * 2 >= parts else parts
+
+
+def _across(node: Reduction) -> bool:
+    """Whether neighbours in memory belong to different results."""
+    reduced = {v for e in node.reduced for v in e.variables}
+    across = along = 0
+    for found in walk(node.body):
+        if not isinstance(found, Read) or any(isinstance(c, Indirect) for c in found.coords):
+            continue
+        pairs = zip(found.coords, found.node.layout.stride, strict=True)
+        index = sum((c * s for c, s in pairs), ZERO)  # type: ignore[operator]
+        fast = [v for v in index.variables if index.coefficient(v) == 1]
+        along += any(v in reduced for v in fast)
+        across += any(v not in reduced for v in fast)
+    return across > along
+
+
+def _split(node: Reduction, parts: int) -> Reduction:
+    """The partial reduction; ``node`` is changed to reduce what it gives."""
+    count = product(node.ranges).as_int() or 0
+    size = -(-count // parts)
+    layout = contiguous_layout((*node.shape, parts), value_dtype(node.dtype), node.device)
+    partial = Reduction(
+        name=f"{node.name}_parts",
+        layout=layout,
+        origin=node.origin,
+        comment=node.comment,
+        body=node.body,
+        op=node.op,
+        ranges=(integer(size),),
+    )
+    flat = partial.index[-1] * size + partial.reduced[0]
+    partial.body = _moved(node.body, _coordinates(node, flat))
+    if size * parts != count:
+        inside = Call("lt", (Index(flat), Index(integer(count))), torch.bool)
+        identity = _identity(node.op, node.body.dtype)
+        assert identity is not None
+        value = float(identity) if node.body.dtype.is_floating_point else identity
+        partial.body = Masked(inside, partial.body, Const(value, node.body.dtype))
+    node.ranges = (integer(parts),)
+    node.__dict__.pop("reduced", None)
+    node.__dict__.pop("reads", None)
+    node.body = Read(partial, (*node.index, loop_var("r0", parts)))
+    return partial
+
+
+def _coordinates(node: Reduction, flat: Expr) -> dict[Var, Expr]:
+    """The reduced coordinates, given their flat position."""
+    mapping: dict[Var, Expr] = {}
+    below = product(node.ranges)
+    for index, extent in zip(node.reduced, node.ranges, strict=True):
+        below = floordiv(below, extent)
+        if (var := index.as_var()) is not None:
+            digit = floordiv(flat, below)
+            # The highest digit stays below its extent wherever the element exists.
+            mapping[var] = digit if index is node.reduced[0] else mod(digit, extent)
+    return mapping
+
+
+def _moved(body: Body, mapping: Mapping[Var, Expr]) -> Body:
+    match body:
+        case Const():
+            return body
+        case Index(expr, dtype):
+            return Index(expr.subs(mapping), dtype)
+        case Call(op, args, dtype):
+            return Call(op, tuple(_moved(arg, mapping) for arg in args), dtype)
+        case Masked(mask, inner, other):
+            return Masked(_moved(mask, mapping), _moved(inner, mapping), other)
+        case Read(node, coords):
+            return Read(
+                node,
+                tuple(
+                    replace(c, body=_moved(c.body, mapping))
+                    if isinstance(c, Indirect)
+                    else c.subs(mapping)
+                    for c in coords
+                ),
+            )

@@ -1,0 +1,51 @@
+"""Which tiles a kernel gets; ``test_triton`` shows that the values are right."""
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_inductor import InductorOptions, decompositions
+from fxstack_inductor.triton_target import lower_triton
+
+
+def tilings(fn, *inputs):
+    graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
+    return [f.tiling for f in lower_triton(graph, InductorOptions()).source.functions.values()]
+
+
+CASES = {
+    "flat": lambda x: x.relu() + 1,
+    "tiled": lambda x: x.t() + x.t().contiguous().relu().reshape(x.shape[1], x.shape[0]),
+    "persistent": lambda x: x.softmax(-1),
+}
+
+
+@pytest.mark.parametrize("kind", ["flat", "persistent"])
+def test_kinds(kind):
+    assert {t.kind for t in tilings(CASES[kind], torch.empty(300, 200))} == {kind}
+
+
+def test_long_rows_are_looped():
+    assert tilings(lambda x: x.argmax(-1), torch.empty(1000, 9000))[0].kind == "looped"
+
+
+def test_a_transpose_spans_two_axes():
+    (tiling,) = tilings(lambda x: x.t().contiguous() + 1, torch.empty(300, 200))
+    assert tiling.kind == "tiled"
+    assert tiling.grid == -(-300 // tiling.config.xblock) * -(-200 // tiling.config.rblock)
+
+
+def test_a_short_side_is_no_axis():
+    assert tilings(lambda x: x.t().contiguous() + 1, torch.empty(300, 3))[0].kind == "flat"
+
+
+def test_half_precision_gets_wider_tiles():
+    narrow = torch.empty(300, 200, dtype=torch.bfloat16)
+    (tiling,) = tilings(lambda x: x.t().contiguous() + 1, narrow)
+    assert (tiling.config.xblock, tiling.config.rblock) == (64, 64)
+
+
+def test_broadcasting_loops_are_points():
+    (tiling,) = tilings(lambda x, y: (x + y, y.exp()), torch.empty(30, 200), torch.empty(30, 1))
+    assert tiling.kind == "flat"
+    assert not tiling.kernel.inner

@@ -1,0 +1,61 @@
+"""Split reductions: which are, and that interpreted kernels give eager's numbers."""
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_inductor import InductorOptions, compile_graph, decompositions
+
+pytest.importorskip("triton")
+
+
+def check(fn, *inputs):
+    """Compare with eager; returns how many kernels ran."""
+    graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
+    compiled = compile_graph(graph, inputs, InductorOptions(target="cuda"))
+    wanted = fn(*inputs)
+    for got, want in zip(compiled(*inputs), wanted if isinstance(wanted, tuple) else (wanted,)):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    return len(compiled.lowered.plan.steps)
+
+
+def randn(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.sum(),
+        lambda x: x.amax(),
+        lambda x: x.abs().amin(),
+        lambda x: (x > 3).any(),
+        lambda x: (x < 9).all(),
+        lambda x: (x * 0.001 + 1).prod(),
+        lambda x: x.flip(0).sum(),
+        lambda x: x.bfloat16().sum(),
+        lambda x: (x * 8).int().sum(),
+        lambda x: (x * 8).int().amax(),
+    ],
+)
+@pytest.mark.parametrize("shape", [(16384,), (3, 4567), (2, 64, 65)])
+def test_whole_reductions_take_two_kernels(fn, shape):
+    assert check(fn, randn(*shape)) == 2
+
+
+def test_columns_take_two_kernels():
+    assert check(lambda x: x.sum(0), randn(512, 70)) == 2
+    assert check(lambda x: x.sum((0, 1)), randn(7, 61, 40)) == 2
+
+
+def test_statistics_share_their_parts():
+    assert check(lambda x: (x.sum(0), x.square().sum(0)), randn(512, 70)) == 3
+
+
+@pytest.mark.parametrize("shape", [(600, 4096), (4, 100)])
+def test_what_fills_the_device_or_is_short_is_not_split(shape):
+    assert check(lambda x: x.sum(-1), randn(*shape)) == 1
+
+
+def test_positions_are_not_split():
+    assert check(lambda x: x.argmax(), randn(9000)) == 1
