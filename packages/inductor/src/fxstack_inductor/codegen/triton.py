@@ -145,7 +145,7 @@ class _Writer:
         self.line("rzero = r * 0")
         self._coordinates("r", self.kernel.inner)
 
-    def _coordinates(self, axis: str, loops: Sequence[Loop]) -> None:
+    def _coordinates(self, axis: str, loops: tuple[Loop, ...]) -> None:
         for position, loop in enumerate(loops):
             below = extent(loops[position + 1 :])
             text = axis if below == 1 else f"({axis} // ({triton_index(below)}))"

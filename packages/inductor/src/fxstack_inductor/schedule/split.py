@@ -29,7 +29,8 @@ from fxstack_inductor.ir.nodes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fxstack_inductor.lower.program import Program
+    from fxstack_inductor.ir.nodes import ExternCall, Node
+    from fxstack_inductor.lower.program import HostCall, Program
 
 PROGRAMS = 512
 """What fills the processors of a large GPU several times over."""
@@ -41,7 +42,7 @@ COLUMN = 64
 
 def split_reductions(program: Program) -> None:
     """Change ``program`` in place."""
-    steps = []
+    steps: list[Node | ExternCall | HostCall] = []
     for step in program.steps:
         if isinstance(step, Reduction) and (parts := _parts(step)) > 1:
             steps.append(_split(step, parts))
@@ -62,7 +63,7 @@ def _identity(op: str, dtype: torch.dtype) -> bool | float | int | None:
     if dtype is torch.bool:
         return op == "min"
     info = torch.iinfo(dtype)
-    return info.min if op == "max" else info.max
+    return int(info.min if op == "max" else info.max)
 
 
 def _parts(node: Reduction) -> int:
@@ -86,10 +87,10 @@ def _across(node: Reduction) -> bool:
     reduced = {v for e in node.reduced for v in e.variables}
     across = along = 0
     for found in walk(node.body):
-        if not isinstance(found, Read) or any(isinstance(c, Indirect) for c in found.coords):
+        if not isinstance(found, Read):
             continue
         pairs = zip(found.coords, found.node.layout.stride, strict=True)
-        index = sum((c * s for c, s in pairs), ZERO)  # type: ignore[operator]
+        index = sum((c * s for c, s in pairs if isinstance(c, Expr)), ZERO)
         fast = [v for v in index.variables if index.coefficient(v) == 1]
         along += any(v in reduced for v in fast)
         across += any(v not in reduced for v in fast)
