@@ -471,6 +471,24 @@ def extremum(name: str, left: Expr | int, right: Expr | int) -> Expr:
     return of_atom(Extremum(name, left, right))
 
 
+def decided(op: str, left: Expr, right: Expr) -> bool | None:
+    """The truth of ``left op right`` (eq, ne, lt, le, gt, ge), if the bounds of both decide it."""
+    low, high = (left - right).bounds()
+    match op:
+        case "lt" | "ge":
+            below = high is not None and high < 0
+            known = below or (low is not None and low >= 0)
+            return below == (op == "lt") if known else None
+        case "gt" | "le":
+            above = low is not None and low > 0
+            known = above or (high is not None and high <= 0)
+            return above == (op == "gt") if known else None
+        case _:
+            apart = (low is not None and low > 0) or (high is not None and high < 0)
+            known = apart or low == high == 0
+            return apart == (op == "ne") if known else None
+
+
 def recombine(expr: Expr) -> Expr:
     """Undo a split: ``c*d*(x // d) + c*(x % d)`` is ``c*x``."""
     terms = dict(expr.terms)

@@ -141,9 +141,15 @@ def children(body: Body) -> Iterator[Body]:
 
 
 def walk(body: Body) -> Iterator[Body]:
-    yield body
-    for child in children(body):
-        yield from walk(child)
+    """Every part of ``body``, shared ones once."""
+    seen: set[int] = set()
+    stack = [body]
+    while stack:
+        part = stack.pop()
+        if id(part) not in seen:
+            seen.add(id(part))
+            yield part
+            stack.extend(reversed(tuple(children(part))))
 
 
 # --- nodes --------------------------------------------------------------------------------------------

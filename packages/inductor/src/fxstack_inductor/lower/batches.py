@@ -2,7 +2,7 @@
 
 ``native_batch_norm`` updates its running statistics in place without saying so in its schema; its rule returns them as
 ``Updates``.
-Elements are centred before they are scaled, which eager does not do: it loses nothing where the mean is large.
+Elements are centred before they are scaled, which eager does not do.
 """
 
 # ruff: noqa: PLR0917 - a rule has its operator's signature

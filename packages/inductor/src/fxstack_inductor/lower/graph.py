@@ -366,6 +366,10 @@ class Lowering:
             self.values[target] = made
         results = node.args[0]
         flat = results if isinstance(results, (tuple, list)) else (results,)
+        if any(isinstance(value, (tuple, list, dict)) for value in flat):
+            raise UnsupportedGraphError(
+                f"node {node.name}: the graph's output is nested; return one flat tuple (pytree.tree_leaves)"
+            )
         self.program.outputs = [self._map(value, self.materialise) for value in flat]
 
 

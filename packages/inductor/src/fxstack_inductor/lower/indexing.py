@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, mod
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, decided, mod
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
+    Const,
     Coord,
     Index,
     Indirect,
@@ -43,15 +44,28 @@ MAX_PARTS = 16
 """Concatenations of more parts than this are left to ATen."""
 
 
-def _compare(op: str, left: Expr | int, right: Expr | int) -> Body:
+def compare_index(op: str, left: Expr | int, right: Expr | int) -> Body:
+    """A comparison of coordinates; a constant where their bounds decide it."""
+    known = decided(op, as_expr(left), as_expr(right))
+    if known is not None:
+        return Const(known, BOOL)
     return Call(op, (Index(as_expr(left)), Index(as_expr(right))), BOOL)
 
 
-def _both(conditions: Sequence[Body]) -> Body:
-    result = conditions[0]
-    for condition in conditions[1:]:
+def both(conditions: Sequence[Body]) -> Body:
+    """Whether all of at least one condition hold."""
+    open_ = [c for c in conditions if c != Const(True, BOOL)]
+    if not open_:
+        return Const(True, BOOL)
+    result = open_[0]
+    for condition in open_[1:]:
         result = Call("bitwise_and", (result, condition), BOOL)
     return result
+
+
+def masked(condition: Body, body: Body, other: Const) -> Body:
+    """``body`` where ``condition`` holds, else ``other``."""
+    return body if condition == Const(True, BOOL) else Masked(condition, body, other)
 
 
 @rule("cat.default")
@@ -75,12 +89,12 @@ def cat(ctx: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
             value = cast(read(parts[k], coords), register)
             if result is None and len(parts) == 1:
                 return value
-            inside = _compare("lt", index[at], ends[k])
+            inside = compare_index("lt", index[at], ends[k])
             if result is None:
-                result = Masked(_compare("ge", index[at], start), value, number(0, register))
+                result = masked(compare_index("ge", index[at], start), value, number(0, register))
             else:
-                after = Masked(_compare("ge", index[at], ends[k]), result, number(0, register))
-                before = Masked(inside, value, number(0, register))
+                after = masked(compare_index("ge", index[at], ends[k]), result, number(0, register))
+                before = masked(inside, value, number(0, register))
                 result = Call("where", (inside, before, after), register)
         assert result is not None
         return result
@@ -109,9 +123,9 @@ def constant_pad(ctx: Context, x: Node, pad: Sequence[Any], value: float = 0) ->
         element = read(x, coords)
         if not padded:
             return element
-        conditions = [_compare("ge", coords[d], 0) for d in padded]
-        conditions += [_compare("lt", coords[d], x.shape[d]) for d in padded]
-        return Masked(_both(conditions), element, number(value, register))
+        conditions = [compare_index("ge", coords[d], 0) for d in padded]
+        conditions += [compare_index("lt", coords[d], x.shape[d]) for d in padded]
+        return masked(both(conditions), element, number(value, register))
 
     return ctx.pointwise(shape, x.dtype, body)
 
@@ -173,7 +187,7 @@ def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: Any) -> No
     register = value_dtype(x.dtype)
 
     def body(i: Sequence[Expr]) -> Body:
-        here = _compare("eq", i[at], position)
+        here = compare_index("eq", i[at], position)
         value = cast(read(src, [*i[:at], *i[at + 1 :]]), register)
         return Call("where", (here, value, read(x, i)), register)
 
@@ -199,11 +213,13 @@ def slice_scatter(
     register = value_dtype(x.dtype)
 
     def body(i: Sequence[Expr]) -> Body:
-        inside = _both([_compare("ge", i[at], begin), _compare("lt", i[at], begin + src.shape[at])])
+        inside = both(
+            [compare_index("ge", i[at], begin), compare_index("lt", i[at], begin + src.shape[at])]
+        )
         coords = [ZERO if src.shape[k] == 1 else c for k, c in enumerate(i)]
         if src.shape[at] != 1:
             coords[at] = i[at] - begin
-        value = Masked(inside, cast(read(src, coords), register), number(0, register))
+        value = masked(inside, cast(read(src, coords), register), number(0, register))
         return Call("where", (inside, value, read(x, i)), register)
 
     return ctx.pointwise(x.shape, x.dtype, body)

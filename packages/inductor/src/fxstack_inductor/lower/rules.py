@@ -13,9 +13,20 @@ from fxstack_inductor.lower import (
     pointwise,
     reductions,
     views,
+    windows,
 )
 
-MODULES = (pointwise, activations, views, reductions, normalisation, batches, creation, indexing)
+MODULES = (
+    pointwise,
+    activations,
+    views,
+    reductions,
+    normalisation,
+    batches,
+    creation,
+    indexing,
+    windows,
+)
 
 RULES = MappingProxyType(
     {op: rule for module in MODULES for op, rule in module.registry.rules.items()}

@@ -64,7 +64,8 @@ class Builder:
         self.memo: dict[tuple[Node, tuple[Expr | int, ...], int | None], int] = {}
         self.buffers: dict[str, Node] = {}
         self.stores: list[Store] = []
-        self.bodies: dict[tuple[int, tuple[Expr | int, ...], int | None], int] = {}
+        self.bodies: dict[tuple[int, int, int | None], tuple[object, object, int]] = {}
+        """Values of bodies by identity (of the body and its environment, kept alive here): a body may share parts."""
 
     def emit(self, value: Value) -> int:
         if value not in self.positions:
@@ -118,6 +119,12 @@ class Builder:
         return self.emit(Reduce(node.op, (value, position), torch.int64))
 
     def body(self, body: Body, environment: dict[Var, Expr | int], mask: int | None) -> int:
+        key = (id(body), id(environment), mask)
+        if key not in self.bodies:
+            self.bodies[key] = (body, environment, self._body(body, environment, mask))
+        return self.bodies[key][2]
+
+    def _body(self, body: Body, environment: dict[Var, Expr | int], mask: int | None) -> int:
         match body:
             case Const(value, dtype):
                 return self.emit(Constant(repr(value), dtype))

@@ -198,13 +198,15 @@ def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
     """One group of both, or the reason why not."""
     if left.calls + right.calls > fusion.options.max_kernel_ops:
         return Refusal("too many operations")
-    unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
     pairs = list(_pairs(fusion, left, right))
     if not pairs:
         return Refusal("nothing shared")
+    unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
     refusal = unifier.match(pairs) or unifier.match_rest()
     if refusal is not None:
-        return refusal
+        unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
+        if not unifier.match_in_order(pairs):
+            return refusal
     merged = _combine(unifier, left, right)
     for rule in RULES:
         refusal = rule(fusion, merged, left, right)

@@ -48,6 +48,12 @@ class Unifier:
                 return refusal
         return None
 
+    def match_in_order(self, pairs: Iterable[tuple[Expr, Expr]]) -> bool:
+        """Identify all variables by their order; whether the coordinates then agree, whatever their form."""
+        if self.match_rest() is not None:
+            return False
+        return not self.unmatched_right() and all(a == self.apply(b) for a, b in pairs)
+
     def match_rest(self) -> Refusal | None:
         """Identify what is left over on both sides, in order, if the extents are the same."""
         lefts, rights = self.unmatched_left(), self.unmatched_right()
