@@ -18,6 +18,19 @@ VIEWS = {
     "alias": lambda x: x.view_as(x),
     "data": lambda x: x.data,
 }
+VIEWS |= {
+    "narrow": lambda x: x.narrow(-1, 0, 1) if x.dim() else x.view(1),
+    "select": lambda x: x.select(-1, 0) if x.dim() else x.view(1),
+    "swap": lambda x: x.transpose(0, -1) if x.dim() else x.view(1),
+    "split": lambda x: x.split(1)[0] if x.dim() else x.view(1),
+    "squeeze": lambda x: x.squeeze(),
+    "strided": lambda x: x.as_strided((2,), (1,)) if x.numel() >= 2 and x.is_contiguous() else x,
+    "step": lambda x: x[::2] if x.dim() else x.view(1),
+    "movedim": lambda x: x.movedim(0, -1) if x.dim() else x.view(1),
+    "unfold": lambda x: x.unfold(-1, 1, 1) if x.dim() else x.view(1),
+    "real": lambda x: torch.view_as_real(torch.complex(x, x)),
+    "dtype": lambda x: x.view(torch.int32).view(torch.float32),
+}
 INPLACE = {
     "add_": lambda x, y: x.add_(1),
     "mul_": lambda x, y: x.mul_(2),
@@ -27,6 +40,13 @@ INPLACE = {
     "muly_": lambda x, y: x.mul_(y),
     "sin_": lambda x, y: x.sin_(),
     "set0": lambda x, y: x.__setitem__(0, 3.0) if x.dim() else x.fill_(3.0),
+    "maskfill": lambda x, y: x.masked_fill_(x > 0, 0.5),
+    "indexput": lambda x, y: x.__setitem__(x > 0, 0.25) if x.dim() else x.fill_(0.25),
+    "addrow": lambda x, y: x[0].add_(y.sum()) if x.dim() else x.add_(1),
+    "relu_": lambda x, y: x.relu_(),
+    "detach_add": lambda x, y: x.detach().add_(1),
+    "data_mul": lambda x, y: x.data.mul_(2),
+    "setslice": lambda x, y: x.__setitem__(slice(0, 1), 1.5) if x.dim() else x.fill_(1.5),
     "exp_": lambda x, y: x.clamp_(-1, 1),
 }
 PURE = {
@@ -38,8 +58,16 @@ PURE = {
     "mulxx": lambda x, y: x * x,
     "contiguous": lambda x, y: x.contiguous(),
     "to": lambda x, y: x.to(torch.float32),
+    "mm": lambda x, y: x @ x.mT if x.dim() >= 2 else x * 3,
+    "cat": lambda x, y: torch.cat([x.reshape(-1), y.reshape(-1)]),
+    "where": lambda x, y: torch.where(x > 0, x, x * 0.5),
+    "detached": lambda x, y: x.detach() * 2,
+    "norm": lambda x, y: torch.nn.functional.layer_norm(x, x.shape[-1:]) if x.dim() else x,
+    "double": lambda x, y: x.double().float(),
 }
 OPS = [*VIEWS, *INPLACE, *PURE]
+SHARED = ["same", "view", "tail", "half"]
+"""How the second input shares memory with the first: it is the same object, a view, a part; or they are disjoint parts."""
 INPUTS = ["leaf", "plain", "nonleaf", "view", "leafview"]
 MODES = ["grad", "no_grad"]
 
@@ -59,6 +87,25 @@ def make_input(kind, number):
     if kind == "leafview":
         return torch.randn(5, 4)[1:4].requires_grad_()
     return x
+
+
+def share_inputs(inputs, how):
+    """Let the second input be made from the first."""
+    if how is None:
+        return inputs
+    first, _, *rest = inputs
+    second = {
+        "same": lambda: first,
+        "view": lambda: first.mT,
+        "tail": lambda: first[1:],
+        "half": lambda: first[:, :2],
+    }[how]()
+    if how == "half":
+        first = first[:, 2:]
+    for made in (first, second):
+        if hasattr(inputs[0], "root") and not hasattr(made, "root"):
+            made.root = inputs[0].root
+    return (first, second, *rest)
 
 
 def run_program(steps, outputs, inputs):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compare import check
+from compare import check, refuses
 
 
 def leaf(*shape, grad=True):
@@ -210,3 +210,45 @@ def bernoulli_in_place(x):
 
 def test_random_fill_follows_memory_order():
     check(bernoulli_in_place, lambda: (leaf(30, 40),))
+
+
+@pytest.mark.parametrize(
+    ("fn", "text"),
+    [
+        (lambda x: (x.requires_grad_() * 2,), r"requires_grad_\(\) or detach_\(\) was called"),
+        (lambda x: (torch.add(torch.ones(5), 1, out=x),), "changed in place"),
+    ],
+)
+def test_input_that_becomes_another_is_refused(fn, text):
+    refuses(fn, lambda: (torch.empty(0),), text)
+
+
+def test_detached_input_is_refused():
+    refuses(lambda x: (x.detach_() * 2,), lambda: (leaf(3) * 2,), "detach_")
+
+
+def test_gradient_into_shared_memory_is_refused():
+    x = leaf(3, 4, grad=False)
+    refuses(lambda a, b, w: (a.add_(w), b * 2), lambda: (x, x[1:], leaf(3, 4)), "has a gradient")
+
+
+def test_strides_after_in_place_operators():
+    check(lambda x: (x.masked_fill_(x > 0, 0.5), x * 2), lambda: (leaf(4, 3, grad=False).t(),))
+    check(
+        lambda x: (x.unfold(-1, 1, 1)[0].add_(1), torch.where(x > 0, x, -x))[1:],
+        lambda: (leaf(4, 3, grad=False).t(),),
+    )
+
+
+def test_version_counters_of_lists():
+    check(lambda x, y: (torch._foreach_mul_([x, y], 2.0), None)[1:], mk(N, N))
+
+
+def test_in_place_on_expanded_inside_a_function_is_refused():
+    refuses(lambda x: (x.detach().expand(2, 3).zero_(),), lambda: (leaf(3),), "share memory")
+
+
+def test_views_of_a_leaf_that_is_a_view():
+    make = lambda: (torch.ones(5, 4)[1:4].requires_grad_(),)
+    check(lambda x: (torch.no_grad()(lambda: x.narrow(-1, 0, 1))(), x[0]), make)
+    check(lambda x: ((lambda v: v * v)(torch.no_grad()(lambda: x.narrow(-1, 0, 1))()), x * 2), make)

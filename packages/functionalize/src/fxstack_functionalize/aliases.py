@@ -58,6 +58,8 @@ class AliasPlan:
         for index, traced in enumerate(session.inputs):
             if traced.inner is not None:
                 self._places[id(traced.argument)] = (AliasSource.INPUT, index)
+                if traced.root is not None:
+                    self._places[id(traced.root)] = (AliasSource.INPUT, index)
                 if traced.base is None:
                     self._owner[storage_key(traced.argument)] = traced.argument
 
@@ -100,6 +102,8 @@ class AliasPlan:
     def _member(self, parent: torch.Tensor, chain: tuple[Step, ...]) -> torch.Tensor:
         """Return the input that a view of a merged base was made from, ``parent`` itself if it is no such base."""
         for traced in self.session.inputs:
+            if traced.root is parent:
+                return traced.argument  # type: ignore[no-any-return]
             if traced.base is not None and traced.base.argument is parent:
                 own = view_steps(self.session.engine.core(traced.argument))
                 if chain[: len(own)] == own:
@@ -122,7 +126,8 @@ class AliasPlan:
         source, index = self.place(parent)
         steps = _remaining(chain, view_steps(self.session.engine.core(parent)))
         if base is not None:
-            no_grad = is_no_grad_view(tensor)
+            # The base may require no gradient where the input that is a view of it does.
+            no_grad = is_no_grad_view(tensor) or (parent.requires_grad and not tensor.requires_grad)
             return AliasInfo(
                 source, index, steps, Detachment.NO_GRAD if no_grad else Detachment.NONE
             )

@@ -12,7 +12,6 @@ from fxstack_functionalize.aliases import (
     Truth,
     choose_base,
     grad_fn_of,
-    is_no_grad_view,
     root_of,
 )
 from fxstack_functionalize.bases import NeedsBasesError, overlapping_groups
@@ -25,6 +24,7 @@ from fxstack_functionalize.metadata import (
     OutputInfo,
     OutputSource,
 )
+from fxstack_functionalize.metamutation import refuse_metadata_mutation
 from fxstack_functionalize.session import version_of
 
 if TYPE_CHECKING:
@@ -66,16 +66,8 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
     argument = traced.argument
     core = session.engine.core(argument)
     torch._sync(argument)
-    metadata = torch._functionalize_has_metadata_mutation(core)
-    if traced.base is None and (metadata or torch._functionalize_was_storage_changed(core)):
-        raise UnsupportedGraphError(
-            f"input {name!r} has its size, strides or storage changed in place",
-            why="only changes of an input's values can be carried back to the caller's tensor",
-            fix="use the out-of-place form of the operator (x = x.t() instead of x.t_())",
-        )
     mutates_data = traced.base is None and torch._functionalize_has_data_mutation(core)
-    if mutates_data and is_leaf_view(spec):
-        raise _leaf_view(spec)
+    refuse_metadata_mutation(spec, traced, core)
     return InputInfo(
         name,
         is_tensor=True,
@@ -84,20 +76,6 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         mutates_data=mutates_data,
         grad_visible=argument.grad_fn is not traced.grad_fn,
         version_bumps=version_of(argument) - traced.version,
-    )
-
-
-def is_leaf_view(spec: CapturedInput) -> bool:
-    """Whether the input is a leaf that requires a gradient although it is a view of a tensor that does not."""
-    fake = spec.fake
-    return bool(fake.requires_grad and fake.is_leaf and fake._is_view())
-
-
-def _leaf_view(spec: CapturedInput) -> UnsupportedGraphError:
-    return UnsupportedGraphError(
-        f"input {spec.name!r} is a view on which requires_grad_() was called, and it is changed in place",
-        why="views of it belong to its base, which requires no gradient",
-        fix="detach the view before requires_grad_()",
     )
 
 
@@ -193,10 +171,6 @@ class _Outputs:
     def _truth(self, value: torch.Tensor) -> Truth:
         if self._is_placed(value) or not self._has_owner(value):
             return Truth.VIEW
-        owner = self.plan._owner[storage_key(value)]
-        for spec, traced in zip(self.session.captured.inputs, self.session.inputs, strict=True):
-            if traced.argument is owner and is_no_grad_view(value) and is_leaf_view(spec):
-                return Truth.UNCLEAR
         return self.plan.truth(value)
 
     def _is_placed(self, value: torch.Tensor) -> bool:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import operator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.fx.node import map_arg
 from torch.nn.utils import stateless
 
-from fxstack_functionalize.overlap import refuse_overlap
+from fxstack_functionalize.inplace import InPlaceMode, run_in_place_safely
 from fxstack_functionalize.regions import RECOMPUTE_TAG, region_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import torch
     from torch.fx import GraphModule, Node
 
+    from fxstack_functionalize.engine import Engine
     from fxstack_functionalize.tracer import AtenTracer
 
 
@@ -24,11 +26,16 @@ class CapturedRun:
     """One run of a captured graph. ``owned`` maps attribute paths to the tensors that stand in for them."""
 
     def __init__(
-        self, module: GraphModule, owned: Mapping[str, torch.Tensor], tracer: AtenTracer
+        self,
+        module: GraphModule,
+        owned: Mapping[str, torch.Tensor],
+        tracer: AtenTracer,
+        engine: Engine,
     ) -> None:
         self.module = module
         self.owned = owned
         self.tracer = tracer
+        self.engine = engine
         self.env: dict[Node, Any] = {}
 
     def run(self, inputs: Sequence[Any]) -> Any:
@@ -53,17 +60,24 @@ class CapturedRun:
 
     def call_function(self, node: Node) -> Any:
         args = self._load(node.args)
-        refuse_overlap(node, args)
         region = region_of(node.target)
         if region is None:
-            return node.target(*args, **self._load(node.kwargs))  # type: ignore[operator]
+            return self._call(node.target, args, self._load(node.kwargs))
         self.tracer.enter_origin({"recompute": RECOMPUTE_TAG, **node.meta}, node.name)
         return region(*args, **self._load(node.kwargs))
 
+    def _call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
+            return run_in_place_safely(self.engine, function, args, kwargs)
+        with InPlaceMode(self.engine):
+            return function(*args, **kwargs)
+
     def call_method(self, node: Node) -> Any:
         receiver, *rest = args = self._load(node.args)
-        refuse_overlap(node, args)
-        return getattr(receiver, str(node.target))(*rest, **self._load(node.kwargs))
+        method = getattr(torch.Tensor, str(node.target), None)
+        if method is None or not isinstance(receiver, torch.Tensor):
+            return getattr(receiver, str(node.target))(*rest, **self._load(node.kwargs))
+        return run_in_place_safely(self.engine, method, args, self._load(node.kwargs))
 
     def call_module(self, node: Node) -> Any:
         path = str(node.target)
@@ -74,6 +88,7 @@ class CapturedRun:
             for name, tensor in self.owned.items()
             if name.startswith(prefix)
         }
+        # No InPlaceMode: some modules take another path when a function mode is on.
         with stateless._reparametrize_module(module, tensors):
             return module(*self._load(node.args), **self._load(node.kwargs))
 

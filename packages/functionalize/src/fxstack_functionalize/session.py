@@ -43,6 +43,12 @@ def version_of(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
+def is_view_of_constant(tensor: torch.Tensor) -> bool:
+    """Whether the tensor requires a gradient although it is a view of one that does not."""
+    base = tensor._base
+    return tensor.requires_grad and base is not None and not base.requires_grad
+
+
 class _AsNonLeaf(torch.autograd.Function):
     """Give a functional tensor the gradient of ``leaf`` without being a leaf, or a view of one, itself."""
 
@@ -69,6 +75,8 @@ class TracedInput:
     inner: torch.Tensor | None = None
     version: int = 0
     grad_fn: Any = None
+    root: torch.Tensor | None = None
+    """What ``argument`` is a view of, where the example requires a gradient but is a view of what does not."""
     base: TracedInput | None = None
     """The base input that ``argument`` is a view of, where inputs were merged."""
 
@@ -166,11 +174,7 @@ class Session:
             if traced.inner is None:
                 continue
             if spec.fake.requires_grad:
-                traced.leaf = traced.argument.requires_grad_()
-                if not spec.fake.is_leaf:
-                    with torch.enable_grad(), disable_proxy_modes_tracing():
-                        fresh = self.engine.wrap(traced.inner)
-                        traced.argument = _AsNonLeaf.apply(traced.leaf, [fresh])
+                self._make_leaf(spec.fake, traced)
             if spec.members is not None:
                 self._derive_members(traced, spec.members)
         for traced in self.inputs:
@@ -178,6 +182,20 @@ class Session:
                 continue
             traced.version = version_of(traced.argument)
             traced.grad_fn = traced.argument.grad_fn
+
+    def _make_leaf(self, fake: torch.Tensor, traced: TracedInput) -> None:
+        """Make what gradients are taken for; for a non-leaf, beside the argument, which has the same base as eager's."""
+        made = self.engine.wrap(traced.inner) if not fake.is_leaf else traced.argument  # type: ignore[arg-type]
+        if is_view_of_constant(fake):
+            traced.root = made
+            with torch.enable_grad():
+                made = made.view_as(made)
+        if fake.is_leaf:
+            traced.leaf = traced.argument = made.requires_grad_()
+            return
+        traced.leaf = traced.argument.requires_grad_()
+        with torch.enable_grad(), disable_proxy_modes_tracing():
+            traced.argument = _AsNonLeaf.apply(traced.leaf, [made])
 
     def _derive_members(self, base: TracedInput, members: Sequence[int]) -> None:
         for index in members:

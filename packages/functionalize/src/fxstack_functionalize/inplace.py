@@ -1,0 +1,164 @@
+"""In-place operators, where functionalisation alone would not do what eager does.
+
+Most of them on tensors whose elements share memory (``x.expand(3, 4).add_(1)``) raise in eager, and functionalisation
+would compute some value instead: they are refused, and eager gets to say what it says. And a changed tensor has the
+strides in eager that it had before, but those of the out-of-place operator's result here: it gets them back.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.runtime.tangents import dense_like
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fxstack_functionalize.engine import Engine
+
+IN_PLACE_FUNCTIONS = frozenset(
+    {
+        operator.iadd,
+        operator.isub,
+        operator.imul,
+        operator.itruediv,
+        operator.ifloordiv,
+        operator.imod,
+        operator.ipow,
+        operator.iand,
+        operator.ior,
+        operator.ixor,
+        operator.ilshift,
+        operator.irshift,
+        operator.setitem,
+    }
+)
+IN_PLACE_METHODS = frozenset(
+    f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS
+)
+"""The same as methods of tensors."""
+METADATA_METHODS = frozenset(
+    {
+        "as_strided_",
+        "detach_",
+        "requires_grad_",
+        "resize_",
+        "resize_as_",
+        "set_",
+        "squeeze_",
+        "swapaxes_",
+        "swapdims_",
+        "t_",
+        "transpose_",
+        "unsqueeze_",
+    }
+)
+"""In-place operators that change what a tensor looks like, not its values."""
+
+
+def run_in_place_safely(
+    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call ``function(*args, **kwargs)``; if it changes its first argument in place, as described above.
+
+    Raises:
+        UnsupportedGraphError: if the changed tensor overlaps itself.
+    """
+    target = args[0] if args else None
+    if isinstance(target, (list, tuple)) and _changes_first(function):
+        return _run_on_list(target, function, args, kwargs)
+    if not isinstance(target, torch.Tensor) or not _changes_first(function):
+        return function(*args, **kwargs)
+    if target.layout is not torch.strided:
+        return function(*args, **kwargs)
+    if _overlaps(target):
+        raise _overlapping(_name(function))
+    changed = [target] if target._base is None else [target, target._base]
+    before = [tensor.stride() for tensor in changed]
+    result = function(*args, **kwargs)
+    for tensor, strides in zip(changed, before, strict=True):
+        _keep_strides(engine, tensor, strides)
+    return result
+
+
+def _run_on_list(
+    targets: Sequence[Any], function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call an operator that changes a list of tensors: functionalisation does not raise their version counters."""
+    tensors = [target for target in targets if isinstance(target, torch.Tensor)]
+    before = [tensor._version for tensor in tensors]
+    result = function(*args, **kwargs)
+    for tensor, version in zip(tensors, before, strict=True):
+        if tensor._version == version:
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (version + 1,))
+    return result
+
+
+class InPlaceMode(TorchFunctionMode):
+    """Does the same for the calls that an opaque Python function makes."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return run_in_place_safely(self._engine, func, args, kwargs or {})
+
+
+def _changes_first(function: Any) -> bool:
+    if function in IN_PLACE_FUNCTIONS:
+        return True
+    name = _name(function)
+    if name in IN_PLACE_METHODS:
+        return True
+    return name.endswith("_") and not name.endswith("__") and name not in METADATA_METHODS
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", ""))
+
+
+def _overlapping(name: str) -> UnsupportedGraphError:
+    return UnsupportedGraphError(
+        f"{name!r} changes a tensor in place of which several elements share memory",
+        why="eager has an error for most such calls, and a functional graph would give a value",
+        fix="clone the expanded tensor first",
+    )
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    return any(
+        type(stride) is int and stride == 0 and not (type(size) is int and size <= 1)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+
+
+def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) -> None:
+    """Give the value under a functional tensor the strides from before; views get them from their base."""
+    core = engine.core(target)
+    if not torch._is_functional_tensor(core):
+        return
+    torch._sync(target)
+    value = torch._from_functional_tensor(core)
+    if value.stride() == strides:
+        return
+    plain_only = torch._C._ExcludeDispatchKeyGuard(
+        torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+    )
+    with torch.no_grad(), plain_only:
+        example = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        laid_out = dense_like(example)(value)
+    torch._functionalize_replace(core, laid_out)
+    torch._functionalize_commit_update(core)
+    torch._functionalize_sync(core)

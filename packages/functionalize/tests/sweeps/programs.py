@@ -1,0 +1,94 @@
+"""Random programs of views, in-place operators, outputs and aliases: eager against ahead-of-time.
+
+    python sweeps/programs.py [count] [first seed]
+
+Program ``seed`` is always the same one. Prints every difference, then a summary.
+"""
+
+import logging
+import random
+import sys
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from compare import as_graph, check
+from helpers import run_graph, save_everything
+from programs import INPUTS, MODES, OPS, SHARED, make_input, run_program, share_inputs
+
+from fxstack_functionalize import UnsupportedGraphError, aot
+
+
+def program_of(seed):
+    """Return (input kinds, which of them share memory, steps, outputs)."""
+    rng = random.Random(seed)
+    kinds = [rng.choice(INPUTS) for _ in range(rng.randint(1, 3))]
+    shared = rng.choice(SHARED) if len(kinds) > 1 and rng.random() < 0.25 else None
+    steps = [
+        (rng.choice(OPS), rng.randrange(99), rng.randrange(99), rng.choice(MODES))
+        for _ in range(rng.randint(1, 6))
+    ]
+    outputs = [rng.randrange(99) for _ in range(rng.randint(1, 3))]
+    return kinds, shared, steps, outputs
+
+
+def run_seed(seed):
+    """Compare one program. Returns what came out: equal, refused, or eager raises."""
+    kinds, shared, steps, outputs = program_of(seed)
+
+    def make():
+        inputs = tuple(make_input(kind, number) for number, kind in enumerate(kinds))
+        return share_inputs(inputs, shared)
+
+    def program(*inputs):
+        return run_program(steps, outputs, inputs)
+
+    try:
+        program(*make())
+    except (RuntimeError, IndexError) as error:
+        return _refused(program, make, error)
+    try:
+        check(program, make, calls=1, tol=1e-5)
+    except UnsupportedGraphError as error:
+        return f"refused: {error.what.split(' (')[0]}"
+    return "equal"
+
+
+def _refused(program, make, error):
+    """What eager refuses may not come out of the compiler as a value."""
+    if "more than one element" in str(error):  # overlap.py looks at captured nodes, here is but one
+        return "eager raises"
+    inputs = make()
+    try:
+        aot(
+            as_graph(program, len(inputs)),
+            inputs,
+            fw_compiler=run_graph,
+            partitioner=save_everything,
+        )(*inputs)
+    except (RuntimeError, IndexError):
+        return "eager raises"
+    raise AssertionError(f"eager raises {type(error).__name__}: {error}; ahead of time does not")
+
+
+def main(count=1000, first=0):
+    warnings.simplefilter("ignore")
+    logging.disable()
+    seen, wrong = Counter(), []
+    for seed in range(first, first + count):
+        try:
+            seen[run_seed(seed)] += 1
+        except Exception as error:
+            wrong.append(seed)
+            text = traceback.format_exception_only(error)[-1].strip()
+            print(f"seed {seed}: {text[:400]}\n  {program_of(seed)}", flush=True)
+    print(f"{count} programs from seed {first}: {len(wrong)} differ {wrong[:50]}")
+    for what, number in seen.most_common():
+        print(f"  {number:6d} {what}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
