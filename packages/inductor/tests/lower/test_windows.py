@@ -78,11 +78,11 @@ def test_channels_last_and_unbatched():
 
 
 def test_symbolic_sizes():
-    others = [(image(1, 2, 7, 30),), (image(3, 2, 20, 9),)]
+    others = [(image(2, 5, 7, 30),), (image(6, 4, 20, 9),)]
     for how in ({"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}):
         check(
             lambda x: (F.avg_pool2d(x, **how), F.max_pool2d(x, **how)),
-            image(2, 2, 12, 10),
+            image(4, 3, 12, 10),
             symbolic=True,
             others=others,
         )
