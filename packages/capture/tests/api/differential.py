@@ -1,11 +1,9 @@
 """Run a program plainly and compiled, and compare results, exceptions, arguments, module state and output.
 
-``python differential.py FIRST LAST`` compares programs by seed and prints those that differ.
+``sweeps/programs.py`` does so for many seeds.
 """
 
 import linecache
-import sys
-import warnings
 
 import torch
 from programs import program
@@ -52,22 +50,3 @@ def compare(seed, breaks=True, calls=(0, 0, 1, 3)):
     fn = fxstack_capture.optimize()(compiled["f"])
     found = observe(compiled, fn, calls)
     return difference(expected, found)
-
-
-def main(first, last, *options):
-    warnings.simplefilter("ignore")
-    bad = 0
-    for seed in range(int(first), int(last)):
-        try:
-            text = compare(seed, breaks="nobreaks" not in options)
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-        if text:
-            bad += 1
-            print(seed, text[:300], flush=True)
-        fxstack_capture.reset()
-    print(f"{bad} of {int(last) - int(first)} differ")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Random programs behave the same compiled and plain. ``differential.py FIRST LAST`` runs more of them."""
+"""Random programs behave the same compiled and plain. ``sweeps/programs.py`` runs more of them."""
 
 import warnings
 

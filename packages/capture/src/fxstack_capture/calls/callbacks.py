@@ -21,7 +21,7 @@ from fxstack_capture import native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace import Calls, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ def routed(
     """The arguments with callables replaced where that is needed."""
     for position in taken.positions:
         if position < len(args) and _needs_route(args[position]):
-            args = (*args[:position], _route(trace, args[position]), *args[position + 1 :])
+            args = (*args[:position], Route(trace.calls, args[position]), *args[position + 1 :])
     for name in taken.keywords:
         if name in kwargs and _needs_route(kwargs[name]):
-            kwargs = {**kwargs, name: _route(trace, kwargs[name])}
+            kwargs = {**kwargs, name: Route(trace.calls, kwargs[name])}
     return args, kwargs
 
 
@@ -79,8 +79,14 @@ def _needs_route(fn: Any) -> bool:
     return type(inner) is not types.MethodDescriptorType or inner.__objclass__ is not str
 
 
-def _route(trace: Trace, fn: Any) -> Callable[..., Any]:
-    def route(*args: Any) -> Any:
-        return trace.calls.call(fn, args, {})
+class Route:
+    """Stands for a callable inside of a C object; outside of the trace the callable itself does."""
 
-    return route
+    __slots__ = ("calls", "fn")
+
+    def __init__(self, calls: Calls, fn: Any) -> None:
+        self.calls = calls
+        self.fn = fn
+
+    def __call__(self, *args: Any) -> Any:
+        return self.calls.call(self.fn, args, {})

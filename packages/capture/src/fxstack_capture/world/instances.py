@@ -37,3 +37,12 @@ def slots(cls: type) -> list[types.MemberDescriptorType]:
         ):  # Py_TPFLAGS_HEAPTYPE: only classes made in Python have slots of their own
             found += [m for m in base.__dict__.values() if type(m) is types.MemberDescriptorType]
     return found
+
+
+def is_bare(cls: type) -> bool:
+    """Whether ``object.__new__`` makes instances: C types without a constructor refuse."""
+    try:
+        object.__new__(cls)
+    except TypeError:
+        return False
+    return True

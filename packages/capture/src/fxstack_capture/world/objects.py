@@ -14,7 +14,7 @@ from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, ValueAt
 from fxstack_capture.world.constants import is_constant_key, is_value
 from fxstack_capture.world.descriptors import raw_dict
-from fxstack_capture.world.instances import dict_descriptor, native_new, slots
+from fxstack_capture.world.instances import dict_descriptor, is_bare, native_new, slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,20 +31,11 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 def handler(cls: type) -> Handler | None:
     """How instances of ``cls`` enter; None when their state is out of reach."""
     base, _ = native_new(cls)
-    if base is object and not _is_bare(cls):
+    if base is object and not is_bare(cls):
         return None
     if base is tuple and not cls.__flags__ & _HEAP_TYPE:
         return None  # structured sequences of the interpreter itself, such as sys.flags
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
-
-
-def _is_bare(cls: type) -> bool:
-    """Whether ``object.__new__`` makes instances: C types without a constructor refuse."""
-    try:
-        object.__new__(cls)
-    except TypeError:
-        return False
-    return True
 
 
 def _register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any:

@@ -7,9 +7,11 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.calls.callbacks import Route
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs, set_item
+from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.sources import Globals
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
 
 
 def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
+    if str(fn.__globals__.get("__name__")).startswith("fxstack_capture."):
+        raise CannotRebuildError(f"a function of the compiler ({fn.__qualname__})")
     defaults, keyword_defaults, closure = rebuilder.trace.world.function_parts(fn)
     make = rebuilder.constant(types.FunctionType, "FunctionType")
     arguments = [
@@ -79,6 +83,10 @@ def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
 
 
 def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
+    if type(obj.__self__) is TraceGenerator:
+        # The class differs outside, so the method does.
+        receiver = rebuilder.expr(obj.__self__)
+        return rebuilder.assign(attribute(receiver, obj.__func__.__name__), "method")
     make = rebuilder.constant(types.MethodType, "MethodType")
     function, receiver = rebuilder.expr(obj.__func__), rebuilder.expr(obj.__self__)
     return rebuilder.assign(call(make, function, receiver), "method")
@@ -95,6 +103,10 @@ def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
             bind = rebuilder.constant(found.__get__, f"bind_{obj.__name__}")
             return rebuilder.assign(call(bind, rebuilder.expr(receiver)), obj.__name__)
     raise CannotRebuildError(f"the bound method {obj!r}")
+
+
+def _route(rebuilder: Rebuilder, obj: Route) -> ast.expr:
+    return rebuilder.expr(obj.fn)
 
 
 def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
@@ -129,6 +141,7 @@ RULES: dict[type, Rule] = {
     types.BuiltinFunctionType: _builtin_method,
     types.MethodWrapperType: _builtin_method,
     functools.partial: _partial,
+    Route: _route,
     property: _property,
     staticmethod: _wrapping(staticmethod),
     classmethod: _wrapping(classmethod),

@@ -15,6 +15,7 @@ from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.world.instances import is_bare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,8 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     if cls.__module__.startswith("fxstack_capture."):
         raise CannotRebuildError(f"an object of the compiler ({cls.__qualname__})")
     base = solid_base(cls)
-    if cls is base and base is not object and not issubclass(base, BaseException):
+    made_in_c = cls is base and base is not object and not issubclass(base, BaseException)
+    if made_in_c or (base is object and not is_bare(cls)):
         raise CannotRebuildError(f"an object of type {cls.__module__}.{cls.__qualname__}")
     if issubclass(base, BaseException):
         return _exception(rebuilder, obj, base)

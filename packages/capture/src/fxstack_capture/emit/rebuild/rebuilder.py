@@ -113,7 +113,7 @@ class Rebuilder:
         source = self.source_of(obj)
         if source is not None:
             return self.loads.expr(source)
-        if isinstance(obj, torch.Tensor) or self.trace.torch.is_symbolic(obj):
+        if issubclass(type(obj), torch.Tensor) or self.trace.torch.is_symbolic(obj):
             return self.output(obj)
         rule = find.rule_for(type(obj))
         self._open[id(obj)] = None
@@ -124,7 +124,7 @@ class Rebuilder:
     def source_of(self, obj: Any) -> Source | None:
         """Where a stand-in comes from; None for what was made during the trace."""
         source = self.trace.world.source_of(obj)
-        if source is None and isinstance(obj, torch.Tensor):
+        if source is None and issubclass(type(obj), torch.Tensor):
             return self.trace.torch.source_of(obj)
         return source
 

@@ -1,0 +1,93 @@
+"""Python's library in compiled code: what it makes may leave, and calls back into what the program gave it."""
+
+import functools
+import io
+import itertools
+import operator
+import threading
+import weakref
+
+import pytest
+import torch
+from beside import breaks_beside_plain
+
+from fxstack_capture import graph_break, native
+
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
+OUT = io.StringIO()
+
+
+def iterators_over_callables(x):
+    squares = map(abs, [1, -2])
+    kept = filter(operator.itemgetter(0), [(1,), (0,)])
+    products = itertools.accumulate([x, x], operator.mul)
+    graph_break()
+    return list(squares), list(kept), list(products), list(map(torch.sin, [x]))
+
+
+def test_iterators_over_builtin_callables_leave_with_those_callables():
+    breaks_beside_plain(iterators_over_callables, lambda: (torch.ones(2),))
+
+
+def returned_map(x):
+    return map(torch.sin, [x, x + 1])
+
+
+def test_a_map_that_is_returned_calls_what_the_program_gave_it():
+    breaks_beside_plain(lambda x: (x + 1, list(returned_map(x))), lambda: (torch.ones(2),))
+
+
+def compared_by_function(x):
+    items = [3, 1]
+    items.sort(key=functools.cmp_to_key(lambda a, b: (OUT.write("q"), a - b)[1]))
+    return x + items[0]
+
+
+def with_lock(x):
+    lock = threading.Lock()
+    graph_break()
+    with lock:
+        return x + 1
+
+
+@pytest.mark.parametrize("fn", [compared_by_function, with_lock])
+def test_c_objects_that_cannot_be_made_again_are_made_for_real(fn):
+    breaks_beside_plain(fn, lambda: (torch.ones(2),))
+
+
+class Thing:
+    pass
+
+
+def through_proxy(x):
+    thing = Thing()
+    proxy = weakref.proxy(thing)
+    proxy.value = 3
+    graph_break()
+    y = x + proxy.value
+    thing = None
+    try:
+        return str(proxy), y
+    except ReferenceError as error:
+        return error, y
+
+
+def thrown_into(x):
+    def numbers():
+        try:
+            yield x
+        except ValueError:
+            OUT.write("c")
+            yield x * 2
+
+    it = numbers()
+    first = next(it)
+    second = it.throw(ValueError())
+    close = it.close
+    OUT.write("d")
+    return first + second, close()
+
+
+@pytest.mark.parametrize("fn", [through_proxy, thrown_into])
+def test_references_and_methods_of_generators_survive_a_break(fn):
+    breaks_beside_plain(fn, lambda: (torch.ones(2),))
