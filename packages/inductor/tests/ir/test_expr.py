@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,3 +130,15 @@ def test_substitution_is_evaluation(expr, replacement):
     for point in points():
         moved = {**point, "a": replacement.evaluate(point)}
         assert replaced.evaluate(point) == expr.evaluate(moved)
+
+
+A, B = size_var("a"), size_var("b")
+
+
+@pytest.mark.parametrize("num", [A - 1, A * 3 - B, -A, A * B])
+@pytest.mark.parametrize("den", [integer(2), B, B * 3, B + 1])
+@pytest.mark.parametrize("make", [floordiv, mod])
+def test_text_is_python(make, num, den):
+    expr = make(num, den) * 2 + 1
+    values = {"a": 7, "b": 3}
+    assert eval(str(expr), values.copy()) == expr.evaluate(values)

@@ -66,7 +66,7 @@ class FloorDiv:
 
     @property
     def key(self) -> str:
-        return f"({self.num} // {self.den})"
+        return f"({_operand(self.num)} // {_operand(self.den)})"
 
     def bounds(self) -> Bounds:
         (low, high), den = self.num.bounds(), self.den.as_int()
@@ -86,7 +86,7 @@ class Mod:
 
     @property
     def key(self) -> str:
-        return f"({self.num} % {self.den})"
+        return f"({_operand(self.num)} % {_operand(self.den)})"
 
     def bounds(self) -> Bounds:
         high = self.den.bounds()[1]
@@ -262,6 +262,13 @@ class Expr:
                 product *= _evaluate_atom(atom, values)
             total += product
         return total
+
+
+def _operand(expr: Expr) -> str:
+    """Text that keeps its meaning beside an operator."""
+    known = expr.as_int()
+    simple = expr.as_var() is not None or (known is not None and known >= 0)
+    return expr.text if simple else f"({expr.text})"
 
 
 def _atom_key(atom: Atom) -> str:
