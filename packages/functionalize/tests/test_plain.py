@@ -72,3 +72,8 @@ def test_closure_tensor_is_a_constant():
     assert torch.equal(
         aot_function(lambda x: x * constant, **COMPILE)(torch.ones(3)), torch.ones(3)
     )
+
+
+def test_function_without_source():
+    fn = eval("lambda x: x * 2")
+    assert torch.equal(aot_function(fn, **COMPILE)(torch.ones(3)), torch.full((3,), 2.0))

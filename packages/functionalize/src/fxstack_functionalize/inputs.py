@@ -14,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
@@ -98,7 +99,21 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
 def _to_fake(mode: FakeTensorMode, value: Any) -> Any:
     if isinstance(value, FakeTensor) or not isinstance(value, torch.Tensor):
         return value
-    return mode.from_tensor(value, static_shapes=True)
+    if value.is_nested or value.is_quantized:
+        kind = "nested" if value.is_nested else "quantized"
+        raise _not_supported(f"one of the inputs is a {kind} tensor")
+    try:
+        return mode.from_tensor(value, static_shapes=True)
+    except Exception as error:
+        raise _not_supported(f"an input of type {type(value).__name__} has no fake form") from error
+
+
+def _not_supported(what: str) -> UnsupportedGraphError:
+    return UnsupportedGraphError(
+        what,
+        why="tracing works on tensors without data, which torch has no model of for this kind",
+        fix="convert it to a dense tensor outside the compiled function, or run the graph in eager",
+    )
 
 
 def _kind_of(value: object) -> InputKind:

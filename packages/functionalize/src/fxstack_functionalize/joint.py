@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,7 +50,7 @@ def add_backward(
 
 def _gradients(outputs: list[Any], leaves: list[Any], tangents: list[Any]) -> Sequence[Any]:
     try:
-        with _backward_autocast_off():
+        with _backward_autocast_off(), _no_checks_for_nan():
             gradients: Sequence[Any] = torch.autograd.grad(
                 outputs, leaves, tangents, allow_unused=True
             )
@@ -88,6 +89,16 @@ def _mutation_counts(session: Session) -> list[int]:
         for traced in session.inputs
         if traced.inner is not None
     ]
+
+
+def _no_checks_for_nan() -> AbstractContextManager[Any]:
+    """In anomaly mode autograd looks at the gradients' data, which fake tensors have none of."""
+    if not torch.is_anomaly_enabled():
+        return nullcontext()
+    return cast(
+        "AbstractContextManager[Any]",
+        torch.autograd.set_detect_anomaly(mode=True, check_nan=False),
+    )
 
 
 def _backward_autocast_off() -> AbstractContextManager[None]:

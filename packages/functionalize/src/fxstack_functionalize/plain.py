@@ -100,8 +100,17 @@ class _Cache:
         if self.fn is None:
             graph.output(graph.call_module("module", tuple(args), kwargs))
         else:
-            graph.output(graph.call_function(self.fn, tuple(args), kwargs))
+            graph.output(graph.call_function(_named(self.fn), tuple(args), kwargs))
         return aot(GraphModule(self.root, graph), tensors, **self.aot_arguments)
+
+
+def _named(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``fn`` a name that a graph can print: a lambda has none, and its source may be nowhere."""
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return program
 
 
 def _describe(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -58,19 +58,9 @@ def make_function(
 
     Compiled.forward = staticmethod(_forward(case, forward))  # type: ignore[method-assign]
     Compiled.backward = staticmethod(_backward(case, backward))  # type: ignore[method-assign]
-    # Function.apply first looks for functorch transforms and setup_context, in Python; C++ does the rest.
-    direct = super(torch.autograd.Function, Compiled).apply
-    return _with_transforms(direct, Compiled.apply)
-
-
-def _with_transforms(direct: Callable[..., Any], general: Callable[..., Any]) -> Callable[..., Any]:
-    source = Source()
-    source.add(
-        "if transforms_active():", transforms_active=torch._C._are_functorch_transforms_active
-    )
-    source.add("    return general(*args)", general=general)
-    source.add("return direct(*args)", direct=direct)
-    return source.build()
+    # What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
+    apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
+    return apply
 
 
 def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:

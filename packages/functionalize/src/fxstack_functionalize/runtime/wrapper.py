@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from fxstack_functionalize.runtime.first_call import FirstCall
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
@@ -43,14 +44,21 @@ def wrapper(
 
 
 def _add_arguments(source: Source, traced: Traced) -> None:
+    """Complete ``args``; calls that a compiled graph cannot serve (dual and batched tensors) run in eager."""
     captured = traced.captured
     bases, guard = base_maker(traced), sharing_guard(traced)
     count = len(captured.graph_module.graph.find_nodes(op="placeholder"))
+    source.add(
+        "if transforms_active() or forward_ad._current_level >= 0:",
+        transforms_active=torch._C._are_functorch_transforms_active,
+        forward_ad=forward_ad,
+    )
+    source.add("    return eager(*args)", eager=captured.graph_module)
     if captured.lifted:
         source.add("args = (*args, *lifted)", lifted=captured.lifted)
     if guard is not None:
         source.add("if not same_sharing(args):", same_sharing=guard)
-        source.add(f"    return eager(*args[:{count}])", eager=captured.graph_module)
+        source.add(f"    return eager(*args[:{count}])")
     if bases is not None:
         source.add("args = (*args, *bases(args))", bases=bases)
 
