@@ -50,7 +50,7 @@ def same_under_aot(fn, *inputs, name="min_cut", **options):
         torch.testing.assert_close(results[1], results[0])
 
 
-@pytest.mark.parametrize("name", ["save_all", "min_cut"])
+@pytest.mark.parametrize("name", ["save_all", "min_cut", "budget"])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_aot_function_with_our_partitioner_equals_eager(program, name):
     fn, inputs = PROGRAMS[program]

@@ -1,16 +1,25 @@
 """Joint graphs cut into forward and backward: what a training step saves and what it recomputes."""
 
 from fxstack_partition.api import partition
+from fxstack_partition.budget import BudgetError, budget
+from fxstack_partition.check import check_partition
+from fxstack_partition.compare import Comparison, Row, compare
+from fxstack_partition.explain import Explanation, explain
 from fxstack_partition.extract import PartitionError, extract
 from fxstack_partition.from_torch import JointGraph, from_partition_fn
 from fxstack_partition.joint import JointFacts, JointGraphError, analyze
-from fxstack_partition.options import PartitionOptions
+from fxstack_partition.options import DEVICES, Device, PartitionOptions
 from fxstack_partition.partitioners import min_cut, save_all
 from fxstack_partition.registry import Partitioner, UnknownPartitionerError, register
 from fxstack_partition.simulate import Moment, Timeline, simulate
 from fxstack_partition.to_torch import as_partition_fn
 
 __all__ = [
+    "DEVICES",
+    "BudgetError",
+    "Comparison",
+    "Device",
+    "Explanation",
     "JointFacts",
     "JointGraph",
     "JointGraphError",
@@ -18,10 +27,15 @@ __all__ = [
     "PartitionError",
     "PartitionOptions",
     "Partitioner",
+    "Row",
     "Timeline",
     "UnknownPartitionerError",
     "analyze",
     "as_partition_fn",
+    "budget",
+    "check_partition",
+    "compare",
+    "explain",
     "extract",
     "from_partition_fn",
     "min_cut",

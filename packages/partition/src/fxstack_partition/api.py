@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxstack_partition.check import check_partition
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.registry import REGISTRY, Partitioner
 
@@ -20,12 +21,16 @@ def partition(
 ) -> Partition:
     """Cut ``joint`` into a forward and a backward graph.
 
-    ``name`` is a registered name or the function itself.
+    ``name`` is a registered name or the function itself. What a partitioner from elsewhere returns is checked.
 
     Raises:
         UnknownPartitionerError: no partitioner has this name.
         JointGraphError: ``joint`` is not a well-formed joint graph.
-        PartitionError: the partitioner chose a set of saved values that cannot work.
+        PartitionError: the partitioner chose a set of saved values that cannot work, or returned
+            graphs that are no partition of ``joint``; names the node and the rule.
     """
     chosen = REGISTRY.get(name) if isinstance(name, str) else name
-    return chosen(joint, options)
+    part = chosen(joint, options)
+    if not str(getattr(chosen, "__module__", "")).startswith("fxstack_partition."):
+        check_partition(joint, part)
+    return part

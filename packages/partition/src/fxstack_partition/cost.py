@@ -20,6 +20,8 @@ class SizeModel:
 
     def __init__(self, graph: StageGraph, options: PartitionOptions) -> None:
         self._hints = {s.name: s.hint for s in graph.signature.symbols if s.hint is not None}
+        if options.worst_case:
+            self._hints |= {s.name: s.upper for s in graph.signature.symbols if s.upper is not None}
         self._default = options.unbacked_hint
         self._known: dict[sympy.Expr, int] = {}
 

@@ -44,6 +44,43 @@ def extract(
     Raises:
         PartitionError: the backward would have to recompute what must not be, or lacks an input.
     """
+    plan = make_plan(facts, saved)
+    handed, sizes, needed = plan.handed, plan.sizes, plan.needed
+    forward, handed_over = _forward(facts, handed, sizes)
+    backward = _backward(facts, needed, handed_over)
+    recomputed = (n for n in needed if n not in facts.backward and n.op != "get_attr")
+    return Partition(
+        forward=forward,
+        backward=backward,
+        saved=tuple(item.name for item in handed_over),
+        recomputed=tuple(n.name for n in sorted(recomputed, key=facts.position.__getitem__)),
+        reasons=tuple(reasons),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a choice of saved values comes to: what is handed over, in order, and what the backward runs."""
+
+    handed: tuple[Node, ...]
+    sizes: tuple[SizeOf, ...]
+    needed: frozenset[Node]
+
+    def forward(self, facts: JointFacts) -> frozenset[Node]:
+        """Return the nodes that the forward runs."""
+        return frozenset(forward_closure(facts, self.handed))
+
+    def repeated(self, facts: JointFacts) -> frozenset[Node]:
+        """Return the nodes that forward and backward both run."""
+        return self.needed & self.forward(facts)
+
+
+def make_plan(facts: JointFacts, saved: Iterable[Node]) -> Plan:
+    """Work out a choice of saved values: unread ones are dropped, symbols that sizes mention are added.
+
+    Raises:
+        PartitionError: the backward would have to recompute what must not be, or lacks an input.
+    """
     chosen = dict.fromkeys(saved)
     for node in chosen:
         _check_saved(node, facts)
@@ -56,18 +93,8 @@ def extract(
     tensors = sorted((n for n in kept if not _is_number(n, facts)), key=facts.position.__getitem__)
     numbers = {n: None for n in kept if _is_number(n, facts)} | dict.fromkeys(symbols)
     scalars = sorted(numbers, key=facts.position.__getitem__)
-    handed = (*tensors, *scalars)
     needed = frozenset(node for node in needed if node not in numbers)
-    forward, handed_over = _forward(facts, handed, sizes)
-    backward = _backward(facts, needed, handed_over)
-    recomputed = (n for n in needed if n not in facts.backward and n.op != "get_attr")
-    return Partition(
-        forward=forward,
-        backward=backward,
-        saved=tuple(item.name for item in handed_over),
-        recomputed=tuple(n.name for n in sorted(recomputed, key=facts.position.__getitem__)),
-        reasons=tuple(reasons),
-    )
+    return Plan((*tensors, *scalars), sizes, needed)
 
 
 def _is_number(node: Node, facts: JointFacts) -> bool:
@@ -85,7 +112,7 @@ def _check_saved(node: Node, facts: JointFacts) -> None:
         raise PartitionError(msg)
 
 
-_NEVER_TWICE = (OpKind.RANDOM, OpKind.EFFECT, OpKind.DATA_DEPENDENT, OpKind.COLLECTIVE)
+NEVER_TWICE = (OpKind.RANDOM, OpKind.EFFECT, OpKind.DATA_DEPENDENT, OpKind.COLLECTIVE)
 
 
 def backward_closure(facts: JointFacts, saved: frozenset[Node]) -> frozenset[Node]:
@@ -115,7 +142,7 @@ def _check_recomputable(node: Node, user: str, facts: JointFacts) -> None:
     if kind is OpKind.INPUT:
         msg = f"{node.name!r}, an input of the forward, is read by {user} in the backward: save it"
         raise PartitionError(msg)
-    if kind in _NEVER_TWICE:
+    if kind in NEVER_TWICE:
         msg = (
             f"{node.name!r} ({kind.value}) would run a second time in the backward, for {user}: "
             "save it or what is computed from it"
@@ -196,11 +223,11 @@ def _forward(
     facts: JointFacts, handed: tuple[Node, ...], sizes: tuple[SizeOf, ...]
 ) -> tuple[StageGraph, tuple[HandedOver, ...]]:
     """Build the forward; also return what it hands over, in order."""
-    needed = _forward_closure(facts, handed)
+    needed = forward_closure(facts, handed)
     graph = Graph()
     env: dict[Node, Node] = {}
     shields: dict[Node, Node] = {}
-    shielded = _to_shield(facts, handed)
+    shielded = copied_values(facts, handed)
     last_primal = facts.primals[-1] if facts.primals else None
     # All placeholders come first: the forward has the joint graph's primals, used or not.
     for node in (*facts.primals, *(n for n in facts.nodes[:-1] if n in needed)):
@@ -225,7 +252,8 @@ def _forward(
     return StageGraph(module, stage), tuple(over)
 
 
-def _forward_closure(facts: JointFacts, handed: tuple[Node, ...]) -> set[Node]:
+def forward_closure(facts: JointFacts, handed: Iterable[Node]) -> set[Node]:
+    """Return every node the forward runs when it hands over ``handed``."""
     needed = set(facts.forward)
     pending = list(handed)
     while pending:
@@ -243,7 +271,7 @@ def _read_size(graph: Graph, size: SizeOf, env: dict[Node, Node]) -> Node:
     return node
 
 
-def _to_shield(facts: JointFacts, handed: tuple[Node, ...]) -> frozenset[Node]:
+def copied_values(facts: JointFacts, handed: tuple[Node, ...]) -> frozenset[Node]:
     """Return the saved nodes that share storage with an input the forward updates.
 
     They must be copied, or the backward would see the update. Inputs which the backward itself updates

@@ -19,6 +19,7 @@ from fxstack_interchange import (
     StageGraph,
     SymbolSpec,
 )
+from fxstack_partition.check import check_partition
 from fxstack_partition.joint import JointFacts, JointGraphError, analyze
 
 if TYPE_CHECKING:
@@ -189,7 +190,9 @@ def from_partition_fn(partition_fn: Callable[..., tuple[GraphModule, GraphModule
             num_fwd_outputs=len(facts.forward_outputs),
             static_lifetime_input_indices=static,
         )
-        return _from_modules(facts, forward, backward)
+        part = _from_modules(facts, forward, backward)
+        check_partition(joint, part)
+        return part
 
     return partitioner
 

@@ -116,10 +116,12 @@ def build(
     rules: tuple[Rule, ...],
     options: PartitionOptions,
     penalty: Callable[[Node], int] | None = None,
+    granted: frozenset[Node] = frozenset(),
 ) -> Network:
     """Build the network of a joint graph under a policy.
 
     ``penalty`` is what computing a node again costs, in units of ``1 / BYTE`` bytes; nothing if absent.
+    ``granted`` are values whose memory is not counted, because they are saved in any case.
     """
     users = _backward_users(facts)
     decisions = _decide(facts, Policy(rules, facts, options), users)
@@ -133,7 +135,7 @@ def build(
         leave = builder.vertex(f"{node.name}:out") if cut or keep else entry
         leaves[node] = leave
         if cut:
-            builder.priced(entry, leave, weights.of(node))
+            builder.priced(entry, leave, 1 if node in granted else weights.of(node))
             builder.cuttable[entry, leave] = node
         elif keep:
             builder.fixed(entry, leave)

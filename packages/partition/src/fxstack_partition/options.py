@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fxstack_interchange import InputKind
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import Node
+
 _STATIC = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the estimate of time needs to know of a device."""
+
+    flops_per_second: float
+    bytes_per_second: float
+    launch_seconds: float
+
+
+DEVICES = {
+    "cpu": Device(1e11, 2e10, 2e-6),
+    "a100": Device(1.5e14, 1.5e12, 3e-6),
+    "h100": Device(4.5e14, 3.0e12, 3e-6),
+}
+"""Orders of magnitude that a program reaches, not what a data sheet promises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +38,26 @@ class PartitionOptions:
 
     ``solver`` names a registered minimum-cut solver. ``static_inputs`` are the kinds of inputs that stay
     alive anyway, so that saving one costs nothing. ``unbacked_hint`` stands for a symbol without a hint
-    when sizes are compared. ``recompute_reductions`` and ``recompute_views`` widen or narrow what may be
-    computed again in the backward.
+    when sizes are compared; with ``worst_case`` a symbol counts with the upper end of its range, where
+    it has one. ``recompute_reductions`` and ``recompute_views`` widen or narrow what may be computed
+    again in the backward.
+
+    ``budget`` is for ``budget`` and ``ilp``: a float from 0.0 to 1.0 is a place between the lowest peak that
+    recomputation reaches and that of ``save_all``, an int is bytes; both bound the simulated peak of forward
+    and backward. ``time_overhead`` bounds instead the estimated seconds of recomputation, as a fraction of
+    those of the step. ``device`` (a name in ``DEVICES`` or a description) is what time is estimated for;
+    ``seconds`` is a function from node to measured seconds, or None where it knows none. ``policy`` maps a
+    node to a recomputation tag or None and takes precedence over the tags in the graph.
     """
 
     solver: str = "scipy"
     static_inputs: frozenset[InputKind] = field(default=_STATIC)
     unbacked_hint: int = 64
+    worst_case: bool = False
     recompute_reductions: bool = False
     recompute_views: bool = True
+    budget: float | int | None = None
+    time_overhead: float | None = None
+    device: str | Device = "cpu"
+    seconds: Callable[[Node], float | None] | None = None
+    policy: Callable[[Node], str | None] | None = None

@@ -76,8 +76,12 @@ _TAGS = {
 }
 
 
-def _tagged(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
-    tag = tag_of(node)
+def _tagged(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    tag = options.policy(node) if options.policy is not None else None
+    tag = tag_of(node) if tag is None else tag
+    if tag is not None and tag not in _TAGS:
+        msg = f"{node.name!r} has the recompute tag {tag!r}; known are {', '.join(_TAGS)}"
+        raise ValueError(msg)
     return _TAGS.get(tag) if tag is not None and facts.kinds[node] is not OpKind.VIEW else None
 
 
@@ -174,6 +178,21 @@ MIN_CUT_RULES: tuple[Rule, ...] = (
     ),
     Rule("unknown", "is not known to be cheap", lambda _node, _facts, _options: Verdict.KEEP),
 )
+
+BUDGET_RULES: tuple[Rule, ...] = (
+    *NECESSITIES,
+    *USER_TAGS,
+    Rule(
+        "higher-order",
+        "is a higher-order operator, as costly as its body",
+        of_kind(OpKind.HIGHER_ORDER, verdict=Verdict.KEEP),
+    ),
+    Rule("unknown", "is not known to be cheap", of_kind(OpKind.OTHER, verdict=Verdict.KEEP)),
+    Rule(
+        "priced", "costs memory to save and time to make again", lambda _n, _f, _o: Verdict.EITHER
+    ),
+)
+"""Everything may be computed again at its price: for partitioners that weigh time against memory."""
 
 SAVE_ALL_RULES: tuple[Rule, ...] = (
     *NECESSITIES,

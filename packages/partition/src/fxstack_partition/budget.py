@@ -1,0 +1,92 @@
+"""``budget``: the least recomputation with which a step's simulated peak stays within a bound.
+
+All budgets choose from one frontier (see ``frontier``), so a smaller budget never has a higher peak, and a larger one
+never recomputes for longer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_partition.extract import PartitionError, extract
+from fxstack_partition.frontier import Choice, frontier
+from fxstack_partition.joint import JointFacts, analyze
+from fxstack_partition.registry import register
+from fxstack_partition.simulate import simulate
+from fxstack_partition.work import WorkModel
+
+if TYPE_CHECKING:
+    from fxstack_interchange import Partition, StageGraph
+    from fxstack_partition.options import PartitionOptions
+
+
+class BudgetError(PartitionError):
+    """No partition was found within the budget; the message says by how much the best one misses it."""
+
+
+@register("budget")
+def budget(joint: StageGraph, options: PartitionOptions) -> Partition:
+    """Recompute as little as ``options.budget`` or ``options.time_overhead`` allow (default: budget 0.5).
+
+    Raises:
+        BudgetError: the budget cannot be met; says by how much.
+        ValueError: the budget is a float outside of 0.0 to 1.0, or negative, or there are two bounds.
+    """
+    facts = analyze(joint)
+    return partition_within(facts, frontier(facts, options), options)
+
+
+def partition_within(
+    facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions
+) -> Partition:
+    """Extract the choice that fits; ``choices`` is a frontier, which may serve many budgets."""
+    if options.time_overhead is not None:
+        if options.budget is not None:
+            msg = "give budget or time_overhead, not both"
+            raise ValueError(msg)
+        choice = _within_time(facts, choices, options)
+        return extract(facts, choice.saved, choice.reasons)
+    limit = bytes_allowed(choices, options.budget)
+    peaks = []
+    for choice in choices:
+        if choice.peak <= limit:
+            part = extract(facts, choice.saved, choice.reasons)
+            # Symbols at other values than their hints (worst_case) are seen in the graphs only.
+            peaks.append(simulate(part, options).peak)
+            if peaks[-1] <= limit:
+                return part
+    best = min([*peaks, *(choice.peak for choice in choices)])
+    msg = (
+        f"a peak of {limit:,} bytes cannot be met: the lowest that was found is {best:,} bytes, "
+        f"{best - limit:,} more. Raise the budget, or remove must_save tags."
+    )
+    raise BudgetError(msg)
+
+
+def bytes_allowed(choices: tuple[Choice, ...], wanted: float | None) -> int:
+    """Return the bound on the simulated peak that a budget stands for."""
+    wanted = 0.5 if wanted is None else wanted
+    if isinstance(wanted, int) and not isinstance(wanted, bool):
+        if wanted < 0:
+            msg = f"a budget of {wanted} bytes is negative"
+            raise ValueError(msg)
+        return wanted
+    if not 0.0 <= wanted <= 1.0:
+        msg = f"a budget is a fraction from 0.0 to 1.0 (float) or a number of bytes (int), not {wanted!r}"
+        raise ValueError(msg)
+    low, high = choices[-1].peak, choices[0].peak
+    return low + int(wanted * (high - low))
+
+
+def _within_time(
+    facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions
+) -> Choice:
+    bound = options.time_overhead or 0.0
+    if bound < 0:
+        msg = f"time_overhead is a fraction of the step's seconds, not {bound!r}"
+        raise ValueError(msg)
+    step = WorkModel(facts.graph, options).seconds(facts.nodes[:-1])
+    allowed = bound * step
+    fitting = [choice for choice in choices if choice.seconds <= allowed]
+    # The first choice recomputes least; when even that is over, its views and casts are what is left.
+    return fitting[-1] if fitting else choices[0]

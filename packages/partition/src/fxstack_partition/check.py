@@ -1,0 +1,208 @@
+"""Is this a partition of that joint graph? Rules with names, checked on what a partitioner from elsewhere returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from fxstack_interchange import InputKind, OutputKind, Stage
+from fxstack_partition.extract import NEVER_TWICE, PartitionError
+from fxstack_partition.joint import JointFacts, analyze
+from fxstack_partition.ops import OpKind
+from fxstack_partition.policy import tag_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fxstack_interchange import Partition, StageGraph
+
+
+@dataclass(frozen=True)
+class Case:
+    """A joint graph and what claims to be its partition."""
+
+    facts: JointFacts
+    part: Partition
+
+    def ran(self, stage: StageGraph) -> list[Node]:
+        """Return the nodes that a stage computes, with those of the joint graph's names first."""
+        return [n for n in stage.graph_module.graph.nodes if n.op == "call_function"]
+
+    def original(self, name: str) -> Node | None:
+        """Return the joint graph's node of this name."""
+        return next((n for n in self.facts.nodes if n.name == name), None)
+
+
+def check_partition(joint: StageGraph, part: Partition) -> None:
+    """Check that ``part`` computes what ``joint`` computes, from what it says it saves.
+
+    Raises:
+        PartitionError: it does not; the message names the node and the rule.
+    """
+    case = Case(analyze(joint), part)
+    for name, rule in RULES:
+        for node, what in rule(case):
+            msg = f"{node!r} breaks rule {name!r}: {what}"
+            raise PartitionError(msg)
+
+
+def _stages(case: Case) -> Iterator[tuple[str, str]]:
+    pairs = ((case.part.forward, Stage.FORWARD), (case.part.backward, Stage.BACKWARD))
+    for stage, wanted in pairs:
+        if stage.signature.stage is not wanted:
+            yield wanted.value, f"is signed as a {stage.signature.stage.value} graph"
+        given = stage.graph_module.graph.find_nodes(op="placeholder")
+        if len(given) != len(stage.signature.inputs):
+            described = len(stage.signature.inputs)
+            yield wanted.value, f"has {len(given)} inputs, its signature describes {described}"
+        made = _outputs(stage)
+        if len(made) != len(stage.signature.outputs):
+            described = len(stage.signature.outputs)
+            yield wanted.value, f"has {len(made)} outputs, its signature describes {described}"
+
+
+def _outputs(stage: StageGraph) -> tuple[Any, ...]:
+    values = stage.graph_module.graph.output_node().args[0]
+    return tuple(values) if isinstance(values, tuple | list) else (values,)
+
+
+def _results(case: Case) -> Iterator[tuple[str, str]]:
+    facts, part = case.facts, case.part
+    forward = [s for s in part.forward.signature.outputs if s.kind is not OutputKind.SAVED]
+    for stage, specs, wanted in (
+        ("forward", forward, facts.forward_specs),
+        ("backward", part.backward.signature.outputs, facts.gradient_specs),
+    ):
+        if [s.kind for s in specs] != [s.kind for s in wanted]:
+            yield (
+                stage,
+                f"returns {len(specs)} results, the joint graph {len(wanted)} of that stage",
+            )
+    for stage_graph, values in (
+        (part.forward, facts.forward_outputs),
+        (part.backward, facts.gradients),
+    ):
+        for made, value in zip(_outputs(stage_graph), values, strict=False):
+            yield from _same_value(case, made, value)
+
+
+def _same_value(case: Case, made: object, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(made, Node) != isinstance(value, Node):
+        yield str(value), f"is returned as {made!r}"
+    elif isinstance(made, Node) and isinstance(value, Node):
+        known = case.original(made.name)
+        if known is not None and made.op == "call_function" and known is not value:
+            yield made.name, f"is returned in the place of {value.name!r}"
+
+
+def _saved(case: Case) -> Iterator[tuple[str, str]]:
+    """What the forward hands over is what the backward receives."""
+    given = [s.name for s in case.part.forward.signature.outputs_of(OutputKind.SAVED)]
+    received = [s.target for s in case.part.backward.signature.inputs_of(InputKind.SAVED)]
+    for name in received:
+        if name not in given:
+            yield str(name), "is received by the backward and not handed over by the forward"
+    for spec in case.part.backward.signature.inputs:
+        if spec.kind not in (InputKind.SAVED, InputKind.TANGENT):
+            yield (
+                spec.name,
+                f"is a {spec.kind.value} input: a backward has saved values and tangents",
+            )
+    if len(case.part.backward.signature.inputs_of(InputKind.TANGENT)) != len(case.facts.tangents):
+        yield "backward", f"must receive all {len(case.facts.tangents)} tangents"
+
+
+_MADE_BY_CUTTING = (torch.ops.aten.clone.default, torch.ops.aten.sym_size.int)
+
+
+def _topology(case: Case) -> Iterator[tuple[str, str]]:
+    """Every node is the joint graph's, reading what it reads there."""
+    known = {node.name: node for node in case.facts.nodes}
+    for stage in (case.part.forward, case.part.backward):
+        renamed = _names_in_joint(case, stage)
+        for node in case.ran(stage):
+            original = known.get(node.name)
+            if original is None or original.target != node.target:
+                if node.target not in _MADE_BY_CUTTING:
+                    yield node.name, "is not a computation of the joint graph"
+                continue
+            reads = [renamed.get(arg.name, arg.name) for arg in node.all_input_nodes]
+            wanted = [arg.name for arg in original.all_input_nodes]
+            if reads != wanted:
+                yield node.name, f"reads {', '.join(reads)} instead of {', '.join(wanted)}"
+
+
+def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:
+    """Map names of a stage's inputs to the joint graph's, by their places."""
+    primals = stage if stage.signature.stage is Stage.FORWARD else case.part.forward
+    placeholders = primals.graph_module.graph.find_nodes(op="placeholder")
+    names = {
+        n.name: original.name for n, original in zip(placeholders, case.facts.primals, strict=False)
+    }
+    if stage.signature.stage is Stage.BACKWARD:
+        given = stage.graph_module.graph.find_nodes(op="placeholder")
+        specs = list(zip(given, stage.signature.inputs, strict=True))
+        tangents = [n for n, spec in specs if spec.kind is InputKind.TANGENT]
+        names |= {n.name: t.name for n, t in zip(tangents, case.facts.tangents, strict=False)}
+        names |= _through_copies(case, specs, names)
+    return names
+
+
+def _through_copies(case: Case, specs: list[Any], names: dict[str, str]) -> dict[str, str]:
+    """A saved copy of an updated input stands for that input."""
+    made = {n.name: n for n in case.part.forward.graph_module.graph.nodes}
+    found = {}
+    for node, spec in specs:
+        source = made.get(spec.target) if spec.kind is InputKind.SAVED else None
+        if source is not None and source.target is torch.ops.aten.clone.default:
+            if case.original(source.name) is None:
+                base = source.all_input_nodes[0].name
+                found[node.name] = names.get(base, base)
+        elif source is not None and source.op == "call_function":
+            found[node.name] = source.name
+    return found
+
+
+def _direction(case: Case) -> Iterator[tuple[str, str]]:
+    backward = {node.name for node in case.facts.backward}
+    for node in case.ran(case.part.forward):
+        if node.name in backward:
+            yield node.name, "depends on a tangent and is in the forward"
+
+
+def _never_twice(case: Case) -> Iterator[tuple[str, str]]:
+    kinds = {node.name: kind for node, kind in case.facts.kinds.items()}
+    first = {node.name for node in case.ran(case.part.forward)}
+    for node in case.ran(case.part.backward):
+        kind = kinds.get(node.name, OpKind.OTHER)
+        if node.name in first and kind in NEVER_TWICE:
+            yield node.name, f"({kind.value}) runs in the forward and again in the backward"
+
+
+def _tags(case: Case) -> Iterator[tuple[str, str]]:
+    tags = {n.name: tag_of(n) for n in case.facts.nodes if n not in case.facts.backward}
+    again = {n.name for n in case.ran(case.part.backward)}
+    first = {n.name for n in case.ran(case.part.forward)}
+    views = {n.name for n, kind in case.facts.kinds.items() if kind is OpKind.VIEW}
+    for name in sorted(again & first - views):
+        if tags.get(name) == "must_save":
+            yield name, "is tagged must_save and is computed again"
+    never = {n.name for n, kind in case.facts.kinds.items() if kind in (*NEVER_TWICE, OpKind.INPUT)}
+    for spec in case.part.forward.signature.outputs_of(OutputKind.SAVED):
+        if tags.get(str(spec.name)) == "must_recompute" and spec.name not in never:
+            yield str(spec.name), "is tagged must_recompute and is saved"
+
+
+RULES: tuple[tuple[str, Callable[[Case], Iterator[tuple[str, str]]]], ...] = (
+    ("stages", _stages),
+    ("saved", _saved),
+    ("direction", _direction),
+    ("topology", _topology),
+    ("results", _results),
+    ("never-twice", _never_twice),
+    ("tags", _tags),
+)
+"""Every rule by name, in the order in which they are checked."""

@@ -1,0 +1,111 @@
+"""Partitioners side by side on one joint graph: ``print(compare(joint, ["min_cut", "budget"], budgets=[0.2]))``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fxstack_partition.api import partition
+from fxstack_partition.budget import BudgetError
+from fxstack_partition.options import PartitionOptions
+from fxstack_partition.simulate import Timeline, simulate
+from fxstack_partition.work import WorkModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_interchange import Partition, StageGraph
+
+_DEFAULTS = PartitionOptions()
+BUDGETED = ("budget", "ilp")
+"""Partitioners that are run once for each budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One partitioner's result: bytes, floating-point operations and seconds; ``error`` if it gave none."""
+
+    label: str
+    saved_bytes: int
+    peak: int
+    recomputed_flops: int
+    step_seconds: float
+    solver_seconds: float
+    timeline: Timeline
+    partition: Partition | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rows of one joint graph; printing it gives a table."""
+
+    nodes: int
+    rows: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        head = ("partitioner", "saved MB", "peak MB", "recomputed MFLOP", "step ms", "solver ms")
+        cells = [head, *(_cells(row) for row in self.rows)]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
+        lines = [f"{self.nodes} nodes"]
+        for line in cells:
+            text = [line[0].ljust(widths[0])]
+            text += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+            lines.append("  ".join(text).rstrip())
+        return "\n".join(lines)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    if row.error:
+        return (row.label, row.error, "", "", "", "")
+    return (
+        row.label,
+        f"{row.saved_bytes / 1e6:.3f}",
+        f"{row.peak / 1e6:.3f}",
+        f"{row.recomputed_flops / 1e6:.2f}",
+        f"{row.step_seconds * 1e3:.3f}",
+        f"{row.solver_seconds * 1e3:.1f}",
+    )
+
+
+def compare(
+    joint: StageGraph,
+    names: Sequence[str | Callable[..., Partition]] = ("save_all", "min_cut", "budget"),
+    budgets: Sequence[float | int] = (0.2, 0.5),
+    options: PartitionOptions = _DEFAULTS,
+) -> Comparison:
+    """Cut ``joint`` with each partitioner (``budget`` and ``ilp`` once per budget), simulate and estimate."""
+    rows = []
+    for name in names:
+        label = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
+        for bound in budgets if label in BUDGETED else (None,):
+            shown = label if bound is None else f"{label} {bound:g}"
+            given = options if bound is None else replace(options, budget=bound)
+            rows.append(_row(joint, name, shown, given))
+    return Comparison(len(joint.graph_module.graph.nodes), tuple(rows))
+
+
+def _row(
+    joint: StageGraph,
+    name: str | Callable[..., Partition],
+    label: str,
+    options: PartitionOptions,
+) -> Row:
+    start = time.perf_counter()
+    try:
+        part = partition(joint, name, options)
+    except BudgetError as error:
+        return Row(label, 0, 0, 0, 0.0, 0.0, Timeline((), 0), None, str(error))
+    spent = time.perf_counter() - start
+    timeline = simulate(part, options)
+    graphs = [(stage, WorkModel(stage, options)) for stage in (part.forward, part.backward)]
+    step = sum(costs.seconds(stage.graph_module.graph.nodes) for stage, costs in graphs)
+    first = {node.name for node in part.forward.graph_module.graph.nodes}
+    again = [
+        node
+        for node in part.backward.graph_module.graph.nodes
+        if node.op == "call_function" and node.name in first
+    ]
+    flops = graphs[1][1].flops(again)
+    return Row(label, timeline.saved_bytes, timeline.peak, flops, step, spent, timeline, part)
