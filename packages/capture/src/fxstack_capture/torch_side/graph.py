@@ -115,7 +115,7 @@ class GraphBuilder:
             parts = (value.start, value.stop, value.step)
             return slice(*(self.argument(part, tensors) for part in parts))
         if kind is range:
-            return tuple(value)
+            return list(value)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*(self.argument(item, tensors) for item in value))
         raise graph_break(

@@ -12,6 +12,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side import autograd_function, gradients
+from fxstack_capture.torch_side.execution import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +52,7 @@ def ignored(_tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> Non
 
 
 def data_leaves(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
-    raise graph_break("data-dependent-value", f"Tensor.{fn.__name__}")
+    raise graph_break("data-dependent-value", name_of(fn))
 
 
 def scalar(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -229,7 +230,16 @@ _SETTERS = (
     torch._C._set_deterministic_algorithms,
 )
 
+_READS_DATA = (
+    torch._nested_tensor_from_mask_left_aligned,
+    torch._choose_qparams_per_tensor,
+    torch.fbgemm_linear_quantize_weight,
+    torch.is_nonzero,
+)
+"""Operators that give plain numbers computed from data; on stand-ins some would make them up."""
+
 _FUNCTION_RULES: dict[Any, Rule] = {
+    **dict.fromkeys(_READS_DATA, data_leaves),
     autograd_function.APPLY: autograd_function.apply,
     torch.autograd.grad: gradients.grad,
     torch.autograd.backward: gradients.backward,

@@ -83,6 +83,8 @@ def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
         and not isinstance(args[0], torch.Tensor)
     ):
         return Target("call_function", _OUT_OF_PLACE[fn], args)
+    if kind is BuiltinFunctionType and fn.__module__ == "torch":
+        return Target("call_function", _printable(fn), args)
     if isinstance(fn, CustomOpDef):
         return Target("call_function", fn._opoverload, args)
     return Target("call_function", fn, args)
@@ -95,3 +97,9 @@ def _method(name: str, args: tuple[Any, ...]) -> Target:
     if function is not None and all(isinstance(a, (torch.Tensor, int, float)) for a in args[1:2]):
         return Target("call_function", function, args)
     return Target("call_method", name, args)
+
+
+def _printable(fn: BuiltinFunctionType) -> Any:
+    """The operator packet, where ``torch.<name>`` is a function written in Python around this one."""
+    name = fn.__name__
+    return fn if getattr(torch, name, fn) is fn else getattr(torch.ops.aten, name, fn)

@@ -21,8 +21,8 @@ def _yes(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return caller.get("__name__") not in _COMPUTE_OTHERWISE
 
 
-_COMPUTE_OTHERWISE = frozenset({"torch.optim.sgd"})
-"""Modules that round differently when they are compiled, for the sake of another compiler."""
+_COMPUTE_OTHERWISE = frozenset({"torch.optim.sgd", "torch.nn.modules.transformer"})
+"""Modules whose results differ when they are compiled, for the sake of another compiler."""
 
 
 @RULES.rule(
