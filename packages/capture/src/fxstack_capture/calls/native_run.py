@@ -22,6 +22,7 @@ import torch
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import callbacks, scan
+from fxstack_capture.interpreter.errors import mentions_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +125,9 @@ _KEYED_FUNCTIONS: frozenset[int] = frozenset(
 )
 """Functions that hash their second argument if the first is a dictionary: SymInts have no hash."""
 
+_FORMATTING: frozenset[int] = frozenset(map(id, (operator.mod, operator.imod)))
+"""Functions that are something else for text than for numbers."""
+
 _IDENTITY_FUNCTIONS: frozenset[int] = frozenset(
     map(id, (isinstance, id, callable, type, operator.is_))
 )
@@ -148,7 +152,27 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
         flags |= scan.scan(world.lazy, values, found)
     if flags & scan.SYMBOLIC:
         args, kwargs = _plain_numbers(trace, fn, args, kwargs)
+        try:
+            return _run(trace, fn, args, kwargs, flags, found)
+        except TypeError as error:
+            if not mentions_symbols(error):
+                raise
+            # What the number itself can do, or the error that it gives.
+            args = specialized(trace, args)
+            kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
+    return _run(trace, fn, args, kwargs, flags, found)
+
+
+def _run(
+    trace: Trace,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    flags: int,
+    found: list[Any],
+) -> Any:
     if flags & (scan.TENSOR | scan.PYTHON):
+        world: Any = trace.world
         for value in found:
             if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
                 raise graph_break(
@@ -166,6 +190,8 @@ def _plain_numbers(
     if id(fn) not in _NUMBER_FUNCTIONS or (id(fn) in _INTEGER_FUNCTIONS and _has_float(args)):
         args = specialized(trace, args)
         kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
+    elif id(fn) in _FORMATTING and isinstance(args[0], (str, bytes, bytearray)):
+        args = specialized(trace, args)
     elif id(fn) in _KEYED_FUNCTIONS and len(args) > 1 and isinstance(args[0], dict):
         args = (args[0], specialized(trace, args[1]), *args[2:])
     return args, kwargs

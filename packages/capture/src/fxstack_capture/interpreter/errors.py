@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -73,6 +74,27 @@ def chain_context(exception: BaseException, handled: BaseException | None) -> No
             break
         link = context
     exception.__context__ = handled
+
+
+_INSIDE = re.compile(r"\bSym(Int|Float|Bool)\b|\bTraceGenerator\b")
+
+
+def name_types_as_outside(error: BaseException) -> None:
+    """Let the message of an error that C code has raised name types as they are called outside of
+    the trace.
+    """
+    text = error.args[0] if error.args else None
+    if type(text) is str and _INSIDE.search(text):
+        error.args = (_INSIDE.sub(_outside_name, text), *error.args[1:])
+
+
+def mentions_symbols(error: BaseException) -> bool:
+    """Whether the error may be due to a number's being symbolic."""
+    return _INSIDE.search(str(error)) is not None
+
+
+def _outside_name(found: re.Match[str]) -> str:
+    return (found.group(1) or "generator").lower()
 
 
 def undefined_name(name: str) -> NameError:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.interpreter.errors import Flight, HandledException, chain_context
+from fxstack_capture.interpreter.errors import (
+    Flight,
+    HandledException,
+    chain_context,
+    name_types_as_outside,
+)
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.program import ASYNC_FLAGS
@@ -162,6 +167,7 @@ class BytecodeInterpreter:
             if isinstance(error, GuardOnDataDependentSymNode):
                 text = f"a number computed from a tensor ({error.cond})"
                 raise graph_break("data-dependent-branch", text)
+            name_types_as_outside(error)
             chain_context(error, self.handled.topmost())
             traceback = None
         else:

@@ -18,7 +18,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey
 from fxstack_capture.sources import InstanceAttr, InstanceDict
-from fxstack_capture.world.constants import BUILTIN_METHOD
+from fxstack_capture.world.constants import BUILTIN_METHOD, PLAIN_TYPES
 from fxstack_capture.world.descriptors import bind, plan_of, raw_dict_or_none
 from fxstack_capture.world.lazy_dict import ABSENT
 from fxstack_capture.world.loaders import (
@@ -140,6 +140,16 @@ def load_cell(world: MirrorWorld, cell: Any, name: str) -> Any:
     return world.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
 
 
+def load_symbolic(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """A symbolic number shows what the plain number has; what only that can do asks for its value."""
+    plain = PLAIN_TYPES[type(obj)]
+    if name == "__class__":
+        return plain
+    if hasattr(plain, name) and hasattr(type(obj), name):
+        return load(world, obj, name)
+    return getattr(world.trace.torch.specialize(obj), name)
+
+
 LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     types.FunctionType: load_function,
     types.ModuleType: load_module,
@@ -147,6 +157,7 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     type: load_class,
     super: load_super,
     types.CellType: load_cell,
+    **dict.fromkeys(PLAIN_TYPES, load_symbolic),
     **dict.fromkeys(
         (
             bool,

@@ -11,6 +11,9 @@ import torch
 BUILTIN_METHOD: type = type(re.compile("").sub)
 """Bound methods of C types defined with their class (``PyCMethod``)."""
 
+PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+"""Symbolic numbers, and what they are for the program."""
+
 IMMUTABLE_TYPES: frozenset[type] = frozenset(
     {
         bool,

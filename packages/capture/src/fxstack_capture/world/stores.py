@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.world.constants import PLAIN_TYPES
 from fxstack_capture.world.descriptors import get_slot, held, is_own_slot, plan_of
 from fxstack_capture.world.lazy_dict import ABSENT
 from fxstack_capture.world.loaders import function_dict
@@ -30,6 +31,8 @@ def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
     if isinstance(obj, torch.Tensor):
         world.trace.torch.store_attr(obj, name, value)
         return
+    if cls in PLAIN_TYPES:
+        setattr(world.trace.torch.specialize(obj), name, value)  # raises
     custom, _, _ = plan_of(world, cls, "__setattr__")
     if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__setattr__":
         world.trace.calls.call(custom, (obj, name, value), {})
@@ -41,6 +44,8 @@ def delete(world: MirrorWorld, obj: Any, name: str) -> None:
     cls = type(obj)
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-tensor", f"deleting attribute {name} of a tensor")
+    if cls in PLAIN_TYPES:
+        delattr(world.trace.torch.specialize(obj), name)  # raises
     custom, _, _ = plan_of(world, cls, "__delattr__")
     if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__delattr__":
         world.trace.calls.call(custom, (obj, name), {})

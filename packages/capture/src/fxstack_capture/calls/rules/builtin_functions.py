@@ -16,6 +16,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
+from fxstack_capture.world.constants import PLAIN_TYPES
 from fxstack_capture.world.registry import NEW_CLASS_MARK
 
 if TYPE_CHECKING:
@@ -24,15 +25,13 @@ if TYPE_CHECKING:
 
 RULES: RuleTable = RuleTable()
 
-_SYMBOLIC_CLASS: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-
 
 def class_of(trace: Trace, value: Any) -> type:
     """``type(value)`` as the program sees it."""
     if isinstance(value, torch.Tensor):
         return trace.torch.python_type(value)
     kind = type(value)
-    return _SYMBOLIC_CLASS.get(kind) or python_type_of(value)
+    return PLAIN_TYPES.get(kind) or python_type_of(value)
 
 
 # --- types ---------------------------------------------------------------------------------------
@@ -96,8 +95,8 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if isinstance(value, torch.Tensor):
         return _tensor_isinstance(trace, value, classes)
     kind = type(value)
-    if kind in _SYMBOLIC_CLASS:
-        return isinstance(value, classes) or issubclass(_SYMBOLIC_CLASS[kind], classes)
+    if kind in PLAIN_TYPES:
+        return isinstance(value, classes) or issubclass(PLAIN_TYPES[kind], classes)
     if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
         return isinstance(value, classes)
     return run(trace, isinstance, args, {})
@@ -352,7 +351,7 @@ def _conversion(cls: type, method: Any) -> None:
             value = args[0]
             if isinstance(value, torch.Tensor):
                 return trace.torch.call(method, args, {})
-            if type(value) in _SYMBOLIC_CLASS:
+            if type(value) in PLAIN_TYPES:
                 return _SYMBOLIC_CONVERSIONS[cls](value)
         return run(trace, cls, args, kwargs)
 

@@ -1,0 +1,80 @@
+"""Numbers that are symbolic while tracing are plain numbers to the program: values, text, errors."""
+
+import copy
+import json
+import math
+import operator
+
+import pytest
+import torch
+from same import difference
+
+from fxstack_capture import native, optimize
+
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
+
+OPERATIONS = {
+    "add to text": lambda n, x: "a" + n,
+    "add text": lambda n, x: n + "a",
+    "times dict": lambda n, x: n * {},
+    "call": lambda n, x: n(),
+    "item": lambda n, x: n[0],
+    "attribute": lambda n, x: n.foo,
+    "set attribute": lambda n, x: setattr(n, "a", 1),
+    "delete attribute": lambda n, x: delattr(n, "real"),
+    "iterate": lambda n, x: list(n),
+    "unpack": lambda n, x: [a for a, b in [n]],
+    "length": lambda n, x: len(n),
+    "join": lambda n, x: ",".join([n]),
+    "compare with text": lambda n, x: n < "a",
+    "int of a list": lambda n, x: int([n]),
+    "key": lambda n, x: {1: 2}[n],
+    "index": lambda n, x: [1][n],
+    "divide by zero": lambda n, x: n // 0,
+    "text": lambda n, x: str(n) + repr(n) + f"{n:>5}{n!r}",
+    "format": lambda n, x: "%s %r %5.1f" % (n, n, n),  # noqa: UP031
+    "type": lambda n, x: (type(n).__name__, n.__class__),
+    "in a number": lambda n, x: n in 3,
+    "list and number": lambda n, x: [1] * n + n,
+    "sort with text": lambda n, x: sorted([n, "a"]),
+    "sum with text": lambda n, x: sum([n, "a"]),
+    "max": lambda n, x: max(n),
+    "raise": lambda n, x: (_ for _ in ()).throw(n),
+    "unary": lambda n, x: (-n, +n, abs(n), ~n),
+    "bits": lambda n, x: (n & 3, n | 4, n ^ 1, n << 2, n >> 1),
+    "power": lambda n, x: n**2 + 2**n,
+    "divmod": lambda n, x: divmod(n, 3),
+    "methods": lambda n, x: (n.real, n.conjugate(), n.as_integer_ratio(), n.__add__(3)),
+    "hash": lambda n, x: ({n: 1}, {n}, frozenset([n]), (n,) in {(3,)}),
+    "equal": lambda n, x: (n == 3.0, n == "a", n != None),  # noqa: E711
+    "json": lambda n, x: json.dumps({"a": n}),
+    "copy": lambda n, x: copy.deepcopy([n]),
+    "range": lambda n, x: (list(range(n)), "ab" * n, [0] * n, bytes(n)),
+    "shift": lambda n, x: 1 << -n,
+    "int's method": lambda n, x: int.__add__(n, 3),
+    "math": lambda n, x: (math.sqrt(n), math.floor(n / 2), math.isclose(n, 3.0), float(n)),
+    "operator.index": lambda n, x: operator.index(n),
+}
+
+
+def program(operation, of_size):
+    def run(x, value):
+        number = x.shape[0] if of_size else value
+        try:
+            result = operation(number, x)
+        except Exception as error:
+            result = type(error).__name__, str(error)
+        return x + 1, result
+
+    return run
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("of_size", [True, False])
+def test_a_symbolic_number_is_a_number(name, of_size):
+    run = program(OPERATIONS[name], of_size)
+    compiled = optimize(dynamic=True)(run)
+    for size in (3, 5):
+        arguments = (torch.ones(size), size + 0.5)
+        text = difference(run(*arguments), compiled(*arguments))
+        assert text is None, text
