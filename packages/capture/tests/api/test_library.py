@@ -91,3 +91,15 @@ def thrown_into(x):
 @pytest.mark.parametrize("fn", [through_proxy, thrown_into])
 def test_references_and_methods_of_generators_survive_a_break(fn):
     breaks_beside_plain(fn, lambda: (torch.ones(2),))
+
+
+def attributes_of_c_objects(x, part):
+    part.tag = 4
+    try:
+        part.func = 3
+    except AttributeError as error:
+        return x + 1, str(error)
+
+
+def test_attributes_stored_on_c_objects_from_outside_are_there_afterwards():
+    breaks_beside_plain(attributes_of_c_objects, lambda: (torch.ones(2), functools.partial(int)))

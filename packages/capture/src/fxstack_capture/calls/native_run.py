@@ -150,17 +150,18 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     if flags & scan.LAZY:
         scan.complete(world, values, instances=False)
         flags |= scan.scan(world.lazy, values, found)
+    watched = found if flags & (scan.TENSOR | scan.PYTHON) else None
     if flags & scan.SYMBOLIC:
         args, kwargs = _plain_numbers(trace, fn, args, kwargs)
         try:
-            return _run(trace, fn, args, kwargs, flags, found)
+            return _run(trace, fn, args, kwargs, watched)
         except TypeError as error:
             if not mentions_symbols(error):
                 raise
             # What the number itself can do, or the error that it gives.
             args = specialized(trace, args)
             kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
-    return _run(trace, fn, args, kwargs, flags, found)
+    return _run(trace, fn, args, kwargs, watched)
 
 
 def _run(
@@ -168,19 +169,19 @@ def _run(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    flags: int,
-    found: list[Any],
+    watched: list[Any] | None,
 ) -> Any:
-    if flags & (scan.TENSOR | scan.PYTHON):
-        world: Any = trace.world
-        for value in found:
-            if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
-                raise graph_break(
-                    "unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}"
-                )
-            world.classes.note_special_methods(type(value))
-        return run_intercepted(trace, fn, args, kwargs)
-    return fn(*args, **kwargs)
+    """``watched`` are the objects among the arguments whose use may start Python frames; None: it
+    starts none and calls nothing of torch's.
+    """
+    if watched is None:
+        return fn(*args, **kwargs)
+    world: Any = trace.world
+    for value in watched:
+        if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
+            raise graph_break("unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}")
+        world.classes.note_special_methods(type(value))
+    return run_intercepted(trace, fn, args, kwargs)
 
 
 def _plain_numbers(

@@ -75,7 +75,7 @@ def generic_store(world: MirrorWorld, obj: Any, name: str, value: Any) -> None:
         state = function_dict(world, obj)
     if state is not None:
         _write(state, obj, name, value)
-    elif id(obj) in world.opaque:
+    elif id(obj) in world.opaque or world.is_preexisting(obj):
         raise graph_break("unsupported-object", f"storing attribute {name} of a {cls.__qualname__}")
     elif value is ABSENT:
         _object_delattr(obj, name)
@@ -111,6 +111,11 @@ def _store_descriptor(world: MirrorWorld, raw: Any, obj: Any, name: str, value: 
 
 def _store_slot(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> None:
     known = world.slots.get(id(obj))
+    if world.is_preexisting(obj) and not is_own_slot(raw):
+        raise graph_break(
+            "unsupported-object",
+            f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}",
+        )
     if known is not None and raw not in known and is_own_slot(raw):
         if value is ABSENT:
             get_slot(world, raw, obj, type(obj))
