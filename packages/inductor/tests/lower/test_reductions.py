@@ -112,3 +112,13 @@ def test_batch_norm():
         torch.ones(3),
     )
     check(lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False), x, w, b, m, v)
+
+
+@pytest.mark.parametrize("ord", [0, 1, 2, float("inf"), float("-inf"), 3, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_vector_norm(ord, dtype):
+    x = torch.randn(5, 37, 3).to(dtype)
+    x[0, 0, 0], x[1, 2, 1] = 0, float("nan")
+    check(lambda x: torch.linalg.vector_norm(x, ord, 1), x)
+    check(lambda x: torch.linalg.vector_norm(x, ord, (0, 2), keepdim=True), x)
+    check(lambda x: torch.linalg.vector_norm(x, ord), x)

@@ -199,6 +199,47 @@ for _name in ("any", "all"):
 del _name, _overload
 
 
+# --- norms --------------------------------------------------------------------------------------------
+
+
+@rule("linalg_vector_norm.default")
+def vector_norm(
+    ctx: Context,
+    x: Node,
+    ord: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Node:
+    if not x.dtype.is_floating_point or dtype not in {None, x.dtype} or not x.shape:
+        raise NotLowered("norm of integers or scalars, or with a conversion")
+    dims, register, power = normalise_dims(x, dim), value_dtype(x.dtype), float(ord)
+    if power not in NORMS:
+        raise NotLowered(f"norm of order {ord}")
+    op, make = NORMS[power]
+    if op != "sum":
+        _require_elements(x, dims)
+    total = reduce(ctx, x, dims, op, register, make, keepdim=keepdim)
+    if power == 2:
+        return elementwise(ctx, (total,), register, x.dtype, lambda a: call("sqrt", a))
+    return elementwise(ctx, (total,), register, x.dtype, lambda a: a)
+
+
+def _magnitude(a: Body) -> Body:
+    return call("abs", a)
+
+
+NORMS: dict[float, tuple[str, Callable[[Body], Body]]] = {
+    0.0: ("sum", lambda a: cast(call("ne", a, like(a, 0), dtype=BOOL), a.dtype)),
+    1.0: ("sum", _magnitude),
+    2.0: ("sum", lambda a: call("mul", a, a)),
+    float("inf"): ("max", _magnitude),
+    float("-inf"): ("min", _magnitude),
+}
+"""How elements are combined, by the norm's order."""
+
+
 # --- variance -----------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from fxstack_inductor.lower import (
     normalisation,
     pointwise,
     reductions,
+    resample,
     views,
     windows,
 )
@@ -21,6 +22,7 @@ MODULES = (
     activations,
     views,
     reductions,
+    resample,
     normalisation,
     batches,
     creation,
