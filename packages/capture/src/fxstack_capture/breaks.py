@@ -42,9 +42,12 @@ class GraphBreak(BaseException):
     ) -> None:
         super().__init__(reason.id, detail)
         self.record = BreakRecord(reason, detail, stack)
-        self.root_instruction: int | None = None
-        """Number of root-frame steps executed before the one in which it happened."""
-        self.root_line: int | None = None
+        self.path: tuple[int, ...] = ()
+        """Where to stop before it: a step of the root frame, of the frame that this step calls, and so on."""
+
+    def leave(self, step: int, *, is_linked: bool) -> None:
+        """Note that it leaves a frame at its step number ``step``; see ``interpreter.stopping`` for ``is_linked``."""
+        self.path = (step, *self.path) if is_linked else ()
 
 
 _REASONS = (

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_capture.guards.records import Check, GuardSet
+    from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.attributes import AttributeWrite
@@ -109,6 +110,9 @@ class Calls(Protocol):
 
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call any trace-world callable. Raises what the program raises, or GraphBreak."""
+
+    def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As ``call``, where the result is that of the step of the current frame: the graph may break inside of it."""
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a C function for real on trace-world objects; Python frames that it starts come back to the interpreter."""
@@ -208,10 +212,19 @@ class Interpreter(Protocol):
     def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Bind arguments and interpret a Python function's body (generators give a trace generator)."""
 
+    def call_linked(
+        self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link
+    ) -> Any:
+        """As ``call_function``, for a call whose result is that of the current step."""
+
     def run_root(
-        self, fn: FunctionType, code: CodeType, local_values: dict[str, Lazy], stop_at: int | None
+        self,
+        fn: FunctionType,
+        code: CodeType,
+        local_values: dict[str, Lazy],
+        stop_at: tuple[int, ...] | None,
     ) -> RootOutcome:
-        """Interpret the root frame; ``stop_at`` counts executed root instructions and stops before that one."""
+        """Interpret the root frame; ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
 
     @property
     def root_step(self) -> int:
@@ -227,21 +240,33 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
-    """The root frame just before instruction ``offset``: enough to continue it elsewhere.
+class StoppedFrame:
+    """A frame just before instruction ``offset``, or in the middle of it when that calls the next inlined frame.
 
-    ``stack`` may hold ``interpreter.values.NULL``. ``local_values`` maps names to values (Lazy where never
-    loaded; unbound names are absent). ``cells`` maps the names of cell and free variables to cells.
-    ``handling`` is the number of exceptions being handled (0 outside of ``except`` blocks), ``handled`` the
-    innermost of them.
+    ``stack`` may hold ``interpreter.values.NULL``; what the instruction that calls has taken is gone from it.
+    ``local_values`` maps names to values (Lazy where never loaded; unbound names are absent). ``cells`` maps the
+    names of cell and free variables to cells. ``handling`` is the number of exceptions being handled in this frame
+    (0 outside of ``except`` blocks), ``handled`` the innermost exception being handled, ``handled_outside`` that
+    of its callers. ``made``: the instruction's result is not what the callee returns but lies on the stack already.
     """
 
+    code: CodeType
+    namespace: dict[str, object]
     offset: int
     stack: tuple[Any, ...]
     local_values: dict[str, Any]
     cells: dict[str, CellType]
     handling: int
     handled: BaseException | None = None
+    handled_outside: BaseException | None = None
+    made: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The trace stands before an instruction of the last of ``frames``; the others, from the root on, are its callers."""
+
+    frames: tuple[StoppedFrame, ...]
 
 
 @dataclass(frozen=True, slots=True)

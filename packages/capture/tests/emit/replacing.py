@@ -11,6 +11,7 @@ from fxstack_capture.driver.attempt import real_frame
 from fxstack_capture.driver.backend import eager
 from fxstack_capture.driver.compiler import CodeState, FrameCompiler
 from fxstack_capture.emit.resume import Resumptions
+from fxstack_capture.emit.runtime import Continue
 from fxstack_capture.options import CaptureOptions
 
 
@@ -50,7 +51,10 @@ class Replaced:
         code = self._hooked(emitted.code)
         run = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
         run.__kwdefaults__ = fn.__kwdefaults__
-        return run(*args, **kwargs)
+        result = run(*args, **kwargs)
+        while type(result) is Continue:  # as the frame hook does
+            result = result[0](*result[1])
+        return result
 
     def _draft(self, frame, code):
         written = self.compiler._write(frame, code, CodeState(code))

@@ -16,6 +16,7 @@ from fxstack_capture.interpreter import (
     frame_rules,
     super_arguments,
 )
+from fxstack_capture.interpreter.stopping import RETURNED
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.trace import Returned
 from fxstack_capture.versions import program_table
@@ -102,6 +103,12 @@ class PlainCalls:
         if rule is not None and (not args or fn.__name__ == "__build_class__"):
             return rule(interp, args, kwargs)
         return fn(*args, **kwargs)
+
+    def call_linked(self, fn, args, kwargs):
+        linked = type(fn) is types.FunctionType and not getattr(fn, "native", False)
+        if linked and not fn.__code__.co_flags & 0x280:
+            return self.trace.interp.call_linked(fn, args, kwargs, RETURNED)
+        return self.call(fn, args, kwargs)
 
     def _evaluate(self, fn, args, kwargs):
         frame = self.trace.interp.current_frame()

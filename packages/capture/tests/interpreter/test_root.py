@@ -28,9 +28,10 @@ def stopped(fn, *args):
     """The state just before the step in which ``fn`` breaks."""
     with pytest.raises(GraphBreak) as caught:
         run(fn, *args)
-    state = run(fn, *args, stop_at=caught.value.root_instruction)
+    state = run(fn, *args, stop_at=caught.value.path)
     assert isinstance(state, Stopped)
-    return state, caught.value
+    assert len(state.frames) == len(caught.value.path)
+    return state.frames[-1], caught.value
 
 
 def opname_at(fn, offset):
@@ -79,7 +80,7 @@ def test_snapshot_before_a_call_with_keywords():
     assert NULL in state.stack[1:3]
     assert breaking in state.stack[1:3]
     assert state.stack[3:5] == (1, 2)
-    assert reason.root_line == program.__code__.co_firstlineno + 2
+    assert reason.record.stack[-1][1] == program.__code__.co_firstlineno + 2
 
 
 def test_snapshot_inside_of_a_handler():
@@ -109,25 +110,66 @@ def test_snapshot_with_cells():
     assert set(state.local_values) == {"b", "inner"}
 
 
-def test_break_in_a_callee_stops_the_root_before_the_call():
-    def callee(x):
-        try:
-            return breaking(x)
-        except BaseException:
-            return "caught"
-        finally:
-            x = 5
+def callee(x):
+    try:
+        return breaking(x)
+    except BaseException:
+        return "caught"
+    finally:
+        x = 5
 
+
+def test_break_in_a_callee_stops_there_and_in_its_callers():
     def program(x):
         y = x * 2
-        return callee(y)
+        return [y, callee(y)]
 
-    state, reason = stopped(program, 3)
-    assert state.stack[-1] == 6
-    assert callee in state.stack
-    assert [name.split(".")[-1] for *_, name in reason.record.stack] == ["program", "callee"]
-    lines = [line for _, line, _ in reason.record.stack]
-    assert lines == [program.__code__.co_firstlineno + 2, callee.__code__.co_firstlineno + 2]
+    with pytest.raises(GraphBreak) as caught:
+        run(program, 3)
+    outer, inner = run(program, 3, stop_at=caught.value.path).frames
+    assert (outer.stack, outer.local_values["y"]) == ((6,), 6)
+    assert opname_at(program, outer.offset) in ("PRECALL", "CALL")
+    assert (inner.code, inner.local_values) == (callee.__code__, {"x": 6})
+    stack = caught.value.record.stack
+    assert [name.split(".")[-1] for *_, name in stack] == ["program", "callee"]
+    assert [line for _, line, _ in stack] == [
+        program.__code__.co_firstlineno + 2,
+        callee.__code__.co_firstlineno + 2,
+    ]
+
+
+def test_break_below_c_code_stops_the_caller_of_the_c_code():
+    def middle(x):
+        return list(map(breaking, [x]))
+
+    def program(x):
+        return middle(x)
+
+    outer, inner = (stopped(program, 3), run(program, 3, stop_at=(0,)))
+    assert outer[0].code is middle.__code__
+    assert inner.frames[0].code is program.__code__
+
+
+def test_exceptions_being_handled_in_callers():
+    def handles(x):
+        try:
+            raise KeyError(x)
+        except KeyError:
+            breaking()
+
+    def program(x):
+        try:
+            raise ValueError(x)
+        except ValueError:
+            handles(x)
+
+    with pytest.raises(GraphBreak) as caught:
+        run(program, 1)
+    outer, inner = run(program, 1, stop_at=caught.value.path).frames
+    assert (outer.handling, outer.handled_outside) == (1, None)
+    assert isinstance(outer.handled, ValueError)
+    assert inner.handled_outside is outer.handled
+    assert isinstance(inner.handled, KeyError)
 
 
 def test_break_inside_a_loop_counts_executed_steps():
@@ -169,8 +211,8 @@ def test_stops_at_every_step():
 
     offsets = []
     count = 0
-    while isinstance(state := run(program, {1: 5}, stop_at=count), Stopped):
-        offsets.append(state.offset)
+    while isinstance(state := run(program, {1: 5}, stop_at=(count,)), Stopped):
+        offsets.append(state.frames[0].offset)
         count += 1
     assert state == Returned(program({1: 5}))
     assert len(offsets) > 20

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import classes, operators, policy
+from fxstack_capture.calls import classes, linked, operators, policy
 from fxstack_capture.calls.caches import call_cached
+from fxstack_capture.calls.disabled import is_disabled
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
 
-_COMPILER_MODULES = ("torch._dynamo", "torch.compiler", "torch._inductor", "torch._compile")
-
 
 class CallDispatcher:
     """See ``trace.Calls``. ``rules`` may be extended by siblings before the trace starts."""
@@ -36,6 +35,7 @@ class CallDispatcher:
     def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
         self.trace = trace
         self.rules = rules.by_id()
+        self.forwards = rules.forwards_by_id()
         self.leaves: dict[int, tuple[object, bool]] = {}
 
     @property
@@ -50,6 +50,9 @@ class CallDispatcher:
         if caller is None:
             caller = _caller_of_kind(fn)
         return caller(self, fn, args, kwargs)
+
+    def call_linked(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return linked.call(self, fn, args, kwargs)
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return run(self.trace, fn, args, kwargs)
@@ -89,18 +92,9 @@ def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: 
     wrapper = CODE_RULES.get(id(fn.__code__))
     if wrapper is not None:
         return wrapper[1](calls.trace, fn, args, kwargs)
-    if _is_disabled(fn):
+    if is_disabled(fn):
         raise graph_break("disabled", fn.__qualname__)
     return calls.trace.interp.call_function(fn, args, kwargs)
-
-
-def _is_disabled(fn: types.FunctionType) -> bool:
-    if fn.__dict__ and (
-        fn.__dict__.get("_torchdynamo_disable") or fn.__dict__.get("_fxstack_disable")
-    ):
-        return True
-    module = fn.__module__
-    return type(module) is str and module.startswith(_COMPILER_MODULES)
 
 
 def _method(calls: CallDispatcher, fn: types.MethodType, args: Any, kwargs: Any) -> Any:

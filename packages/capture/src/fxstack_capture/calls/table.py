@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
     Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
+    Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
+    Forward = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Request]
 
 
 class RuleTable:
@@ -22,8 +24,10 @@ class RuleTable:
 
     def __init__(self, parts: Iterable[RuleTable] = ()) -> None:
         self._rules: dict[int, tuple[object, Rule]] = {}
+        self._forwards: dict[int, Forward] = {}
         for part in parts:
             self._rules.update(part._rules)
+            self._forwards.update(part._forwards)
 
     def rule(self, *callables: object) -> Callable[[Rule], Rule]:
         """Decorator: the rule of these callables."""
@@ -34,6 +38,23 @@ class RuleTable:
             return rule
 
         return register
+
+    def forward(self, fn: object) -> Callable[[Forward], Forward]:
+        """Decorator: says as which other call a call of ``fn`` goes on (callable, arguments, keywords)."""
+
+        def register(forward: Forward) -> Forward:
+            def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+                return trace.calls.call(*forward(trace, args, kwargs))
+
+            self.add(fn, rule)
+            self._forwards[id(fn)] = forward
+            return forward
+
+        return register
+
+    def forwards_by_id(self) -> dict[int, Forward]:
+        """Those of the rules that only hand on to another call."""
+        return dict(self._forwards)
 
     def add(self, fn: object, rule: Rule) -> None:
         self._rules[id(fn)] = (fn, rule)

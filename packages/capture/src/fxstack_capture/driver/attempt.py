@@ -54,7 +54,9 @@ def new_trace(
 
 
 @contextmanager
-def attempt(frame: RealFrame, trace: Trace, stop_at: int | None = None) -> Iterator[Attempt]:
+def attempt(
+    frame: RealFrame, trace: Trace, stop_at: tuple[int, ...] | None = None
+) -> Iterator[Attempt]:
     """Trace ``frame``; torch's global state is put back at the end. Raises GraphBreak."""
     root = _root_function(frame, trace)
     arguments = {name: Lazy(value, Local(name)) for name, value in frame.arguments.items()}

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _TRACING: Final = threading.RLock()
 
 # How often a frame is traced: to the end, to a break, to where an object was made that cannot leave.
-_ATTEMPTS = 4
+_ATTEMPTS = 12
 
 # Frames of a function without any torch operation that are looked at before it is left alone.
 _PATIENCE = 2
@@ -160,19 +160,28 @@ class FrameCompiler:
 
     def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Written:
         """Trace to the end or to the first graph break; then stop there, or earlier if what leaves demands it."""
-        stop_at: int | None = None
+        stop_at: tuple[int, ...] | None = None
         record: BreakRecord | None = None
+        found: BreakRecord | None
         for _ in range(_ATTEMPTS):
             try:
                 return self._traced(frame, code, state, stop_at, record)
             except GraphBreak as reason:
-                at, found = getattr(reason, "root_instruction", None), reason.record
+                at, found = reason.path, reason.record
             except CannotRebuildError as reason:
-                at, found = reason.made_at, graph_break("escaping-object", reason.what).record
-                if at is None:
+                found = graph_break("escaping-object", reason.what).record
+                at = () if reason.made_at is None else (reason.made_at,)
+                if not at and (stop_at is None or len(stop_at) == 1):
                     raise
-            if at is None or (stop_at is not None and at >= stop_at):
-                raise graph_break("tracing-error", f"the frame cannot be stopped ({found.message})")
+            except CannotResumeError:
+                if stop_at is None or len(stop_at) == 1:
+                    raise
+                at, found = (), record
+            if not at and stop_at is not None and len(stop_at) > 1:
+                stop_at = stop_at[:-1]  # the caller's operation runs in plain Python instead
+                continue
+            if not at or found is None or (stop_at is not None and at >= stop_at):
+                raise graph_break("tracing-error", f"the frame cannot be stopped ({found})")
             stop_at, record = at, found
             self._report(record)
         raise graph_break("tracing-error", "the frame cannot be stopped anywhere")
@@ -188,7 +197,7 @@ class FrameCompiler:
         frame: RealFrame,
         code: CodeType,
         state: CodeState,
-        stop_at: int | None,
+        stop_at: tuple[int, ...] | None,
         record: BreakRecord | None,
     ) -> Written:
         trace = new_trace(self.options, self.programs, state.history)

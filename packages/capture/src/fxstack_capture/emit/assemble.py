@@ -188,7 +188,9 @@ def write(body: Body, first_line: int) -> Assembled:
         if op.offset >= 0:
             origin[offsets[op]] = op.offset
     blob = b"".join(pieces)
-    table = b"".join(_exception_entry(entry, offsets, len(blob)) for entry in body.protected)
+    # CPython looks entries up in the order of their ranges.
+    protected = sorted(body.protected, key=lambda entry: offsets[entry.first])
+    table = b"".join(_exception_entry(entry, offsets, len(blob)) for entry in protected)
     return Assembled(blob, _linetable(runs, first_line), table, origin)
 
 

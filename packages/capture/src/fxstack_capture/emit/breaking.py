@@ -1,4 +1,9 @@
-"""Replacements of frames that end in a graph break: the operation runs for real, then the frame goes on elsewhere."""
+"""Replacements of frames that end in a graph break: the operation runs for real, then the frame goes on elsewhere.
+
+The graph may have broken in an inlined call. The frames in between (``levels``) are then put on the stack for the
+operation, so that it finds its callers, and every one of them gets a resume function: the outermost calls the
+next, and so on. What the operation raises is raised again in the innermost frame that handles it.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.builder import call, item, load, store, tuple_of
 from fxstack_capture.emit.errors import CannotResumeError
-from fxstack_capture.emit.flow import handler_of
 from fxstack_capture.emit.frame import Draft, FrameWriter, with_cycles
-from fxstack_capture.emit.layout import slot_names
-from fxstack_capture.emit.operations import Exit, Step, step_at
+from fxstack_capture.emit.levels import Level, handled_exceptions, levels_of
+from fxstack_capture.emit.rebuild.functions import namespace
 from fxstack_capture.emit.resume import (
-    FIRST_ARGUMENT,
+    Callee,
     Place,
     Resumptions,
     Slot,
@@ -22,113 +26,99 @@ from fxstack_capture.emit.resume import (
     first_argument,
     free_variables,
 )
-from fxstack_capture.emit.runtime import Continue
-from fxstack_capture.emit.stub import Stub, looks_at_frame, make_stub
-from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.sources import Globals
+from fxstack_capture.emit.runtime import Continue, without_frames
+from fxstack_capture.emit.stub import Stub, looks_at_frame, make_frame_stub, make_stub
 
 if TYPE_CHECKING:
     from types import CellType, CodeType
 
-    from fxstack_capture.emit.assemble import Op
-    from fxstack_capture.emit.flow import Flow
+    from fxstack_capture.emit.assemble import Protected
+    from fxstack_capture.emit.operations import Exit
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
     from fxstack_capture.emit.resolve import RealFrame
     from fxstack_capture.trace import Stopped, Trace
 
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """What the break is made of, worked out from the user's code before anything is written."""
-
-    user: CodeType
-    flow: Flow
-    step: Step
-    op: Op
-    stub: Stub
-    slots: tuple[Slot, ...]
-    taken: int
-    """How many values of the stack lie below those that the operation takes."""
-    handler: int | None
+_Item = tuple[Slot, ast.expr | None]
 
 
 def draft_stop(
     trace: Trace, frame: RealFrame, code: CodeType, stopped: Stopped, resumptions: Resumptions
 ) -> Draft:
-    """The replacement of a frame that stopped."""
-    pieces = _pieces(code, stopped, resumptions)
-    line = pieces.op.position[0] or pieces.user.co_firstlineno
+    """The replacement of a frame that stopped. Raises CannotResumeError, CannotRebuildError."""
+    levels = levels_of(stopped, resumptions)
+    stub = _stub(levels[-1], resumptions)
+    root = levels[0]
+    line = root.step.ops[-1].position[0] or root.user.co_firstlineno
 
     def write(early: bool) -> Draft:
         writer = FrameWriter(trace, frame, code, early)
-        ending = _Ending(writer, pieces, stopped, resumptions, is_resumed=code is not pieces.user)
+        ending = _Ending(writer, levels, stub, resumptions)
         return writer.finish(ending.statements, line)
 
     return with_cycles(write)
 
 
-def _pieces(code: CodeType, stopped: Stopped, resumptions: Resumptions) -> Pieces:
-    resumed = resumptions.of(code)
-    user = code if resumed is None else resumed.user
-    offset = stopped.offset
-    if resumed is not None:
-        if offset < resumed.start or offset not in resumed.origin:
-            raise CannotResumeError("nothing was executed since the last graph break")
-        offset = resumed.origin[offset]
-    flow = resumptions.flow(user)
-    body = flow.body
-    index = body.at(offset)
-    step = step_at(body, index)
-    slots = slots_of(stopped)
-    below = len(stopped.stack) - step.takes
-    seen = below - step.looks
+def _stub(level: Level, resumptions: Resumptions) -> Stub:
+    """The operation that ends the graph, as a function."""
+    seen = level.taken - level.step.looks
+    slots = level.slots
     handled = tuple(slot for slot in slots[:seen] if slot is Slot.HANDLED)
-    if Slot.HANDLED in slots[below:] or Slot.CAUGHT in slots[below:]:
-        raise CannotResumeError(f"{step.ops[-1].name} works on the exception being handled")
-    kept = len(handled) + step.looks
-    inspected = looks_at_frame(stopped.stack[below:])
-    variables = bound_order(user, frozenset(stopped.local_values))
-    stub_slots = (*handled, *slots[seen:])
-    stub = make_stub(user, step, stub_slots, kept, variables if inspected else None)
+    if Slot.HANDLED in slots[level.taken :] or Slot.CAUGHT in slots[level.taken :]:
+        raise CannotResumeError(f"{level.step.ops[-1].name} works on the exception being handled")
+    inspected = looks_at_frame(level.state.stack[level.taken :])
+    variables = bound_order(level.user, frozenset(level.state.local_values))
+    kept = len(handled) + level.step.looks
+    stub = make_stub(
+        level.user, level.step, (*handled, *slots[seen:]), kept, variables if inspected else None
+    )
     resumptions.unsafe_to_trace(stub.code)
-    op = body.ops[index]
-    return Pieces(user, flow, step, op, stub, slots, below, handler_of(body, op))
-
-
-def slots_of(stopped: Stopped) -> tuple[Slot, ...]:
-    """What stands where on the stack.
-
-    An ``except`` block keeps the exception that was handled before it; outermost that is None. Below it there
-    are only iterators of loops, exits of contexts and offsets, so the first of its kind is the one.
-    """
-    slots = [Slot.NULL if value is NULL else Slot.VALUE for value in stopped.stack]
-    at = -1
-    for level in range(stopped.handling):
-        at += 1
-        while at < len(slots) and not _is_kept(stopped.stack[at], outermost=level == 0):
-            at += 1
-        if at == len(slots):
-            raise CannotResumeError("the exception being handled is not where it was expected")
-        slots[at] = Slot.HANDLED
-    if stopped.handling and at + 1 < len(slots) and stopped.stack[at + 1] is stopped.handled:
-        slots[at + 1] = Slot.CAUGHT
-    return tuple(slots)
-
-
-def _is_kept(value: object, *, outermost: bool) -> bool:
-    return value is None if outermost else isinstance(value, BaseException)
-
-
-def handled_exceptions(stopped: Stopped, slots: tuple[Slot, ...]) -> list[BaseException | None]:
-    """The exceptions being handled, outermost first: each is kept by the block inside of its own."""
-    kept = [value for value, slot in zip(stopped.stack, slots, strict=True) if slot is Slot.HANDLED]
-    return [*kept[1:], stopped.handled]
-
-
-_Item = tuple[Slot, ast.expr | None]
+    return stub
 
 
 def _passed(stack: list[_Item]) -> list[ast.expr]:
     return [value for _, value in stack if value is not None]
+
+
+def _slots(stack: list[_Item]) -> tuple[Slot, ...]:
+    return tuple(slot for slot, _ in stack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Expressions for what a frame consists of."""
+
+    stack: list[_Item]
+    variables: dict[str, ast.expr]
+    cells: dict[str, ast.expr]
+    first: list[ast.expr]
+    """The first argument, if it needs to be passed beside its cell."""
+    namespace: ast.expr
+
+    @property
+    def closure(self) -> list[ast.expr]:
+        return [self.cells[name] for name in sorted(self.cells)]
+
+
+def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Values:
+    state = level.state
+    handled = iter(handled_exceptions(state, level.slots))
+    stack: list[_Item] = []
+    for slot, value in zip(level.slots, state.stack, strict=True):
+        passed = next(handled) if slot is Slot.HANDLED else value
+        stack.append((slot, rebuilder.expr(passed) if slot.is_passed else None))
+    needed = level.live_after() | set(shown)
+    variables = {
+        name: rebuilder.expr(value) for name, value in state.local_values.items() if name in needed
+    }
+    free = free_variables(level.user)
+    if any(name not in state.cells for name in free):
+        raise CannotResumeError("the frame has not begun")
+    cells = {name: rebuilder.expr(state.cells[name]) for name in free}
+    first: list[ast.expr] = []
+    name = first_argument(level.user)
+    if name in cells and not _is_empty(state.cells[name]):
+        first.append(ast.Attribute(cells[name], "cell_contents", ast.Load()))
+    return _Values(stack, variables, cells, first, namespace(rebuilder, state.namespace))
 
 
 def _is_empty(cell: CellType) -> bool:
@@ -143,150 +133,158 @@ class _Ending:
     """Builds every value that leaves first; ``statements`` then come after the effects."""
 
     def __init__(
-        self,
-        writer: FrameWriter,
-        pieces: Pieces,
-        stopped: Stopped,
-        resumptions: Resumptions,
-        *,
-        is_resumed: bool,
+        self, writer: FrameWriter, levels: tuple[Level, ...], stub: Stub, resumptions: Resumptions
     ) -> None:
         self._writer = writer
-        self._pieces = pieces
+        self._levels = levels
+        self._stub = stub
         self._resumptions = resumptions
-        self._is_resumed = is_resumed
         rebuilder = writer.rebuilder
-        handled = iter(handled_exceptions(stopped, pieces.slots))
-        self._stack: list[_Item] = []
-        for slot, value in zip(pieces.slots, stopped.stack, strict=True):
-            passed = next(handled) if slot is Slot.HANDLED else value
-            self._stack.append((slot, rebuilder.expr(passed) if slot.is_passed else None))
-        live = self._live_names()
-        self._variables = {
-            name: rebuilder.expr(value)
-            for name, value in stopped.local_values.items()
-            if name in live or name in pieces.stub.variables
-        }
-        self._cells = {
-            name: rebuilder.expr(stopped.cells[name]) for name in free_variables(pieces.user)
-        }
-        self._filled = {name for name, cell in stopped.cells.items() if not _is_empty(cell)}
+        inner = len(levels) - 1
+        self._values = [
+            _values(rebuilder, level, stub.variables if depth == inner else ())
+            for depth, level in enumerate(levels)
+        ]
+        self._left = writer.builder.fresh("left")
         self._function_type = rebuilder.constant(FunctionType, "FunctionType")
-        self._globals = writer.loads.expr(Globals())
         self._continue = rebuilder.constant(Continue, "Continue")
-
-    # --- what is alive ---------------------------------------------------------------------------
-
-    def _live_names(self) -> set[str]:
-        places = [exit.next for exit in self._pieces.step.exits]
-        if self._pieces.handler is not None:
-            places.append(self._pieces.flow.body.protected[self._pieces.handler].handler)
-        live: set[str] = set()
-        for place in places:
-            live |= self._live_at(place)
-        return live
-
-    def _live_at(self, op: Op) -> set[str]:
-        names = slot_names(self._pieces.user)
-        return {names[slot] for slot in self._pieces.flow.live_before(op)}
 
     # --- statements ------------------------------------------------------------------------------
 
-    def statements(self, writer: FrameWriter) -> list[ast.stmt]:
-        pieces = self._pieces
-        self._left = writer.builder.fresh("left")
-        seen = pieces.taken - pieces.step.looks
-        handled = [i for i in self._stack[:seen] if i[0] is Slot.HANDLED]
-        taken = _passed([*handled, *self._stack[seen:]])
-        shown = [self._variables[name] for name in pieces.stub.variables]
-        stub = self._function(pieces.stub.code)
-        run: list[ast.stmt] = [ast.Assign([store(self._left)], call(stub, *shown, *taken))]
-        if pieces.handler is not None:
-            run = self._guarded(run)
-        exits = pieces.step.exits
-        last = self._go_on(self._continue_at(exits[-1]))
+    def statements(self, _: FrameWriter) -> list[ast.stmt]:
+        run: list[ast.stmt] = [ast.Assign([store(self._left)], self._operation())]
+        run = self._guarded(run)
+        level = self._levels[-1]
+        exits = level.step.exits
+        last = self._go_on(*self._after(exits[-1]))
         if len(exits) > 1:
             tag = item(load(self._left), ast.Constant(-1))
-            first = self._go_on(self._continue_at(exits[0]))
+            first = self._go_on(*self._after(exits[0]))
             last = [ast.If(ast.Compare(tag, [ast.Eq()], [ast.Constant(0)]), first, last)]
         return [*run, *last]
 
-    def _function(self, code: CodeType) -> ast.expr:
+    def _operation(self) -> ast.expr:
+        """Run the operation, below stand-ins for the frames between it and the root."""
+        level, values = self._levels[-1], self._values[-1]
+        seen = level.taken - level.step.looks
+        handled = [i for i in values.stack[:seen] if i[0] is Slot.HANDLED]
+        taken = _passed([*handled, *values.stack[seen:]])
+        shown = [values.variables[name] for name in self._stub.variables]
+        function, arguments = self._function(values, self._stub.code), [*shown, *taken]
+        for depth in range(len(self._levels) - 2, 0, -1):
+            function, arguments = self._between(depth, function, arguments)
+        result = call(function, *arguments)
+        for _ in range(len(self._levels) - 2):
+            result = item(result, ast.Constant(0))
+        return result
+
+    def _between(
+        self, depth: int, function: ast.expr, arguments: list[ast.expr]
+    ) -> tuple[ast.expr, list[ast.expr]]:
+        level, values = self._levels[depth], self._values[depth]
+        handled = [entry for entry in values.stack if entry[0] is Slot.HANDLED]
+        slots = tuple(slot for slot, _ in handled)
+        code = make_frame_stub(level.user, level.step.ops[-1].position, slots)
+        self._resumptions.unsafe_to_trace(code)
+        made = self._function(values, code)
+        return made, [*_passed(handled), function, tuple_of(arguments)]
+
+    def _function(self, values: _Values, code: CodeType) -> ast.expr:
         closure: ast.expr = ast.Constant(None)
         if code.co_freevars:
-            closure = tuple_of(self._cells[name] for name in code.co_freevars)
+            closure = tuple_of(values.closure)
         made = self._writer.builder.constant(code, f"code_{code.co_name}")
         nothing = ast.Constant(None)
         name = ast.Constant(code.co_name)
-        return call(self._function_type, made, self._globals, name, nothing, closure)
+        return call(self._function_type, made, values.namespace, name, nothing, closure)
 
-    def _continue_at(self, exit: Exit) -> tuple[ast.expr, list[ast.expr]]:
-        """The resume function of an exit, and its arguments."""
+    # --- going on --------------------------------------------------------------------------------
+
+    def _after(self, exit: Exit) -> tuple[CodeType, list[ast.expr]]:
+        """The root's resume function after an exit of the operation, and its arguments."""
+        level, values = self._levels[-1], self._values[-1]
         results: list[_Item] = []
         for null in exit.results:
             count = len(_passed(results))
             value = item(load(self._left), ast.Constant(count))
             results.append((Slot.NULL, None) if null else (Slot.VALUE, value))
-        stack = [*self._stack[: self._pieces.taken], *results]
-        return self._resume(exit.next, stack, raising=None)
+        stack = [*values.stack[: level.taken], *results]
+        bound = self._bound(-1, level.live_at(exit.next))
+        place = Place(exit.next.offset, _slots(stack), bound, first=bool(values.first))
+        return self._from_root(len(self._levels) - 1, place, _passed(stack))
 
-    def _resume(
-        self, op: Op, stack: list[_Item], raising: ast.expr | None, live: Op | None = None
-    ) -> tuple[ast.expr, list[ast.expr]]:
-        alive = self._live_at(live or op)
-        bound = bound_order(self._pieces.user, frozenset(alive & self._variables.keys()))
-        slots = tuple(slot for slot, _ in stack)
-        first = self._first(bound)
-        place = Place(op.offset, slots, bound, raising is not None, tuple(first))
-        code = self._resumptions.at(self._pieces.user, place).code
-        arguments = [*first.values(), *_passed(stack)]
-        if raising is not None:
-            arguments.append(raising)
-        rest = [self._variables[name] for name in bound if name not in first]
-        return self._function(code), [*arguments, *rest]
+    def _raised(
+        self, depth: int, entry: Protected, error: ast.expr
+    ) -> tuple[CodeType, list[ast.expr]]:
+        """As ``_after``, with an exception raised in the frame at ``depth``; those inside of it are gone."""
+        level = self._levels[depth]
+        values = self._values[depth]
+        stack = values.stack[: entry.depth]
+        bound = self._bound(depth, level.live_at(entry.handler))
+        place = Place(level.op.offset, _slots(stack), bound, raising=True, first=bool(values.first))
+        return self._from_root(depth, place, [*_passed(stack), error])
 
-    def _first(self, bound: tuple[str, ...]) -> dict[str, ast.expr]:
-        """The argument that ``super()`` looks for, by the name under which it is passed."""
-        name = first_argument(self._pieces.user)
-        if name in bound:
-            return {name: self._variables[name]}
-        if name in self._filled:
-            return {FIRST_ARGUMENT: ast.Attribute(self._cells[name], "cell_contents", ast.Load())}
-        return {}
+    def _bound(self, depth: int, live: set[str]) -> tuple[str, ...]:
+        variables = self._values[depth].variables
+        return bound_order(self._levels[depth].user, frozenset(live & variables.keys()))
 
-    def _go_on(self, resume: tuple[ast.expr, list[ast.expr]]) -> list[ast.stmt]:
-        """Hand over: a resumed frame returns to the loop in the replacement of the user's own frame."""
-        function, arguments = resume
-        if self._is_resumed:
-            return [ast.Return(call(self._continue, tuple_of((function, tuple_of(arguments)))))]
-        value = self._writer.builder.fresh("value")
-        again = ast.Compare(
-            call(self._writer.builder.constant(type, "type"), load(value)),
-            [ast.Is()],
-            [self._continue],
-        )
-        starred = ast.Starred(item(load(value), ast.Constant(1)), ast.Load())
-        onward = ast.Call(item(load(value), ast.Constant(0)), [starred], [])
-        return [
-            ast.Assign([store(value)], call(function, *arguments)),
-            ast.While(again, [ast.Assign([store(value)], onward)], []),
-            ast.Return(load(value)),
-        ]
+    def _from_root(
+        self, depth: int, place: Place, rest: list[ast.expr]
+    ) -> tuple[CodeType, list[ast.expr]]:
+        """``place`` is where the frame at ``depth`` goes on, ``rest`` its arguments behind the variables."""
+        arguments = self._arguments(depth, place, rest)
+        while depth > 0:
+            inner, inner_values = self._levels[depth], self._values[depth]
+            depth -= 1
+            level = self._levels[depth]
+            callee = Callee(
+                inner.user,
+                self._writer.trace.world.original_of(inner.state.namespace),
+                id(self._writer.trace.world.original_of(inner.state.namespace)),
+                place,
+                level.op.offset,
+                level.results,
+                level.made,
+            )
+            values = self._values[depth]
+            bound = self._bound(depth, level.live_after())
+            following = level.step.exits[0].next.offset
+            first = bool(values.first)
+            place = Place(following, _slots(values.stack), bound, callee=callee, first=first)
+            rest = [*_passed(values.stack), *inner_values.closure, *arguments]
+            arguments = self._arguments(depth, place, rest)
+        return self._resumptions.at(self._levels[0].user, place).code, arguments
+
+    def _arguments(self, depth: int, place: Place, rest: list[ast.expr]) -> list[ast.expr]:
+        values = self._values[depth]
+        return [*values.first, *(values.variables[name] for name in place.bound), *rest]
+
+    def _go_on(self, code: CodeType, arguments: list[ast.expr]) -> list[ast.stmt]:
+        function = self._function(self._values[0], code)
+        return [ast.Return(call(self._continue, tuple_of((function, tuple_of(arguments)))))]
+
+    # --- exceptions ------------------------------------------------------------------------------
 
     def _guarded(self, run: list[ast.stmt]) -> list[ast.stmt]:
         """Inside ``try`` or ``with`` of the user: what the operation raises is raised again there."""
-        pieces = self._pieces
-        assert pieces.handler is not None
-        entry = pieces.flow.body.protected[pieces.handler]
-        caught = self._writer.builder.fresh("error")
-        kept = self._writer.builder.fresh("raised")
-        resume = self._resume(
-            pieces.op, list(self._stack[: entry.depth]), load(kept), live=entry.handler
-        )
+        found = [(d, level.handler) for d, level in enumerate(self._levels)]
+        inside = [(depth, entry) for depth, entry in found if entry is not None]
+        if not inside:
+            return run
+        depth, entry = inside[-1]
+        builder = self._writer.builder
+        caught, kept = builder.fresh("error"), builder.fresh("raised")
         keep: ast.stmt = ast.Assign([store(kept)], load(caught))
-        base = self._writer.builder.constant(BaseException, "BaseException")
+        base = builder.constant(BaseException, "BaseException")
         handler = ast.ExceptHandler(base, caught, [keep])
         none: ast.stmt = ast.Assign([store(kept)], ast.Constant(None))
         raised = ast.Compare(load(kept), [ast.IsNot()], [ast.Constant(None)])
-        go_on = ast.If(raised, self._go_on(resume), [])
-        return [none, ast.Try(run, [handler], [], []), go_on]
+        trim = builder.constant(without_frames, "without_frames")
+        # The frame that raises again adds itself; at the root, stub and replacement stand for one frame.
+        frames = depth + 1 if len(self._levels) > 1 else 2
+        error = call(trim, load(kept), ast.Constant(frames))
+        return [
+            none,
+            ast.Try(run, [handler], [], []),
+            ast.If(raised, self._go_on(*self._raised(depth, entry, error)), []),
+        ]

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.assemble import Body, Op
+from fxstack_capture.emit.calls import NULL_AFTER
 from fxstack_capture.emit.errors import CannotResumeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_NULL_AFTER = "CALL_KW" in dis.opmap
-"""Since 3.13 the NULL of a call lies above the callable, before that below."""
 
 _HAS_LOAD_METHOD = dis.opmap.get("LOAD_METHOD", 256) < 256
 """3.11; later a pseudo operation."""
@@ -46,7 +44,7 @@ class Step:
     looks: int = 0
 
 
-_CALLABLE = (False, True) if _NULL_AFTER else (True, False)
+_CALLABLE = (False, True) if NULL_AFTER else (True, False)
 _PREFIXES = frozenset({"KW_NAMES", "PRECALL"})
 
 # (takes, leaves) where the argument does not matter.
@@ -180,7 +178,7 @@ def _for_iter(body: Body, group: tuple[Op, ...], following: Op, target: Op) -> S
     after = first = body.ops.index(target)
     if body.ops[after].name == "END_FOR":
         after += 1
-        if _NULL_AFTER and body.ops[after].name == "POP_TOP":
+        if NULL_AFTER and body.ops[after].name == "POP_TOP":
             after += 1
     passed = tuple(op.name for op in body.ops[first:after])
     exits = (Exit((False, False), following), Exit((), body.ops[after], jump=True))

@@ -1,20 +1,28 @@
 """Functions that continue a frame from the middle: the user's own operations behind another prologue.
 
-A resume function takes the values on the stack and the bound variables as arguments, puts the former back on
+A resume function takes the bound variables and the values on the stack as arguments, puts the latter back on
 the stack and jumps to where the frame goes on. Cells arrive in its closure. It is always made from the code
 that the user wrote: a break inside of a resume function continues in another one of the same original.
+
+Where the graph broke in an inlined call, the resume function of the caller first calls that of the callee (whose
+arguments follow its own): tracing it inlines the callee again, from the break on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
+from itertools import chain
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.assemble import Body, Op, Protected, read
+from fxstack_capture.emit.calls import HAS_PRECALL, JUMP_IF_NONE, calling, calling_on_top
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.flow import Flow, flow_of, handler_of
 from fxstack_capture.emit.layout import Layout, assemble, move, prologue, slot_names
+from fxstack_capture.emit.runtime import not_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 STACK_ARGUMENT = ".stack{}"
 EXCEPTION_ARGUMENT = ".exception"
 FIRST_ARGUMENT = ".first"
-"""The content of a cell that was the user's first argument."""
+INNER_ARGUMENT = ".inner{}"
 
 
 class Slot(Enum):
@@ -46,25 +54,77 @@ class Slot(Enum):
 class Place:
     """Where a frame goes on: ``offset`` in the user's code, what is on the stack, which variables are bound.
 
-    ``raising``: an exception is raised there first, with the stack cut to what its handler keeps. ``first``
-    names the argument that ``super()`` takes for the object; it is passed before all others.
+    ``raising``: an exception is raised there first, with the stack cut to what its handler keeps.
+    ``callee``: an inlined call is brought to its end first. ``first``: the user's first argument, which is in a
+    cell, is passed beside it, because ``super()`` looks for it.
     """
 
     offset: int
     stack: tuple[Slot, ...]
     bound: tuple[str, ...]
     raising: bool = False
-    first: tuple[str, ...] = ()
+    callee: Callee | None = None
+    first: bool = False
+
+    @property
+    def is_raising(self) -> bool:
+        """Whether an exception is raised first, here or in a callee."""
+        return self.raising or (self.callee is not None and self.callee.place.is_raising)
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """The inlined call that a frame waits for, made by the operation at ``offset`` of the caller.
+
+    ``results``: what the operation leaves besides (True: a NULL), with False where the value comes. ``made``: the
+    value lies on the stack already, and the call must return None (``__init__``).
+    """
+
+    user: CodeType
+    namespace: dict[str, object] = field(compare=False, repr=False)
+    namespace_id: int
+    place: Place
+    offset: int
+    results: tuple[bool, ...]
+    made: bool
+
+    @property
+    def inputs(self) -> int:
+        """How many values it needs: the cells of its closure, then its arguments."""
+        return len(free_variables(self.user)) + len(arguments_of(self.place))
+
+
+def free_variables(user: CodeType) -> tuple[str, ...]:
+    """Cells of the user's frame, own and from outside: free variables of what continues it."""
+    return tuple(sorted({*user.co_cellvars, *user.co_freevars}))
+
+
+def first_argument(user: CodeType) -> str | None:
+    """The variable that ``super()`` without arguments would read in ``user``."""
+    return user.co_varnames[0] if "super" in user.co_names and user.co_argcount else None
+
+
+def arguments_of(place: Place) -> tuple[str, ...]:
+    """Names of the arguments of the resume function: variables, the stack, what a callee needs."""
+    first = (FIRST_ARGUMENT,) if place.first else ()
+    extra = (EXCEPTION_ARGUMENT,) if place.raising else ()
+    count = 0 if place.callee is None else place.callee.inputs
+    inner = tuple(INNER_ARGUMENT.format(i) for i in range(count))
+    return (*first, *place.bound, *stack_arguments(place.stack), *extra, *inner)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A resume function's code. ``origin`` maps its offsets to the user's; below ``start`` is the prologue."""
+    """A resume function's code. ``origin`` maps its offsets to the user's.
+
+    ``calling`` is where the prologue calls the callee, and the user's operation that this stands for.
+    """
 
     code: CodeType
     user: CodeType
+    place: Place
     origin: dict[int, int]
-    start: int
+    calling: tuple[int, int] | None
 
 
 class Resumptions:
@@ -81,9 +141,11 @@ class Resumptions:
         key = id(user), place
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = resumption(user, place)
+            callee = place.callee
+            inner = None if callee is None else self.at(callee.user, callee.place).code
+            made = self._made[key] = resumption(user, place, inner)
             self._by_code[id(made.code)] = made
-            if place.raising:
+            if place.is_raising:
                 self.unsafe_to_trace(made.code)
         return made
 
@@ -104,39 +166,73 @@ class Resumptions:
         self._flows.clear()
 
 
-def free_variables(user: CodeType) -> tuple[str, ...]:
-    """Cells of the user's frame, own and from outside: free variables of what continues it."""
-    return tuple(sorted({*user.co_cellvars, *user.co_freevars}))
-
-
-def resumption(user: CodeType, place: Place) -> Resumption:
-    """Make the code that continues ``user`` at ``place``."""
+def resumption(user: CodeType, place: Place, inner: CodeType | None = None) -> Resumption:
+    """Make the code that continues ``user`` at ``place``; ``inner`` is that of its callee."""
     body = read(user)
-    names = slot_names(user)
     free = free_variables(user)
-    on_stack = stack_arguments(place.stack)
-    extra = (EXCEPTION_ARGUMENT,) if place.raising else ()
-    arguments = (*place.first, *on_stack, *extra, *(n for n in place.bound if n not in place.first))
+    arguments = arguments_of(place)
     rest = tuple(n for n in user.co_varnames if n not in place.bound and n not in free)
     layout = Layout(arguments, rest, free)
-    move(body, names, layout)
+    move(body, slot_names(user), layout)
     target = body.ops[body.at(place.offset)]
+    waiting = target if place.callee is None else body.ops[body.at(place.callee.offset)]
+    handler = handler_of(body, waiting)
+    entry = None if handler is None else body.protected[handler]
     # The old RESUME stays, unused: protected ranges may begin there.
     first = next(i for i, op in enumerate(body.ops) if op.name == "RESUME")
-    handler = handler_of(body, target)
-    entry = None if handler is None else body.protected[handler]
     start = prologue(layout)
     start += push(place.stack, layout, body.protected)
+    constants: tuple[object, ...] = ()
     if place.raising:
         _raise(body, start, layout, entry, body.ops[first])
-    else:
+    elif place.callee is not None:
+        assert inner is not None
+        call, constants = _call(layout, place.callee, user, inner)
+        start += _protected(body, call, entry)
+    if not place.raising:
         start.append(Op("JUMP_FORWARD", 0, target))
     for op in start:
-        op.position = target.position
+        op.position = waiting.position
     body.ops[:first] = start
-    stack = user.co_stacksize + len(place.stack) + 4
-    code, made = assemble(user, body, layout, stack)
-    return Resumption(code, user, made.origin, min(made.origin, default=0))
+    stack = user.co_stacksize + len(arguments) + len(place.stack) + 6
+    code, made = assemble(user, body, layout, stack, constants)
+    origin = dict(made.origin)
+    calling = None if place.callee is None else (min(origin), origin.pop(min(origin)))
+    return Resumption(code, user, place, origin, calling)
+
+
+def _protected(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
+    """Operations of the prologue under the handler of ``entry``."""
+    if entry is None:
+        return ops
+    end = Op("NOP")
+    body.protected.append(Protected(ops[0], end, entry.handler, entry.depth, entry.lasti))
+    return [*ops, end]
+
+
+def _call(
+    layout: Layout, callee: Callee, user: CodeType, inner: CodeType
+) -> tuple[list[Op], tuple[object, ...]]:
+    """Call the function that continues the callee; what this needs as constants behind those of the user."""
+    maker = partial(FunctionType, inner, callee.namespace, inner.co_name, None)
+    constants = (maker, None, not_nothing)
+    make, none, wrong = (Op("LOAD_CONST", len(user.co_consts) + i) for i in range(len(constants)))
+    slots = [layout.slot(INNER_ARGUMENT.format(i)) for i in range(callee.inputs)]
+    inputs = [[Op("LOAD_FAST", slot), Op("DELETE_FAST", slot)] for slot in slots]
+    cells = len(free_variables(callee.user))
+    closure = [*chain(*inputs[:cells]), Op("BUILD_TUPLE", cells)] if cells else [none]
+    count = len(inputs) - cells
+    ops = calling(calling([make], closure, 1), [*chain(*inputs[cells:])], count)
+    ops[-2 if HAS_PRECALL else -1].offset = callee.offset
+    if callee.made:
+        end = Op("POP_TOP")
+        error = [*calling_on_top(wrong), Op("RAISE_VARARGS", 1)]
+        return [*ops, Op("COPY", 1), Op(JUMP_IF_NONE, 0, end), *error, end], constants
+    if callee.results[0]:
+        ops += [Op("PUSH_NULL"), Op("SWAP", 2)]
+    if callee.results[-1]:
+        ops.append(Op("PUSH_NULL"))
+    return ops, constants
 
 
 def stack_arguments(slots: tuple[Slot, ...]) -> tuple[str, ...]:
@@ -157,9 +253,10 @@ def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) ->
             slot = layout.slot(STACK_ARGUMENT.format(index))
             ops += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot)]
         if kind is Slot.HANDLED:
-            raising, caught = Op("RAISE_VARARGS", 1), Op("PUSH_EXC_INFO")
+            # RERAISE changes neither traceback nor context.
+            raising, caught = Op("RERAISE", 0), Op("PUSH_EXC_INFO")
             ops += [raising, caught]
-            protected.insert(0, Protected(raising, caught, caught, index, lasti=False))
+            protected.append(Protected(raising, caught, caught, index, lasti=False))
             if Slot.CAUGHT not in slots[index + 1 : index + 2]:
                 ops.append(Op("POP_TOP"))
     return ops
@@ -172,12 +269,7 @@ def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None,
     slot = layout.slot(EXCEPTION_ARGUMENT)
     raising = Op("RAISE_VARARGS", 1)
     start += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot), raising]
-    body.protected.insert(0, Protected(raising, after, entry.handler, entry.depth, entry.lasti))
-
-
-def first_argument(user: CodeType) -> str | None:
-    """The variable that ``super()`` without arguments would read in ``user``."""
-    return user.co_varnames[0] if "super" in user.co_names and user.co_argcount else None
+    body.protected.append(Protected(raising, after, entry.handler, entry.depth, entry.lasti))
 
 
 def bound_order(user: CodeType, bound: frozenset[str]) -> tuple[str, ...]:

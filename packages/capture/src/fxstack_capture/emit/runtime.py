@@ -8,6 +8,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+from fxstack_capture import native
+
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__
 
@@ -16,9 +18,29 @@ instance_dict = object.__getattribute__
 
 
 class Continue(tuple[Any, ...]):
-    """What a compiled piece of a frame returns when the frame goes on in another piece: (function, arguments)."""
+    """What a replacement returns when its frame goes on elsewhere: (function, arguments); see ``native``."""
 
     __slots__ = ()
+
+
+if native.AVAILABLE:
+    native.use_continuation(Continue)
+
+
+def not_nothing(result: Any) -> TypeError:
+    """What CPython raises when ``__init__`` returns something."""
+    name = type(result).__name__
+    return TypeError(f"__init__() should return None, not '{name}'")
+
+
+def without_frames(error: BaseException, count: int) -> BaseException:
+    """The exception, its traceback shortened by the outermost ``count`` frames: those that are not the program's."""
+    traceback = error.__traceback__
+    for _ in range(count):
+        if traceback is not None:
+            traceback = traceback.tb_next
+    error.__traceback__ = traceback
+    return error
 
 
 def finished_generator() -> Any:

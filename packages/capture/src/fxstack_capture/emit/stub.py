@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxstack_capture.emit.assemble import Body, Op, Protected
+from fxstack_capture.emit.assemble import Body, Op, Position, Protected
+from fxstack_capture.emit.calls import NULL_AFTER
 from fxstack_capture.emit.layout import Layout, assemble, move, prologue, slot_names
+from fxstack_capture.emit.operations import Exit, Step
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 
 if TYPE_CHECKING:
     from types import CodeType
-
-    from fxstack_capture.emit.operations import Step
 
 _INSPECTS_FRAME = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack"}
@@ -76,6 +76,17 @@ def make_stub(
     stack = user.co_stacksize + len(slots) + 6
     code, _ = assemble(user, Body(ops, protected), layout, stack, tags)
     return Stub(code, shown)
+
+
+def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...]) -> CodeType:
+    """A frame of the user's between others: calls what it gets, with the arguments that it gets, on the user's line.
+
+    ``handled``: the exceptions that the frame is handling, outermost first. Returns (result, 0).
+    """
+    op = Op("CALL_FUNCTION_EX", 0, None, position)
+    step = Step((op,), 3, (Exit((False,), op),))
+    pair = (Slot.VALUE, Slot.NULL) if NULL_AFTER else (Slot.NULL, Slot.VALUE)
+    return make_stub(user, step, (*handled, *pair, Slot.VALUE), len(handled), None).code
 
 
 def _forward(name: str) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.interpreter.machine import BytecodeInterpreter
     from fxstack_capture.interpreter.program import Program
+    from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.trace import Calls, World
 
 
@@ -21,7 +22,8 @@ class Frame:
 
     ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound),
     ``names`` the namespace of a class body (None in functions), ``pc`` the index of the current
-    step of ``program``.
+    step of ``program``. ``link`` says that the frame can be continued on its own
+    (``stopping``); ``handled_outside`` is the exception that its callers handle, known if linked.
     """
 
     __slots__ = (
@@ -33,8 +35,10 @@ class Frame:
         "depth",
         "fast",
         "globals",
+        "handled_outside",
         "handling",
         "interp",
+        "link",
         "names",
         "outer_stack",
         "pc",
@@ -65,6 +69,8 @@ class Frame:
         self.stack: list[Any] = []
         self.pc = 0
         self.handling = 0
+        self.handled_outside: BaseException | None = None
+        self.link: Link | None = None
         self.suspended = False
         self.back: Frame | None = None
         self.depth = 0

@@ -38,6 +38,7 @@ class TraceGenerator:
 
     def __init__(self, frame: Frame) -> None:
         self.frame: Frame | None = frame
+        frame.link = None  # it goes on in other steps than the one that called
         self._code = frame.code
         self._name = frame.code.co_name
         self.__qualname__ = frame.code.co_qualname

@@ -23,12 +23,14 @@ from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.root import RootRun
+from fxstack_capture.interpreter.stopping import Descent
 from fxstack_capture.interpreter.tracebacks import add_entry
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
     from fxstack_capture.interpreter.program import ProgramTable
+    from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.trace import Lazy, RootOutcome, Trace
 
 
@@ -46,6 +48,8 @@ class BytecodeInterpreter:
         self.tracing = True
         self._flight: Flight | None = None
         self._pending_break: GraphBreak | None = None
+        self.descent: Descent | None = None
+        """The way to where the trace is to stop."""
 
     # --- entry points ----------------------------------------------------------------------------
 
@@ -65,6 +69,17 @@ class BytecodeInterpreter:
             raise graph_break("unsupported-bytecode", f"the coroutine {fn.__qualname__}")
         return Frame(self, fn, program, fast, closure)
 
+    def call_linked(
+        self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link
+    ) -> Any:
+        """As ``call_function``, for a call whose result is that of the current step (``stopping``)."""
+        if self.programs.of(fn.__code__).ours:
+            return fn(*args, **kwargs)
+        frame = self.new_frame(fn, args, kwargs)
+        frame.link = link
+        frame.handled_outside = self.handled.value
+        return self.run(frame, None)
+
     def run_body(self, fn: FunctionType, namespace: Any) -> Any:
         """Run the body of a class statement in ``namespace``."""
         frame = self.new_frame(fn, (), {})
@@ -76,13 +91,12 @@ class BytecodeInterpreter:
         fn: FunctionType,
         code: CodeType,
         local_values: dict[str, Lazy],
-        stop_at: int | None,
+        stop_at: tuple[int, ...] | None,
     ) -> RootOutcome:
-        """Run the root frame, ``stop_at`` steps of it at most; a GraphBreak carries
-        ``root_instruction``.
-        """
+        """Run the root frame to its end or to ``stop_at``, the ``path`` of a GraphBreak."""
+        self.descent = None if stop_at is None else Descent(stop_at)
         self._root = RootRun(self, fn, code)
-        return self._root.execute(local_values, stop_at)
+        return self._root.execute(local_values)
 
     @property
     def root_step(self) -> int:
@@ -99,6 +113,8 @@ class BytecodeInterpreter:
         self.enter(frame)
         steps = frame.program.steps
         pc = frame.pc
+        count = 0
+        stop_at = -1 if self.descent is None else self.descent.step_in(frame)
         try:
             while True:
                 try:
@@ -106,6 +122,9 @@ class BytecodeInterpreter:
                         raise error  # noqa: TRY301 - enters the handler below
                     while True:
                         frame.pc = pc
+                        if count == stop_at:
+                            self.arrive(frame)
+                        count += 1
                         handler, operand = steps[pc]
                         target = handler(frame, operand)
                         if target is None:
@@ -116,6 +135,7 @@ class BytecodeInterpreter:
                             return frame.stack.pop()
                 except GraphBreak as reason:
                     self.locate(reason)
+                    reason.leave(count - 1, is_linked=frame.link is not None)
                     raise
                 except BaseException as raised:
                     error = raised
@@ -124,6 +144,11 @@ class BytecodeInterpreter:
         finally:
             error = None  # the traceback would keep this frame alive
             self.frame = frame.back
+
+    def arrive(self, frame: Frame) -> None:
+        """``frame`` is at the step to which the trace was asked to go; raises ``Reached`` at the end of the way."""
+        assert self.descent is not None
+        self.descent.arrive(frame)
 
     def enter(self, frame: Frame) -> None:
         """Make ``frame`` the current one."""

@@ -1,17 +1,15 @@
-"""The root frame: the one that is compiled. It counts its steps, so that it can be run again up to
-any of them.
-"""
+"""The root frame: the one that is compiled."""
 
 from __future__ import annotations
 
-from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import local_slots
+from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import Raised, Returned, Stopped
+from fxstack_capture.trace import Raised, Returned
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
@@ -40,8 +38,8 @@ class RootRun:
         self.program = interp.programs.of(code)
         self.count = 0
 
-    def execute(self, local_values: dict[str, Lazy], stop_at: int | None) -> RootOutcome:
-        """Run to the end, to step number ``stop_at``, or to a GraphBreak."""
+    def execute(self, local_values: dict[str, Lazy]) -> RootOutcome:
+        """Run to the end, to where the interpreter's descent leads, or to a GraphBreak."""
         fn, interp = self.fn, self.interp
         closure = interp.trace.world.function_parts(fn)[2]
         fast: list[Any] = [local_values.get(name, NULL) for name in self.program.names]
@@ -50,26 +48,30 @@ class RootRun:
         interp.tracing = True
         interp.enter(frame)
         try:
-            return self._loop(frame, -1 if stop_at is None else stop_at)
+            return self._loop(frame)
+        except Reached:
+            assert interp.descent is not None
+            return interp.descent.stopped(interp.handled.value)
         except GraphBreak as reason:
             interp.locate(reason)
-            reason.root_instruction = self.count - 1
-            reason.root_line = frame.line
+            reason.leave(self.count - 1, is_linked=True)
             raise
         finally:
             interp.tracing = False
             interp.frame = frame.back
 
-    def _loop(self, frame: Frame, stop_at: int) -> RootOutcome:
-        """The interpreter's loop, with a counter."""
+    def _loop(self, frame: Frame) -> RootOutcome:
+        """The interpreter's loop, with a counter that others can see."""
+        interp = self.interp
         steps = self._entering_steps()
+        stop_at = -1 if interp.descent is None else interp.descent.root_step
         pc = 0
         while True:
             try:
                 while True:
                     frame.pc = pc
                     if self.count == stop_at:
-                        return self._snapshot(frame)
+                        interp.arrive(frame)
                     self.count += 1
                     handler, operand = steps[pc]
                     target = handler(frame, operand)
@@ -84,29 +86,12 @@ class RootRun:
             except BaseException as raised:
                 error = raised
             if frame.program.handlers[pc] is None:
-                self.interp.account(frame, error)
+                interp.account(frame, error)
                 return Raised(error)
-            pc = self.interp.unwind(frame, error)
+            pc = interp.unwind(frame, error)
             del error
 
     def _entering_steps(self) -> tuple[Step, ...]:
         return tuple(
             (_ENTERING.get(handler, handler), operand) for handler, operand in self.program.steps
-        )
-
-    def _snapshot(self, frame: Frame) -> Stopped:
-        bound = {
-            index: name
-            for index, name in enumerate(self.program.names)
-            if frame.fast[index] is not NULL
-        }
-        # Before MAKE_CELL a cell variable's slot still holds the argument itself.
-        cells = {i for i in self.program.cell_indices if type(frame.fast[i]) is CellType}
-        return Stopped(
-            offset=self.program.offsets[frame.pc],
-            stack=tuple(frame.stack),
-            local_values={name: frame.fast[i] for i, name in bound.items() if i not in cells},
-            cells={name: frame.fast[i] for i, name in bound.items() if i in cells},
-            handling=frame.handling,
-            handled=self.interp.handled.value,
         )

@@ -47,6 +47,14 @@ differs); its globals are the original function's. An entry is held by its owner
 the owner goes, when the original code object goes, when ``remove`` or ``reset`` says so, or when an
 object goes that one of its guards refers to weakly. One tree belongs to one entry.
 
+**Going on elsewhere**::
+
+    use_continuation(type)    # a subclass of tuple, once and for all
+
+A replacement may return a continuation ``type((function, arguments))``: when its frame is gone, the hook
+calls ``function(*arguments)`` in its place, and so on until something else is returned. ``function`` is
+a Python function; its frame takes the place of the first one in tracebacks and on the stack.
+
 **Intercept mode** (per thread, while the call runs)::
 
     intercept(callback, fn, args=(), kwargs=None, passthrough=None)
@@ -100,7 +108,15 @@ def _missing(*_args: Any, **_kwargs: Any) -> NoReturn:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(_native, name) if AVAILABLE else _missing
+    if not AVAILABLE:
+        return _missing
+    found: Callable[..., Any] | None = getattr(_native, name, None)
+    if found is None:
+        raise ImportError(
+            f"fxstack-capture's C extension {_native.__file__} is older than its Python files (it has no"
+            f" {name}). Build it again: pip install --force-reinstall --no-deps fxstack-capture, or in a"
+            " checkout: cd packages/capture && python setup.py build_ext --inplace"
+        )
     return found
 
 
@@ -137,5 +153,6 @@ is_skipped = _function("is_skipped")
 reset = _function("reset")
 never_intercept = _function("never_intercept")
 use_tensors = _function("use_tensors")
+use_continuation = _function("use_continuation")
 storage_key = _function("storage_key")
 time_check = _function("time_check")

@@ -45,10 +45,59 @@ static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *
     return result;
 }
 
-static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry *e) {
+/* --- going on ------------------------------------------------------------------------------------
+ *
+ * A replacement that stops in the middle of its frame returns a continuation: (function, arguments). The function
+ * is called here, when the frame is gone: it has the frame's place in tracebacks and on the stack, and a frame that
+ * is continued a thousand times nests no deeper than once. */
+
+static PyTypeObject *continuation_type;
+static __thread PyCodeObject *continued_code;   /* whose frame comes next and is continued by us */
+static __thread PyObject *continued_arguments;  /* owned: dropped as soon as that frame has taken them */
+
+int hook_use_continuation(PyObject *type) {
+    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "continuations must be a subclass of tuple");
+        return -1;
+    }
+    Py_XSETREF(continuation_type, (PyTypeObject *)Py_NewRef(type));
+    return 0;
+}
+
+/* Whether somebody below goes on with what the frame gives. */
+static inline int is_continued(PyCodeObject *code) {
+    if (likely(continued_code != code)) return 0;
+    continued_code = NULL;
+    Py_CLEAR(continued_arguments);
+    return 1;
+}
+
+static PyObject *go_on(PyObject *result) {
+    while (result != NULL && Py_IS_TYPE(result, continuation_type)) {
+        PyObject *fn = PyTuple_Size(result) == 2 ? PyTuple_GET_ITEM(result, 0) : NULL;
+        if (fn == NULL || !PyFunction_Check(fn) || !PyTuple_CheckExact(PyTuple_GET_ITEM(result, 1))) {
+            Py_DECREF(result);
+            return PyErr_SetString(PyExc_TypeError, "a continuation is (function, tuple)"), NULL;
+        }
+        PyObject *args = Py_NewRef(PyTuple_GET_ITEM(result, 1));
+        Py_INCREF(fn);
+        Py_DECREF(result);
+        continued_code = (PyCodeObject *)((PyFunctionObject *)fn)->func_code;
+        continued_arguments = args;
+        result = PyObject_Vectorcall(fn, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL);
+        if (continued_arguments == args) { /* the frame was not hooked */
+            continued_code = NULL;
+            Py_CLEAR(continued_arguments);
+        }
+        Py_DECREF(fn);
+    }
+    return result;
+}
+
+static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry *e, int continued) {
     e->hits++;
-    if (likely(frame_swap_code(ts, f, e->code))) return chained(ts, f, 0);
-    return run_shadow(ts, f, e);
+    PyObject *result = likely(frame_swap_code(ts, f, e->code)) ? chained(ts, f, 0) : run_shadow(ts, f, e);
+    return continued ? result : go_on(result);
 }
 
 /* --- compile mode: asking ------------------------------------------------------------------------ */
@@ -95,7 +144,7 @@ static int accepts(Entry *e, InterpreterFrame *f) {
     return ok;
 }
 
-static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f) {
+static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f, int continued) {
     Scope saved = thread_scope;
     thread_scope = (Scope){MODE_OFF, NULL, NULL, NULL};
     PyCodeObject *code = frame_code(f);
@@ -116,7 +165,7 @@ static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f) {
     thread_scope = saved;
     PyObject *result;
     if (bad) result = fail_frame(ts, f);
-    else if (entry != NULL) result = run_entry(ts, f, entry);
+    else if (entry != NULL) result = run_entry(ts, f, entry, continued);
     else result = chained(ts, f, 0);
     Py_XDECREF(answer);
     return result;
@@ -154,6 +203,7 @@ static inline int is_function_call(PyCodeObject *code, InterpreterFrame *f) {
 
 static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
     PyCodeObject *code = frame_code(f);
+    int continued = is_continued(code);
     CodeState *state = code_state(code);
     if (state != NULL) {
         if (state->skip_all) return chained(ts, f, 0);
@@ -161,11 +211,11 @@ static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
         if (group != NULL) {
             if (group->skip) return chained(ts, f, 0);
             Entry *e = is_function_call(code, f) ? lookup(state, group, f) : NULL;
-            if (likely(e != NULL)) return run_entry(ts, f, e);
+            if (likely(e != NULL)) return run_entry(ts, f, e, continued);
         }
     }
     if (!is_function_call(code, f) || (code->co_flags & GENERATOR_FLAGS)) return chained(ts, f, 0);
-    return miss(ts, f);
+    return miss(ts, f, continued);
 }
 
 /* --- intercept mode ------------------------------------------------------------------------------ */

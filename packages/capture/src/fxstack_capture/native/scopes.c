@@ -87,11 +87,18 @@ static PyObject *py_stats(PyObject *module, PyObject *unused) {
     return hook_stats();
 }
 
+static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
+    (void)module;
+    if (hook_use_continuation(type) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
 PyMethodDef scopes_methods[] = {
     {"run_with", (PyCFunction)(void *)py_run_with, METH_FASTCALL, "run_with(callback, owner, fn, args=(), kwargs=None)"},
     {"intercept", (PyCFunction)(void *)py_intercept, METH_FASTCALL | METH_KEYWORDS,
      "intercept(callback, fn, args=(), kwargs=None, passthrough=None)"},
     {"mode", py_mode, METH_NOARGS, "mode() -> 'off', 'compile' or 'intercept'"},
+    {"use_continuation", py_use_continuation, METH_O, "use_continuation(type): what replacements return to go on"},
     {"stats", py_stats, METH_NOARGS, "stats() -> counters"},
     {NULL, NULL, 0, NULL},
 };

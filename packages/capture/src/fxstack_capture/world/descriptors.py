@@ -126,6 +126,9 @@ def is_own_slot(raw: Any) -> bool:
     return bool(raw.__objclass__.__flags__ & _HEAP_TYPE)
 
 
+_TRACEBACK = BaseException.__dict__["__traceback__"]
+
+
 def get_getset(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
@@ -137,6 +140,11 @@ def get_getset(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     if entry.original is obj:
         value = raw.__get__(obj, cls)
         return world.enter(value, BuiltinAttr(entry.source, raw.__name__))
+    if raw is _TRACEBACK:
+        # Its frames are of one run only.
+        raise graph_break(
+            "unsupported-object", "the traceback of an exception that was made outside"
+        )
     if isinstance(obj, BaseException) or raw.__objclass__ in _MIRRORED_TYPES:
         return raw.__get__(obj, cls)
     if raw.__name__ == "__weakref__":

@@ -26,6 +26,8 @@ from fxstack_capture.world import containers, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD
 from fxstack_capture.world.functions import mirror_cell
 
+_HEAP_TYPE = 1 << 9
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -156,6 +158,13 @@ def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:
     return identity(world, obj, source)
 
 
+def begun_iterator(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """As ``opaque``, but another one of its class will do: every call has its own."""
+    world.opaque.add(id(obj))
+    world.trace.guard(source, TypeIs(type(obj)))
+    return world.enter_as_itself(obj, source)
+
+
 def mapping_proxy(world: MirrorWorld, obj: Any, source: Source) -> Any:
     """A view of a dictionary that cannot be reached: passed around, and read while it is empty."""
     return identity(world, obj, source) if not obj else opaque(world, obj, source)
@@ -234,4 +243,9 @@ def _handler_of_kind(obj: Any) -> Handler:
         return identity
     if issubclass(cls, functools.partial):
         return partial
-    return objects.handler(cls) or opaque
+    return objects.handler(cls) or (begun_iterator if _is_native_iterator(cls) else opaque)
+
+
+def _is_native_iterator(cls: type) -> bool:
+    """Iterators of CPython itself: their classes cannot be changed."""
+    return hasattr(cls, "__next__") and not cls.__flags__ & _HEAP_TYPE

@@ -45,14 +45,15 @@ def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     )
 
 
-@RULES.rule(torch.nn.Module.__call__)
-def module_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@RULES.forward(torch.nn.Module.__call__)
+def module_call(
+    trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """``_wrapped_call_impl`` and ``_call_impl``."""
     self = args[0]
-    if trace.world.load_attr(self, "_compiled_call_impl") is None and not _hooked(trace, self):
-        return trace.calls.call(trace.world.load_attr(self, "forward"), args[1:], kwargs)
-    impl = trace.world.load_attr(self, "_call_impl")
-    return trace.calls.call(impl, args[1:], kwargs)
+    compiled = trace.world.load_attr(self, "_compiled_call_impl") is not None
+    name = "_call_impl" if compiled or _hooked(trace, self) else "forward"
+    return trace.world.load_attr(self, name), args[1:], kwargs
 
 
 def _hooked(trace: Trace, self: Any) -> bool:

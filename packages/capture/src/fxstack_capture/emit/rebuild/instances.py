@@ -15,6 +15,7 @@ from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.interpreter.tracebacks import is_stub
 from fxstack_capture.world.instances import is_bare
 
 if TYPE_CHECKING:
@@ -170,7 +171,28 @@ def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseExceptio
         value = member.__get__(obj)
         if value:
             _method(rebuilder, member.__set__, made, rebuilder.expr(value))
+    traceback = _traceback(rebuilder, obj.__traceback__)
+    if traceback is not None:
+        _method(rebuilder, BaseException.__dict__["__traceback__"].__set__, made, traceback)
     fill_state(rebuilder, obj, made)
+    return made
+
+
+def _traceback(rebuilder: Rebuilder, first: types.TracebackType | None) -> ast.expr | None:
+    """The entries of a traceback of interpreted code; None where there are others."""
+    entries: list[types.TracebackType] = []
+    while first is not None:
+        if not is_stub(first.tb_frame):
+            return None
+        entries.append(first)
+        first = first.tb_next
+    make = rebuilder.constant(types.TracebackType, "TracebackType")
+    made: ast.expr | None = None
+    for entry in reversed(entries):
+        frame = rebuilder.constant(entry.tb_frame, f"frame_{entry.tb_frame.f_code.co_name}")
+        line = ast.Constant(entry.tb_lineno)
+        following = ast.Constant(None) if made is None else made
+        made = rebuilder.assign(call(make, following, frame, ast.Constant(-1), line), "traceback")
     return made
 
 

@@ -24,12 +24,12 @@ def call(frame: Frame, count: int) -> None:
     else:
         args = ()
     second = stack.pop()
-    first = stack[-1]
+    first = stack.pop()
     if first is NULL:
         first = second
     elif second is not NULL:
         args = (second, *args)
-    stack[-1] = frame.calls.call(first, args, {})
+    stack.append(frame.calls.call_linked(first, args, {}))
 
 
 def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
@@ -41,12 +41,14 @@ def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
     split = count - len(names)
     args = tuple(values[:split])
     second = stack.pop()
-    first = stack[-1]
+    first = stack.pop()
     if first is NULL:
         first = second
     elif second is not NULL:
         args = (second, *args)
-    stack[-1] = frame.calls.call(first, args, dict(zip(names, values[split:], strict=True)))
+    stack.append(
+        frame.calls.call_linked(first, args, dict(zip(names, values[split:], strict=True)))
+    )
 
 
 def call_kw(frame: Frame, count: int) -> None:
@@ -68,7 +70,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
             name = type(args).__name__
             raise TypeError(f"{described} argument after * must be an iterable, not {name}")
         args = frame.calls.call(tuple, (args,), {})
-    stack.append(frame.calls.call(fn, args, kwargs))
+    stack.append(frame.calls.call_linked(fn, args, kwargs))
 
 
 # --- functions

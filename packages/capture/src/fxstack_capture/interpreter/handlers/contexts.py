@@ -16,7 +16,7 @@ def before_with(frame: Frame, _operand: Any) -> None:
     enter = _special(frame, manager, "__enter__", described)
     leave = _special(frame, manager, "__exit__", described + " (missed __exit__ method)")
     stack[-1] = leave
-    stack.append(frame.calls.call(enter, (), {}))
+    stack.append(frame.calls.call_linked(enter, (), {}))
 
 
 def _special(frame: Frame, manager: Any, name: str, missing: str) -> Any:

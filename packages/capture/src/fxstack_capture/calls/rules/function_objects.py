@@ -1,0 +1,31 @@
+"""Functions made from code objects: ``types.FunctionType(code, globals, ...)``."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+@RULES.rule(types.FunctionType)
+def _function(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> types.FunctionType:
+    """The namespace of a function is always the real one; one that the program has made itself is not followed."""
+    given = args[1] if len(args) > 1 else kwargs.get("globals")
+    world: Any = trace.world
+    namespace = world.original_of(given)
+    if type(namespace) is dict and "__name__" not in namespace:
+        raise graph_break("unsupported-call", "FunctionType with a namespace that is no module's")
+    if len(args) > 1:
+        args = (args[0], namespace, *args[2:])
+    else:
+        kwargs = {**kwargs, "globals": namespace}
+    made = types.FunctionType(*args, **kwargs)
+    world.note_new(made)
+    return made

@@ -1,0 +1,33 @@
+"""Calls as operations: the order of callable and NULL differs between Python versions."""
+
+from __future__ import annotations
+
+import dis
+
+from fxstack_capture.emit.assemble import Op
+
+NULL_AFTER = "CALL_KW" in dis.opmap
+"""Since 3.13 the NULL of a call lies above the callable, before that below."""
+
+HAS_PRECALL = "PRECALL" in dis.opmap
+JUMP_IF_NONE = next(
+    name for name in ("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_IF_NONE") if name in dis.opmap
+)
+"""A jump forward."""
+
+
+def calling(function: list[Op], arguments: list[Op], count: int) -> list[Op]:
+    """``function`` called with ``count`` positional ``arguments``; the last operations make the call itself."""
+    null = [Op("PUSH_NULL")]
+    begin = [*function, *null] if NULL_AFTER else [*null, *function]
+    prefix = [Op("PRECALL", count)] if HAS_PRECALL else []
+    return [*begin, *arguments, *prefix, Op("CALL", count)]
+
+
+def calling_on_top(function: Op) -> list[Op]:
+    """``function`` called with the value on top of the stack."""
+    null = [Op("PUSH_NULL"), Op("SWAP", 2)]
+    swapped = [function, Op("SWAP", 2)]
+    begin = [*swapped, *null] if NULL_AFTER else [*null, *swapped]
+    prefix = [Op("PRECALL", 1)] if HAS_PRECALL else []
+    return [*begin, *prefix, Op("CALL", 1)]

@@ -1,0 +1,136 @@
+"""The frames that a graph break stands in, worked out from the user's code before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_capture.emit.errors import CannotResumeError
+from fxstack_capture.emit.flow import handler_of
+from fxstack_capture.emit.layout import slot_names
+from fxstack_capture.emit.operations import Step, step_at
+from fxstack_capture.emit.resume import Resumptions, Slot
+from fxstack_capture.interpreter.values import NULL
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.emit.assemble import Op, Protected
+    from fxstack_capture.emit.flow import Flow
+    from fxstack_capture.trace import Stopped, StoppedFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One frame, in terms of the code that the user wrote.
+
+    ``taken`` is how many values of the stack lie below those that the operation takes (a caller's operation has
+    taken its own already). ``made``: a caller's result lies on the stack, not what the callee returns.
+    """
+
+    state: StoppedFrame
+    user: CodeType
+    flow: Flow
+    op: Op
+    step: Step
+    slots: tuple[Slot, ...]
+    taken: int
+    made: bool
+
+    @property
+    def handler(self) -> Protected | None:
+        """The protected range that the operation stands in."""
+        found = handler_of(self.flow.body, self.op)
+        return None if found is None else self.flow.body.protected[found]
+
+    @property
+    def results(self) -> tuple[bool, ...]:
+        """What a caller's operation leaves: True a NULL, False the value."""
+        results = self.step.exits[0].results
+        # BEFORE_WITH has put ``__exit__`` on the stack before it calls.
+        return results[-1:] if self.step.ops[-1].name == "BEFORE_WITH" else results
+
+    def live_at(self, op: Op) -> set[str]:
+        """Variables that are needed from ``op`` on."""
+        names = slot_names(self.user)
+        return {names[slot] for slot in self.flow.live_before(op)}
+
+    def live_after(self) -> set[str]:
+        """Variables that are needed after the operation, whether it raises or not."""
+        places = [exit.next for exit in self.step.exits]
+        if self.handler is not None:
+            places.append(self.handler.handler)
+        return set().union(*(self.live_at(place) for place in places))
+
+
+def levels_of(stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
+    """All frames, the root first. Raises CannotResumeError."""
+    *callers, last = stopped.frames
+    return (*(_caller(frame, resumptions) for frame in callers), _last(last, resumptions))
+
+
+def _caller(frame: StoppedFrame, resumptions: Resumptions) -> Level:
+    resumed = resumptions.of(frame.code)
+    made = frame.made
+    if resumed is None:
+        user, offset = frame.code, frame.offset
+    elif resumed.calling is not None and frame.offset == resumed.calling[0]:
+        assert resumed.place.callee is not None
+        user, offset, made = resumed.user, resumed.calling[1], resumed.place.callee.made
+    else:
+        user, offset = resumed.user, _origin(resumed.origin, frame.offset)
+    flow = resumptions.flow(user)
+    index = flow.body.at(offset)
+    step = step_at(flow.body, index)
+    return Level(
+        frame, user, flow, flow.body.ops[index], step, slots_of(frame), len(frame.stack), made
+    )
+
+
+def _last(frame: StoppedFrame, resumptions: Resumptions) -> Level:
+    resumed = resumptions.of(frame.code)
+    user, offset = frame.code, frame.offset
+    if resumed is not None:
+        user, offset = resumed.user, _origin(resumed.origin, offset)
+    flow = resumptions.flow(user)
+    index = flow.body.at(offset)
+    step = step_at(flow.body, index)
+    below = len(frame.stack) - step.takes
+    return Level(frame, user, flow, flow.body.ops[index], step, slots_of(frame), below, made=False)
+
+
+def _origin(origin: dict[int, int], offset: int) -> int:
+    if offset not in origin:
+        raise CannotResumeError("nothing was executed since the last graph break")
+    return origin[offset]
+
+
+def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
+    """What stands where on the stack.
+
+    An ``except`` block keeps the exception that was handled before it; outermost that is the one which the
+    callers handle, or None. Below it there are only iterators of loops, exits of contexts and offsets, so the
+    first of its kind is the one.
+    """
+    slots = [Slot.NULL if value is NULL else Slot.VALUE for value in frame.stack]
+    at = -1
+    for level in range(frame.handling):
+        at += 1
+        while at < len(slots) and not _is_kept(frame.stack[at], frame, outermost=level == 0):
+            at += 1
+        if at == len(slots):
+            raise CannotResumeError("the exception being handled is not where it was expected")
+        slots[at] = Slot.HANDLED
+    if frame.handling and at + 1 < len(slots) and frame.stack[at + 1] is frame.handled:
+        slots[at + 1] = Slot.CAUGHT
+    return tuple(slots)
+
+
+def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
+    return value is frame.handled_outside if outermost else isinstance(value, BaseException)
+
+
+def handled_exceptions(frame: StoppedFrame, slots: tuple[Slot, ...]) -> list[BaseException | None]:
+    """The exceptions that a frame handles, outermost first: each is kept by the block inside of its own."""
+    kept = [value for value, slot in zip(frame.stack, slots, strict=True) if slot is Slot.HANDLED]
+    return [*kept[1:], frame.handled]
