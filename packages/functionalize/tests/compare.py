@@ -21,7 +21,7 @@ def compiled(fn, inputs, **options):
         inputs,
         fw_compiler=options.pop("compiler", run_graph),
         partitioner=options.pop("partitioner", save_everything),
-        options=AotOptions(**options),
+        options=AotOptions(verify=True, **options),
     )
 
 

@@ -57,7 +57,10 @@ def save_everything(joint):
         )
     tensors = [n for n in dict.fromkeys(expand) if isinstance(n.meta["val"], torch.Tensor)]
     symbols = [n for n in dict.fromkeys(expand) if not isinstance(n.meta["val"], torch.Tensor)]
-    saved = tensors + symbols
+    numbers = [
+        n for n in nodes if n.op == "placeholder" and isinstance(n.meta["val"], torch.SymInt)
+    ]
+    saved = tensors + list(dict.fromkeys(symbols + numbers))
     forward = _forward(joint, nodes, late, values[:count], saved, count)
     backward = _backward(joint, nodes, late, values[count:], saved, tangents)
     return Partition(forward, backward, tuple(n.name for n in saved))

@@ -7,7 +7,7 @@ from helpers import run_graph, save_everything
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from fxstack_functionalize import aot
+from fxstack_functionalize import AotOptions, aot
 
 
 def dynamic(inputs):
@@ -38,7 +38,11 @@ def test_many_sizes(name, grad):
     fn = CASES[name]
     example = [torch.randn(4, 6, requires_grad=grad)]
     function = aot(
-        as_graph(fn, 1), dynamic(example), fw_compiler=run_graph, partitioner=save_everything
+        as_graph(fn, 1),
+        dynamic(example),
+        fw_compiler=run_graph,
+        partitioner=save_everything,
+        options=AotOptions(verify=True),
     )
     for shape in [(4, 6), (6, 8), (10, 3)]:
         x = torch.randn(*shape, requires_grad=grad)

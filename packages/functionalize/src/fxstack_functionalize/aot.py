@@ -11,6 +11,7 @@ from fxstack_functionalize.inputs import prepare
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime import Stages, inference_wrapper, training_wrapper
 from fxstack_functionalize.trace import Traced, TraceRequest, trace
+from fxstack_interchange import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,6 +101,8 @@ def aot(
         replay_views=options.replay_views,
     )
     traced = trace(captured, request, decompositions)
+    if options.verify:
+        verify(traced.stage_graph)
     if traced.trains:
         compilers = (fw_compiler, bw_compiler or fw_compiler)
         stages = _stages(traced, compilers, partitioner, decompositions, options)
@@ -122,8 +125,14 @@ def _stages(
         _check_partition(traced, partition)
         return partition
 
+    def checked(partition: Partition) -> Partition:
+        if options.verify:
+            verify(partition.forward)
+            verify(partition.backward)
+        return partition
+
     def compile_forward(partition: Partition) -> Callable[..., Any]:
-        return _compile(compilers[0], partition.forward)
+        return _compile(compilers[0], checked(partition).forward)
 
     def compile_backward(partition: Partition) -> Callable[[], Callable[..., Any]]:
         if options.eager_backward_compile:

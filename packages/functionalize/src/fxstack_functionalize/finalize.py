@@ -59,6 +59,8 @@ def finish(
     remove_dead_code(graph)
     for node in graph.nodes:
         node.meta = {key: value for key, value in node.meta.items() if key in KEPT}
+        if isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.returns:
+            node.meta.setdefault("val", None)
     module = GraphModule(session.tracer.root, graph)
     signature = GraphSignature(
         stage,

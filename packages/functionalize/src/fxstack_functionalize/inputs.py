@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -37,6 +38,8 @@ class CapturedInput:
     real: torch.Tensor | None = None
     members: tuple[int, ...] | None = None
     """For a base that was appended: the inputs that are views of it."""
+    size_of: tuple[int, int] | None = None
+    """For a symbol that was appended: the input and the dimension whose size it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,25 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
         for path, tensor in lifted
     ]
     owned = {path: position[id(tensor)] for path, tensor in paths.items()}
+    inputs += _unbound_symbols(inputs)
     return Captured(graph_module, tuple(inputs), owned, mode)
+
+
+def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
+    """Make an input of every symbol that only a tensor's size binds, as graphs name all their symbols as inputs."""
+    bound = {spec.fake.node.expr for spec in inputs if isinstance(spec.fake, torch.SymInt)}
+    made = []
+    for index, spec in enumerate(inputs):
+        if not isinstance(spec.fake, torch.Tensor):
+            continue
+        for dim, size in enumerate(spec.fake.shape):
+            if not isinstance(size, torch.SymInt) or size.node.expr in bound:
+                continue
+            if isinstance(size.node.expr, sympy.Symbol):
+                bound.add(size.node.expr)
+                name = f"size_{size.node.expr}"
+                made.append(CapturedInput(name, InputKind.SYMBOL, size, size_of=(index, dim)))
+    return made
 
 
 def _to_fake(mode: FakeTensorMode, value: Any) -> Any:

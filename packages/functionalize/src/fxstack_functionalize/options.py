@@ -31,3 +31,5 @@ class AotOptions:
     """Return outputs that are views of intermediates as real views (``_is_view``, one shared storage)."""
     saved_tensor_hooks: SavedTensorHooks = SavedTensorHooks.INLINE
     """What becomes of hooks set by ``torch.autograd.graph.saved_tensors_hooks``; those that cannot be traced run in eager."""
+    verify: bool = False
+    """Check every graph that is made, and what the partitioner returns, against the interchange format's rules."""

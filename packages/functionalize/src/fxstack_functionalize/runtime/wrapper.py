@@ -56,6 +56,10 @@ def _add_arguments(source: Source, traced: Traced) -> None:
     source.add("    return eager(*args)", eager=captured.graph_module)
     if captured.lifted:
         source.add("args = (*args, *lifted)", lifted=captured.lifted)
+    sizes = [spec.size_of for spec in captured.inputs if spec.size_of is not None]
+    if sizes:
+        items = "".join(f"args[{index}].size({dim}), " for index, dim in sizes)
+        source.add(f"args = (*args, {items})")
     if guard is not None:
         source.add("if not same_sharing(args):", same_sharing=guard)
         source.add(f"    return eager(*args[:{count}])")
