@@ -11,6 +11,7 @@ from torch.fx.node import map_arg
 from torch.nn.utils import stateless
 
 from fxstack_functionalize.inplace import InPlaceMode, run_in_place_safely
+from fxstack_functionalize.recurrent import steps_of
 from fxstack_functionalize.regions import RECOMPUTE_TAG, region_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class CapturedRun:
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
-            return run_in_place_safely(self.engine, function, args, kwargs)
+            with steps_of(function):
+                return run_in_place_safely(self.engine, function, args, kwargs)
         with InPlaceMode(self.engine):
             return function(*args, **kwargs)
 

@@ -104,3 +104,12 @@ def test_a_large_mean_costs_no_more_than_its_own_rounding():
     x = torch.randn(64, 3, 30) + 1e4
     (mine,) = fi.compile_graph(trace(lambda x: (f(x),), x), (x,), FAST)(x)
     assert (mine - f(x.double())).abs().max() < 2 * 1e4 * torch.finfo(torch.float32).eps
+
+
+def test_statistics_that_are_results_of_the_graph():
+    x, w, b, m, v = operands((2, 5, 7), torch.float32)
+
+    def f(x, w, b, m, v):
+        return F.instance_norm(x, m, v, w, b, use_input_stats=True), m, v
+
+    check(f, x, w, b, m, v)

@@ -239,12 +239,15 @@ class Lowering:
     def _require_inputs(self, node: FxNode, changes: Iterable[tuple[int, Node]]) -> None:
         for position, _ in changes:
             target = node.args[position]
-            if not isinstance(target, FxNode) or target.op != "placeholder":
-                raise NotLowered("an update of what is no input of the graph")
+            if not isinstance(target, FxNode):
+                raise NotLowered("an update of what is no tensor of the graph")
+            if target.op != "placeholder" and not _is_first_use(target, node):
+                raise NotLowered("an update of what may be known under another name")
 
     def _update(self, target: Any, changed: Node) -> None:
-        """From here on the placeholder ``target`` stands for ``changed``, and takes it when the graph ends."""
-        self.updates[target] = changed
+        """From here on ``target`` stands for ``changed``; a placeholder takes it when the graph ends."""
+        if target.op == "placeholder":
+            self.updates[target] = changed
         self.values[target] = changed
 
     def _finish(self, node: FxNode, result: Any) -> None:
@@ -507,3 +510,11 @@ def user_line(node: FxNode) -> str:
     trace = node.meta.get("stack_trace") or ""
     lines = [line.strip() for line in trace.strip().splitlines() if line.strip()]
     return lines[-1] if lines else ""
+
+
+def _is_first_use(target: FxNode, node: FxNode) -> bool:
+    """Whether ``target`` is a tensor with memory of its own that nothing but ``node`` has looked at so far."""
+    schema = getattr(target.target, "_schema", None)
+    if schema is None or any(result.alias_info is not None for result in schema.returns):
+        return False
+    return next(user for user in node.graph.nodes if user in target.users) is node
