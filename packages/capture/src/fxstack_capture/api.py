@@ -73,7 +73,9 @@ def _compiler(
 
 def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) -> Any:
     def run(function: Callable[..., Any]) -> Any:
-        return native.Optimized(function, compiler.callback, compiler.owner)
+        made = native.Optimized(function, compiler.callback, compiler.owner)
+        made.__wrapped__ = function
+        return made
 
     if isinstance(fn, OptimizedModule):
         fn = fn._orig_mod

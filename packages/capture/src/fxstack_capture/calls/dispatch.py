@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import classes, linked, operators, policy
 from fxstack_capture.calls.caches import call_cached
@@ -16,6 +17,7 @@ from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch_wrappers import CODE_RULES
+from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.world.constants import BUILTIN_METHOD
 from fxstack_capture.world.lazy_dict import ABSENT
 
@@ -224,7 +226,15 @@ def _operator_object(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> 
     return OPERATOR_OBJECTS[type(fn)](calls.trace, fn, args, kwargs)
 
 
+def _optimized(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    """A function compiled by its own: part of this graph."""
+    inner = fn.__wrapped__
+    source = pinned(fn, getattr(inner, "__qualname__", "compiled"))
+    return calls.call(calls.world.enter(inner, BuiltinAttr(source, "__wrapped__")), args, kwargs)
+
+
 _CALLERS: dict[type, Caller] = {
+    native.Optimized: _optimized,
     **dict.fromkeys(OPERATOR_OBJECTS, _operator_object),
     types.FunctionType: _function,
     types.MethodType: _method,

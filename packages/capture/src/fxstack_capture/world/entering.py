@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import native
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.world import containers, objects
@@ -211,6 +212,7 @@ HANDLERS: dict[type, Handler] = {
     type(dataclasses._HAS_DEFAULT_FACTORY): identity,  # type: ignore[attr-defined]
     type(dataclasses.KW_ONLY): identity,
     types.CellType: cell,
+    native.Optimized: identity,
     types.MethodType: bound_method,
     types.BuiltinFunctionType: builtin_function,
     BUILTIN_METHOD: builtin_function,

@@ -14,6 +14,7 @@ from fxstack_capture.sources import InstanceDict, Source, pinned
 from fxstack_capture.world import attributes, descriptors, entering, functions, stores
 from fxstack_capture.world.classes import ClassReads
 from fxstack_capture.world.distinct import Distinctions
+from fxstack_capture.world.instances import dict_descriptor
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.world.registry import NEW_CLASS_MARK, Registry
 from fxstack_capture.world.trusted import is_trusted_module
@@ -196,6 +197,12 @@ class MirrorWorld:
         return self.instances.get(id(obj))
 
     def add_instance(self, standin: object, original_dict: dict[str, Any], source: Source) -> None:
+        shared = self.registry.by_original.get(id(original_dict))
+        if shared is not None:  # another object with the very same dictionary
+            self.trace.guard(InstanceDict(source), SameObject(shared.source))
+            dict_descriptor(type(standin)).__set__(standin, shared.standin)
+            self.instances[id(standin)] = self.dicts[id(shared.standin)]
+            return
         mirror = descriptors.raw_dict(standin)
         state = LazyDict(self, original_dict, mirror, InstanceDict(source), uniform=True)
         self.instances[id(standin)] = state
