@@ -226,7 +226,9 @@ class FrameCompiler:
         if draft is not None and draft.captured is None and written.graph_break is None:
             return self._plain(code, state, "no torch operation was captured")
         try:
-            tree = compile_guards(written.guards, code)
+            inputs = draft.inputs if draft is not None else None
+            taken = inputs.sources if inputs is not None else ()
+            tree = compile_guards(written.guards, code, taken)
         except (KeyError, TypeError, ValueError) as error:
             return self._failed(code, error)
         failure = first_failure(tree, frame.function, frame.arguments)
@@ -262,7 +264,7 @@ class FrameCompiler:
     ) -> Any:
         self._note(state.code, written, emitted, because)
         state.entries += 1
-        return native.Entry(self.owner, tree, emitted.code)
+        return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
 
     def _note(
         self, code: CodeType, written: Written, emitted: Emitted, because: tuple[str, ...]

@@ -58,10 +58,20 @@ def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.Fu
 
 
 def compile_replacement(
-    code: CodeType, builder: Builder, statements: list[ast.stmt], line: int
+    code: CodeType,
+    builder: Builder,
+    statements: list[ast.stmt],
+    line: int,
+    first_local: str | None = None,
 ) -> tuple[CodeType, ast.FunctionDef]:
-    """The replacement for ``code``, on line ``line`` of the user's file, and its tree."""
+    """The replacement for ``code``, on line ``line`` of the user's file, and its tree.
+
+    ``first_local`` becomes the first local variable behind the arguments.
+    """
     definition = function_definition(code, builder, statements)
+    if first_local is not None:  # compilers number variables as they meet them
+        after_scope = bool(code.co_freevars)
+        definition.body.insert(after_scope, ast.Expr(ast.Name(first_local, ast.Load())))
     no_arguments = ast.arguments([], [], None, [], [], None, [])
     bind: list[ast.stmt] = [
         ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in code.co_freevars
@@ -114,7 +124,9 @@ def text_of(definition: ast.FunctionDef, names: Iterable[tuple[str, object]]) ->
     lines = [f"# {name} = {_short(value)}" for name, value in names]
     visible = _define(definition.name, definition.args, [])
     marks = {name for name, _ in names}
-    visible.body = [s for s in definition.body if not _binds(s, marks)] or [ast.Pass()]
+    visible.body = [
+        s for s in definition.body if not (_binds(s, marks) or _only_names(s))
+    ] or [ast.Pass()]
     ast.fix_missing_locations(visible)
     return "\n".join([*lines, ast.unparse(visible)])
 
@@ -124,6 +136,10 @@ def _binds(statement: ast.stmt, names: set[str]) -> bool:
         return False
     target = statement.targets[0]
     return isinstance(target, ast.Name) and target.id in names
+
+
+def _only_names(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Name)
 
 
 def _short(value: object) -> str:

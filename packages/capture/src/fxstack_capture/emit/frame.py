@@ -12,19 +12,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.effects import diff
-from fxstack_capture.emit.builder import Builder, call, store
+from fxstack_capture.emit.builder import Builder, call, load, store
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+from fxstack_capture.sources import Local, Pinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
 
     from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.sources import Source
     from fxstack_capture.trace import CapturedCode, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The graph's inputs, which the check of the guards collects into a local variable of the frame."""
+
+    name: str
+    sources: tuple[Source, ...]
+
+    @property
+    def text(self) -> str:
+        """What the variable holds, for people."""
+        names = ", ".join(source.name for source in self.sources)
+        return f"# {self.name} = ({names}), read by the guards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +50,15 @@ class Emitted:
     code: CodeType
     tree: ast.FunctionDef | None = None
     names: tuple[tuple[str, object], ...] = ()
+    inputs: Inputs | None = None
 
     @property
     def text(self) -> str:
         """Python-like text for people."""
-        return "" if self.tree is None else text_of(self.tree, self.names)
+        if self.tree is None:
+            return ""
+        text = text_of(self.tree, self.names)
+        return text if self.inputs is None else f"{self.inputs.text}\n{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +75,16 @@ class Draft:
     graph_call: Callable[[ast.expr], ast.stmt]
     after: tuple[ast.stmt, ...]
     line: int
+    inputs: Inputs | None = None
 
     def complete(self, graph: Callable[..., Any] | None) -> Emitted:
         """The code that calls ``graph``."""
         middle = [] if graph is None else [self.graph_call(self.builder.constant(graph, "graph"))]
         statements = [*self.before, *middle, *self.after]
-        code, tree = compile_replacement(self.original, self.builder, statements, self.line)
-        return Emitted(code, tree, tuple(self.builder.named_constants().items()))
+        inputs = None if graph is None else self.inputs
+        name = None if inputs is None else inputs.name
+        code, tree = compile_replacement(self.original, self.builder, statements, self.line, name)
+        return Emitted(code, tree, tuple(self.builder.named_constants().items()), inputs)
 
 
 class FrameWriter:
@@ -84,17 +107,37 @@ class FrameWriter:
         ending = end(self)
         captured = torch_side.finish(self.rebuilder.outputs)
         needed = has_operations(captured) or bool(self.rebuilder.outputs)
-        inputs = [self.loads.expr(source) for source in captured.inputs] if needed else []
+        sources = captured.inputs if needed else ()
+        inputs = Inputs(self.builder.fresh("inputs"), sources) if _pays(sources) else None
         result = self.rebuilder.result
+
+        def graph_call(graph: ast.expr) -> ast.stmt:
+            if inputs is None:
+                return ast.Assign([store(result)], call(graph, *map(self.loads.expr, sources)))
+            taken = ast.Starred(load(inputs.name), ast.Load())
+            return ast.Assign([store(result)], call(graph, taken))
+
+        if inputs is None:
+            for source in sources:
+                self.loads.expr(source)
+        free: list[ast.stmt] = []
+        if inputs is not None:  # the frame may go on for long
+            free = [ast.Assign([store(inputs.name)], ast.Constant(None))]
         return Draft(
             captured=captured if needed else None,
             original=self.code,
             builder=self.builder,
             before=tuple(self.builder.loads),
-            graph_call=lambda graph: ast.Assign([store(result)], call(graph, *inputs)),
-            after=(*self.builder.body, *self.replay.statements(), *ending),
+            graph_call=graph_call,
+            inputs=inputs,
+            after=(*free, *self.builder.body, *self.replay.statements(), *ending),
             line=line,
         )
+
+
+def _pays(sources: tuple[Source, ...]) -> bool:
+    """Whether the guards should collect the inputs: arguments are at hand already."""
+    return any(not isinstance(source, (Local, Pinned)) for source in sources)
 
 
 def has_operations(captured: CapturedCode) -> bool:

@@ -100,8 +100,12 @@ def _spec(node: _Node) -> tuple[Any, ...]:
     return (*node.access, node.guard, node.register, checks, children)
 
 
-def compile_guards(guards: Iterable[records.Guard], code: CodeType) -> Any:
+def compile_guards(
+    guards: Iterable[records.Guard], code: CodeType, inputs: tuple[sources.Source, ...] = ()
+) -> Any:
     """The native tree of these guards for frames of ``code``.
+
+    A check that holds also collects the values at ``inputs``, for the entry to take (``native.Entry``).
 
     Raises:
         TypeError, ValueError: a record that cannot be checked natively; says which.
@@ -115,6 +119,8 @@ def compile_guards(guards: Iterable[records.Guard], code: CodeType) -> Any:
         except (KeyError, TypeError, ValueError) as error:
             what = f"cannot compile the guard {type(guard.check).__name__} on {guard.source.name}: {error}"
             raise type(error)(what) from error
+    outputs = tuple(builder.register(source) for source in inputs)
     roots = tuple(_spec(root) for root in sorted(builder.roots, key=_cost))
     relations = tuple(relation[1:] for relation in sorted(builder.relations, key=lambda r: r[0]))
-    return native.Tree(roots, relations, builder.registers, len(numbered), kept_guards(numbered))
+    count = len(numbered)
+    return native.Tree(roots, relations, builder.registers, count, kept_guards(numbered), outputs)

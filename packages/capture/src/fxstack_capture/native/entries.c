@@ -170,7 +170,7 @@ PyCodeObject *entry_flat_code(Entry *e) {
     if (e->flat != NULL) return e->flat;
     PyCodeObject *c = e->code;
     PyObject *replace = PyObject_GetAttrString((PyObject *)c, "replace");
-    PyObject *changes = Py_BuildValue("{s:i,s:i,s:i,s:i}", "co_argcount", code_argument_slots(c), "co_kwonlyargcount", 0,
+    PyObject *changes = Py_BuildValue("{s:i,s:i,s:i,s:i}", "co_argcount", code_argument_slots(c) + e->takes_inputs, "co_kwonlyargcount", 0,
                                       "co_posonlyargcount", 0, "co_flags", c->co_flags & ~(CO_VARARGS | CO_VARKEYWORDS));
     PyObject *nothing = PyTuple_New(0);
     if (replace && changes && nothing) {
@@ -184,16 +184,21 @@ PyCodeObject *entry_flat_code(Entry *e) {
 }
 
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"owner", "tree", "code", NULL};
+    static char *names[] = {"owner", "tree", "code", "takes_inputs", NULL};
     PyObject *owner, *tree, *code;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO!:Entry", names, &Owner_Type, &owner, &tree, &PyCode_Type, &code))
+    int takes_inputs = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO!|p:Entry", names, &Owner_Type, &owner, &tree, &PyCode_Type, &code,
+                                     &takes_inputs))
         return NULL;
+    if (takes_inputs && (tree == Py_None || code_argument_slots((PyCodeObject *)code) >= ((PyCodeObject *)code)->co_nlocals))
+        return PyErr_SetString(PyExc_ValueError, "there is no tree to take inputs from, or no local variable for them"), NULL;
     if (tree != Py_None && !PyObject_TypeCheck(tree, &Tree_Type))
         return PyErr_SetString(PyExc_TypeError, "tree must be a Tree or None"), NULL;
     PyObject *reference = PyWeakref_NewRef(owner, NULL);
     Entry *e = reference ? (Entry *)type->tp_alloc(type, 0) : NULL;
     if (e == NULL) return Py_XDECREF(reference), NULL;
     e->owner = reference;
+    e->takes_inputs = takes_inputs;
     e->tree = tree == Py_None ? NULL : (Tree *)Py_NewRef(tree);
     e->code = (PyCodeObject *)Py_NewRef(code);
     if (e->tree != NULL && tree_attach(e->tree, e) < 0) return Py_DECREF((PyObject *)e), NULL;
@@ -253,7 +258,7 @@ static PyMemberDef entry_members[] = {
 };
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Entry",
-    .tp_doc = "Entry(owner, tree, code): replacement code that runs while the guards of the tree hold.",
+    .tp_doc = "Entry(owner, tree, code, takes_inputs=False): replacement code that runs while the guards of the tree hold.",
     .tp_basicsize = sizeof(Entry),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = entry_new,

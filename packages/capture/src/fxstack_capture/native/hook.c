@@ -28,7 +28,7 @@ static COLD PyObject *fail_frame(PyThreadState *ts, InterpreterFrame *f) {
 }
 
 /* No room for the larger frame where this one lies: call a function made of the replacement instead. */
-static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *e) {
+static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs) {
     PyFunctionObject *func = frame_function(f);
     Scope saved = thread_scope;
     thread_scope.mode = MODE_OFF;
@@ -36,11 +36,21 @@ static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *
     PyObject *shadow = flat ? PyFunction_New((PyObject *)flat, func->func_globals) : NULL;
     if (shadow && func->func_closure && PyFunction_SetClosure(shadow, func->func_closure) < 0) Py_CLEAR(shadow);
     thread_scope = saved;
-    if (shadow == NULL) return fail_frame(ts, f);
+    int arguments = code_argument_slots(e->code);
+    PyObject **slots = shadow ? PyMem_Malloc((arguments + 1) * sizeof *slots) : NULL;
+    if (slots == NULL) {
+        Py_XDECREF(shadow);
+        Py_XDECREF(inputs);
+        if (!PyErr_Occurred()) PyErr_NoMemory();
+        return fail_frame(ts, f);
+    }
     shadow_calls++;
-    int arguments = code_argument_slots(flat);
-    PyObject *result = PyObject_Vectorcall(shadow, f->localsplus, arguments, NULL);
+    memcpy(slots, f->localsplus, arguments * sizeof *slots);
+    slots[arguments] = inputs;
+    PyObject *result = PyObject_Vectorcall(shadow, slots, arguments + e->takes_inputs, NULL);
+    PyMem_Free(slots);
     Py_DECREF(shadow);
+    Py_XDECREF(inputs);
     frame_dispose(ts, f, code_argument_slots(frame_code(f)));
     return result;
 }
@@ -94,9 +104,16 @@ static PyObject *go_on(PyObject *result) {
     return result;
 }
 
-static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry *e, int continued) {
+static inline PyObject *run_swapped(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs) {
+    if (e->takes_inputs) f->localsplus[code_argument_slots(e->code)] = inputs;
+    return chained(ts, f, 0);
+}
+
+/* `inputs`: what accepts() collected; ours to pass on. */
+static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs, int continued) {
     e->hits++;
-    PyObject *result = likely(frame_swap_code(ts, f, e->code)) ? chained(ts, f, 0) : run_shadow(ts, f, e);
+    int fits = likely(frame_swap_code(ts, f, e->code));
+    PyObject *result = fits ? run_swapped(ts, f, e, inputs) : run_shadow(ts, f, e, inputs);
     return continued ? result : go_on(result);
 }
 
@@ -136,10 +153,12 @@ static PyObject *ask(PyThreadState *ts, InterpreterFrame *f, Scope scope) {
     return answer;
 }
 
-static int accepts(Entry *e, InterpreterFrame *f) {
+/* `inputs`: a new reference where the entry takes any, else NULL. */
+static int accepts(Entry *e, InterpreterFrame *f, PyObject **inputs) {
+    *inputs = NULL;
     if (e->tree == NULL) return 1;
     Py_INCREF(e);
-    int ok = tree_check(e->tree, frame_function(f), f->localsplus);
+    int ok = tree_check(e->tree, frame_function(f), f->localsplus, e->takes_inputs ? inputs : NULL);
     Py_DECREF(e);
     return ok;
 }
@@ -150,13 +169,14 @@ static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f, int continued
     PyCodeObject *code = frame_code(f);
     PyObject *answer = ask(ts, f, saved);
     Entry *entry = NULL;
+    PyObject *inputs = NULL;
     int bad = answer == NULL;
     if (answer == answer_skip) {
         bad = code_skip(code, saved.owner) < 0;
     } else if (answer != NULL && Py_IS_TYPE(answer, &Entry_Type)) {
         entry = (Entry *)answer;
         if (entry->group == NULL) bad = entry_install(code, entry) < 0;
-        if (!bad && (entry->group->state->code != code || !accepts(entry, f))) entry = NULL;
+        if (!bad && (entry->group->state->code != code || !accepts(entry, f, &inputs))) entry = NULL;
     } else if (answer != NULL && answer != answer_run) {
         PyErr_Format(PyExc_TypeError, "the compile callback must return an Entry, SKIP or RUN, not %.200s",
                      Py_TYPE(answer)->tp_name);
@@ -165,7 +185,7 @@ static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f, int continued
     thread_scope = saved;
     PyObject *result;
     if (bad) result = fail_frame(ts, f);
-    else if (entry != NULL) result = run_entry(ts, f, entry, continued);
+    else if (entry != NULL) result = run_entry(ts, f, entry, inputs, continued);
     else result = chained(ts, f, 0);
     Py_XDECREF(answer);
     return result;
@@ -173,13 +193,14 @@ static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f, int continued
 
 /* --- compile mode -------------------------------------------------------------------------------- */
 
-static inline Entry *lookup(CodeState *state, Group *group, InterpreterFrame *f) {
+static inline Entry *lookup(CodeState *state, Group *group, InterpreterFrame *f, PyObject **inputs) {
 again:;
     uint32_t changes = state->changes;
     for (int i = 0; i < group->count; i++) {
         Entry *e = group->entries[i];
-        int ok = accepts(e, f);
+        int ok = accepts(e, f, inputs);
         if (unlikely(state->changes != changes)) { /* a check released an object that took entries along */
+            Py_CLEAR(*inputs);
             group = find_group(state, thread_scope.owner);
             if (group == NULL) return NULL;
             goto again;
@@ -210,8 +231,9 @@ static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
         Group *group = find_group(state, thread_scope.owner);
         if (group != NULL) {
             if (group->skip) return chained(ts, f, 0);
-            Entry *e = is_function_call(code, f) ? lookup(state, group, f) : NULL;
-            if (likely(e != NULL)) return run_entry(ts, f, e, continued);
+            PyObject *inputs;
+            Entry *e = is_function_call(code, f) ? lookup(state, group, f, &inputs) : NULL;
+            if (likely(e != NULL)) return run_entry(ts, f, e, inputs, continued);
         }
     }
     if (!is_function_call(code, f) || (code->co_flags & GENERATOR_FLAGS)) return chained(ts, f, 0);

@@ -39,6 +39,7 @@ struct Entry {
     Tree *tree;          /* NULL: no guards */
     PyCodeObject *code;  /* the replacement */
     PyCodeObject *flat;  /* the replacement with all parameters positional, for calls (made when needed) */
+    int takes_inputs;    /* the first local variable behind the arguments gets what the tree collects */
     Py_ssize_t hits;
 };
 
@@ -92,7 +93,8 @@ HIDDEN int passthrough_decides(PyObject *passthrough, PyCodeObject *code); /* 1 
 
 /* --- guards (tree.c) ------------------------------------------------------------------------------ */
 
-HIDDEN int tree_check(Tree *tree, PyFunctionObject *func, PyObject *const *locals); /* 1 accept, 0 reject */
+/* 1 accept, 0 reject. `inputs`: where to put the tuple of the tree's outputs (NULL: not wanted). */
+HIDDEN int tree_check(Tree *tree, PyFunctionObject *func, PyObject *const *locals, PyObject **inputs);
 extern HIDDEN PyMethodDef tree_methods[];
 HIDDEN int tree_attach(Tree *tree, Entry *entry); /* the entry goes when the tree dies; ValueError: has one already */
 HIDDEN void tree_detach(Tree *tree, Entry *entry);

@@ -113,8 +113,21 @@ static int check_all(Tree *tree, Run *run) {
     return 1;
 }
 
+/* The values that the entry's graph takes, which the check has reached anyhow. */
+static PyObject *collect(Tree *tree, const Value *registers) {
+    PyObject *tuple = PyTuple_New(tree->output_count);
+    for (int i = 0; tuple != NULL && i < tree->output_count; i++) {
+        const Value *v = &registers[tree->outputs[i]];
+        PyObject *item = v->object ? Py_NewRef(v->object) : PyLong_FromLongLong(v->number);
+        if (item == NULL) Py_CLEAR(tuple);
+        else PyTuple_SET_ITEM(tuple, i, item);
+    }
+    if (tuple == NULL) PyErr_Clear(); /* out of memory: as if a guard had failed */
+    return tuple;
+}
+
 /* -1: holds; otherwise the index of a guard that does not (guard_count: something it refers to is gone). */
-static int run_tree(Tree *tree, PyFunctionObject *func, PyObject *const *locals) {
+static int run_tree(Tree *tree, PyFunctionObject *func, PyObject *const *locals, PyObject **inputs) {
     if (unlikely(tree->dead)) return tree->guard_count;
     Scope *scope = current_scope();
     Mode mode = scope->mode;
@@ -125,6 +138,7 @@ static int run_tree(Tree *tree, PyFunctionObject *func, PyObject *const *locals)
     Run run = {func, locals, registers, -1};
     scope->mode = MODE_OFF; /* an attribute implemented in C may call back */
     int ok = check_all(tree, &run);
+    if (ok && inputs != NULL && (*inputs = collect(tree, registers)) == NULL) ok = 0, run.failed = tree->guard_count;
     current_scope()->mode = mode;
     for (int i = 0; i < tree->register_count; i++)
         if (registers[i].owned) Py_DECREF(registers[i].object);
@@ -132,7 +146,9 @@ static int run_tree(Tree *tree, PyFunctionObject *func, PyObject *const *locals)
     return ok ? -1 : run.failed;
 }
 
-int tree_check(Tree *tree, PyFunctionObject *func, PyObject *const *locals) { return run_tree(tree, func, locals) < 0; }
+int tree_check(Tree *tree, PyFunctionObject *func, PyObject *const *locals, PyObject **inputs) {
+    return run_tree(tree, func, locals, inputs) < 0;
+}
 
 /* --- building ------------------------------------------------------------------------------------ */
 
@@ -235,12 +251,24 @@ static int tree_start(Tree *tree) {
     return tree->objects ? 0 : -1;
 }
 
+static void build_outputs(Tree *tree, PyObject *numbers) {
+    Py_ssize_t n = PyTuple_GET_SIZE(numbers);
+    tree->outputs = PyMem_Calloc(n + 1, sizeof *tree->outputs);
+    if (tree->outputs == NULL) return (void)PyErr_NoMemory();
+    for (; tree->output_count < n; tree->output_count++) {
+        long r = PyLong_AsLong(PyTuple_GET_ITEM(numbers, tree->output_count));
+        if ((r < 0 || r >= tree->register_count) && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such register");
+        if (PyErr_Occurred()) return;
+        tree->outputs[tree->output_count] = (int)r;
+    }
+}
+
 static PyObject *tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"roots", "relations", "registers", "guards", "meta", NULL};
-    PyObject *roots, *relations, *meta = Py_None;
+    static char *names[] = {"roots", "relations", "registers", "guards", "meta", "outputs", NULL};
+    PyObject *roots, *relations, *meta = Py_None, *outputs = NULL;
     int registers, guards;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ii|O:Tree", names, &PyTuple_Type, &roots, &PyTuple_Type, &relations,
-                                     &registers, &guards, &meta))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ii|OO!:Tree", names, &PyTuple_Type, &roots, &PyTuple_Type, &relations,
+                                     &registers, &guards, &meta, &PyTuple_Type, &outputs))
         return NULL;
     Tree *tree = (Tree *)type->tp_alloc(type, 0);
     if (tree == NULL) return NULL;
@@ -248,7 +276,8 @@ static PyObject *tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     tree->guard_count = guards;
     tree->meta = Py_NewRef(meta);
     if (tree_start(tree) < 0) return Py_DECREF((PyObject *)tree), NULL;
-    tree->roots = build_nodes(tree, roots, &tree->root_count);
+    if (outputs != NULL) build_outputs(tree, outputs);
+    if (!PyErr_Occurred()) tree->roots = build_nodes(tree, roots, &tree->root_count);
     if (!PyErr_Occurred()) tree->relations = build_tests(tree, relations, &tree->relation_count, 1);
     if (PyErr_Occurred()) return Py_DECREF((PyObject *)tree), NULL;
     return (PyObject *)tree;
@@ -273,6 +302,7 @@ static void tree_dealloc(Tree *tree) {
     if (tree->link) ((Link *)tree->link)->tree = NULL;
     free_nodes(tree->roots, tree->root_count);
     free_tests(tree->relations, tree->relation_count);
+    PyMem_Free(tree->outputs);
     tree_clear(tree);
     Py_XDECREF(tree->link);
     Py_TYPE(tree)->tp_free(tree);
@@ -285,7 +315,7 @@ static PyObject *tree_failing(Tree *tree, PyObject *args) {
     PyCodeObject *code = (PyCodeObject *)func->func_code;
     if (PyTuple_GET_SIZE(locals) != code_argument_slots(code))
         return PyErr_Format(PyExc_ValueError, "%U has %d arguments", code->co_qualname, code_argument_slots(code)), NULL;
-    return PyLong_FromLong(run_tree(tree, func, ((PyTupleObject *)locals)->ob_item));
+    return PyLong_FromLong(run_tree(tree, func, ((PyTupleObject *)locals)->ob_item, NULL));
 }
 
 static PyMethodDef tree_own_methods[] = {
@@ -295,12 +325,13 @@ static PyMethodDef tree_own_methods[] = {
 };
 static PyMemberDef tree_members[] = {
     {"meta", T_OBJECT, offsetof(Tree, meta), 0, "whatever its maker attached"},
+    {"inputs", T_INT, offsetof(Tree, output_count), READONLY, "how many values its entry takes from it"},
     {"dead", T_INT, offsetof(Tree, dead), READONLY, "1 when something that it refers to weakly is gone"},
     {NULL, 0, 0, 0, NULL},
 };
 PyTypeObject Tree_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Tree",
-    .tp_doc = "Tree(roots, relations, registers, guards, meta=None): guards, compiled; see guards/tree.py.",
+    .tp_doc = "Tree(roots, relations, registers, guards, meta=None, outputs=()): guards, compiled; see guards/tree.py.",
     .tp_basicsize = sizeof(Tree),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = tree_new,
@@ -322,7 +353,11 @@ static PyObject *py_time_check(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!O!O!l", &Tree_Type, &tree, &PyFunction_Type, &func, &PyTuple_Type, &locals, &n)) return NULL;
     struct timespec a, b;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
-    for (long i = 0; i < n; i++) ok += tree_check(tree, func, ((PyTupleObject *)locals)->ob_item);
+    for (long i = 0; i < n; i++) {
+        PyObject *inputs = NULL;
+        ok += tree_check(tree, func, ((PyTupleObject *)locals)->ob_item, &inputs);
+        Py_XDECREF(inputs);
+    }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
     if (ok != n) return PyErr_SetString(PyExc_ValueError, "the guards do not hold"), NULL;
     return PyFloat_FromDouble(((b.tv_sec - a.tv_sec) * 1e9 + (b.tv_nsec - a.tv_nsec)) / n);

@@ -53,7 +53,8 @@ struct Tree {
     PyObject_HEAD
     Node *roots;
     int failed_last; /* index of a root */
-    int root_count, register_count, relation_count, guard_count;
+    int root_count, register_count, relation_count, guard_count, output_count;
+    int *outputs; /* the registers whose values the entry takes as its graph's inputs */
     Test *relations;
     PyObject *objects; /* list: strong references (and weak-reference objects) of all parts */
     PyObject *link;    /* callback of the weak references */

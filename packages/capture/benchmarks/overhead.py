@@ -1,0 +1,205 @@
+"""What a call of a compiled function costs beyond its graph, beside torch.compile in the same process.
+
+    python packages/capture/benchmarks/overhead.py
+
+Both compile with a backend that keeps the first results of the graph and returns them: what is left is the hook, the
+guards and the wrapper. Processor time of the thread, medians of interleaved rounds, nanoseconds a call. ``guards`` is one check of
+our guard tree, timed natively; ``frame`` an empty compiled call.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+import fxstack_capture
+from fxstack_capture import native
+from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS = 15
+
+
+def two_ops(x, y):
+    return torch.relu(x + y)
+
+
+class Mlp(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(depth))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(4)
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Dropout(0.1))
+
+    def forward(self, x):
+        return x + self.inner(self.norm(x))
+
+
+class Cache:
+    """Keys and values of the past, as a decoder's cache object holds them."""
+
+    def __init__(self, layers):
+        self.keys = [torch.zeros(1, 2, 8, 4) for _ in range(layers)]
+        self.values = [torch.zeros(1, 2, 8, 4) for _ in range(layers)]
+        self.position = torch.zeros(1, dtype=torch.int64)
+
+    def update(self, layer, key, value):
+        self.keys[layer].index_copy_(2, self.position, key)
+        self.values[layer].index_copy_(2, self.position, value)
+        return self.keys[layer], self.values[layer]
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = 1e-6
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon) * self.weight
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, index, size=8):
+        super().__init__()
+        self.index = index
+        self.before, self.after = RmsNorm(size), RmsNorm(size)
+        self.q, self.k, self.v, self.o = (nn.Linear(size, size, bias=False) for _ in range(4))
+        self.gate, self.up, self.down = (nn.Linear(size, size, bias=False) for _ in range(3))
+
+    def forward(self, x, cache):
+        y = self.before(x)
+        heads = lambda t: t.view(1, 1, 2, 4).transpose(1, 2)
+        key, value = cache.update(self.index, heads(self.k(y)), heads(self.v(y)))
+        y = nn.functional.scaled_dot_product_attention(heads(self.q(y)), key, value)
+        x = x + self.o(y.transpose(1, 2).reshape(1, 1, 8))
+        y = self.after(x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+class Decoder(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(i) for i in range(depth))
+        self.norm = RmsNorm(8)
+
+    def forward(self, x, cache):
+        for layer in self.layers:
+            x = layer(x, cache)
+        return self.norm(x)
+
+
+def dictionary(tensors):
+    total = 0
+    for name, tensor in tensors.items():
+        if name:
+            total = total + tensor
+    return total
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    make: Callable[[], tuple[Callable, tuple]]
+
+
+WORKLOADS = [
+    Workload("two operations", lambda: (two_ops, (torch.ones(4), torch.ones(4)))),
+    Workload("MLP, 20 layers", lambda: (Mlp(20), (torch.ones(2, 4),))),
+    Workload(
+        "200 blocks", lambda: (nn.Sequential(*(Residual() for _ in range(200))), (torch.ones(2, 4),))
+    ),
+    Workload("decoder step, cache", lambda: (Decoder(8), (torch.ones(1, 1, 8), Cache(8)))),
+    Workload(
+        "dict of 50 tensors", lambda: (dictionary, ({f"t{i}": torch.ones(4) for i in range(50)},))
+    ),
+]
+
+
+def frozen(graph_module, _inputs):
+    """A backend whose graphs run once."""
+    kept = []
+
+    def run(*args):
+        if not kept:
+            kept.append(graph_module.forward(*args))
+        return kept[0]
+
+    return run
+
+
+def once(fn, args, calls):
+    iterations = repeat(None, calls)
+    start = time.thread_time_ns()
+    for _ in iterations:
+        fn(*args)
+    return (time.thread_time_ns() - start) / calls
+
+
+def check_time(compiled_owner_code):
+    """Nanoseconds of one check of the guards of the entry of a code object."""
+    entry, fn, arguments = compiled_owner_code
+    return min(native.time_check(entry.tree, fn, arguments, 2000) for _ in range(9))
+
+
+def guards_of(fn, args):
+    """(entry, function, arguments) of the frame that was compiled."""
+    function = fn.forward.__func__ if isinstance(fn, nn.Module) else fn
+    arguments = (fn, *args) if isinstance(fn, nn.Module) else args
+    if isinstance(fn, nn.Module):
+        call = nn.Module._wrapped_call_impl
+        found = native.entries(call.__code__)
+        if found:
+            return found[0], call, (fn, args, {})
+    return native.entries(function.__code__)[0], function, arguments
+
+
+def measure(workload):
+    fn, args = workload.make()
+    calls = 300 if workload.name == "200 blocks" else 3000
+    torch._dynamo.reset()
+    fxstack_capture.reset()
+    ours = fxstack_capture.optimize(frozen)(fn)
+    theirs = torch.compile(fn, backend=frozen)
+    for compiled in (ours, theirs):
+        for _ in range(5):
+            compiled(*args)
+    rounds = [(once(ours, args, calls), once(theirs, args, calls)) for _ in range(ROUNDS)]
+    mine, other = (statistics.median(column) for column in zip(*rounds, strict=True))
+    tree = check_time(guards_of(fn, args))
+    guards = len(guards_of(fn, args)[0].tree.meta)
+    print(
+        f"{workload.name:22} {mine:10,.0f} {other:10,.0f} {mine / other:7.3f} {tree:10,.0f} {guards:7}"
+    )
+
+
+def main(*names):
+    TENSOR_CHECKS.wait()
+    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}; nanoseconds a call")
+    print(f"{'':22} {'ours':>10} {'torch':>10} {'ratio':>7} {'guards':>10} {'number':>7}")
+    for workload in WORKLOADS:
+        if not names or workload.name in names:
+            measure(workload)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
