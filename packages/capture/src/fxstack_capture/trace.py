@@ -289,6 +289,8 @@ class Trace:
     calls: Calls
     torch: TorchSide
     interp: Interpreter
+    for_entry: bool = True
+    """Whether the replacement runs as an entry, whose guards hand the graph's inputs over."""
 
     def guard(self, source: Source, check: Check) -> None:
         self.guards.add(source, check, self.interp.user_stack())

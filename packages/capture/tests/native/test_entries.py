@@ -3,7 +3,10 @@
 import pytest
 
 from fxstack_capture import native
+from fxstack_capture.guards.records import Guard, TypeIs
+from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.native import Entry, Owner, Tree
+from fxstack_capture.sources import Item, Local
 
 
 def tree(index, cls):
@@ -153,3 +156,31 @@ def test_owner_must_be_an_owner():
         Entry(object(), None, f.__code__)
     with pytest.raises(TypeError, match="owner must be an Owner"):
         native.run_with(print, object(), f, (1,))
+
+
+def test_an_entry_takes_inputs_from_its_tree():
+    def f(x, y): ...
+
+    def source(x, y):
+        if not x:
+            taken = None
+        return taken
+
+    guards = [Guard(Local("x"), TypeIs(list))]
+    inputs = (Item(Local("x"), 0), Local("y"))
+    tree = compile_guards(guards, f.__code__, inputs)
+    owner = native.Owner()
+    native.install(f.__code__, native.Entry(owner, tree, source.__code__, takes_inputs=True))
+    first, second = object(), object()
+    run = lambda *args: native.run_with(lambda *_: native.RUN, owner, f, args)
+    assert run([first], second) == (first, second)
+    assert run((first,), second) is None
+    assert run([first], second)[0] is first
+
+
+def test_an_entry_without_a_local_variable_cannot_take_inputs():
+    def f(x): ...
+
+    tree = compile_guards([], f.__code__, (Local("x"),))
+    with pytest.raises(ValueError, match="no local variable"):
+        native.Entry(native.Owner(), tree, f.__code__, takes_inputs=True)

@@ -201,6 +201,7 @@ class FrameCompiler:
         record: BreakRecord | None,
     ) -> Written:
         trace = new_trace(self.options, self.programs, state.history)
+        trace.for_entry = self.owner is not None
         with attempt(frame, trace, stop_at) as done:
             draft, raised = self._draft(done, frame, code)
             trace.world.close()  # type: ignore[attr-defined]

@@ -70,6 +70,7 @@ def capture_whole(
     frame = frame_of_call(fn, args, kwargs)
     function = frame.function
     trace = new_trace(options, program_table(), FrameHistory())
+    trace.for_entry = False
     try:
         with attempt(frame, trace) as done:
             if isinstance(done.outcome, Raised):

@@ -124,9 +124,9 @@ def text_of(definition: ast.FunctionDef, names: Iterable[tuple[str, object]]) ->
     lines = [f"# {name} = {_short(value)}" for name, value in names]
     visible = _define(definition.name, definition.args, [])
     marks = {name for name, _ in names}
-    visible.body = [
-        s for s in definition.body if not (_binds(s, marks) or _only_names(s))
-    ] or [ast.Pass()]
+    visible.body = [s for s in definition.body if not (_binds(s, marks) or _only_names(s))] or [
+        ast.Pass()
+    ]
     ast.fix_missing_locations(visible)
     return "\n".join([*lines, ast.unparse(visible)])
 

@@ -108,27 +108,23 @@ class FrameWriter:
         captured = torch_side.finish(self.rebuilder.outputs)
         needed = has_operations(captured) or bool(self.rebuilder.outputs)
         sources = captured.inputs if needed else ()
-        inputs = Inputs(self.builder.fresh("inputs"), sources) if _pays(sources) else None
-        result = self.rebuilder.result
-
-        def graph_call(graph: ast.expr) -> ast.stmt:
-            if inputs is None:
-                return ast.Assign([store(result)], call(graph, *map(self.loads.expr, sources)))
-            taken = ast.Starred(load(inputs.name), ast.Load())
-            return ast.Assign([store(result)], call(graph, taken))
-
-        if inputs is None:
-            for source in sources:
-                self.loads.expr(source)
+        inputs: Inputs | None = None
         free: list[ast.stmt] = []
-        if inputs is not None:  # the frame may go on for long
+        arguments: list[ast.expr]
+        if self.trace.for_entry and _pays(sources):
+            inputs = Inputs(self.builder.fresh("inputs"), sources)
+            arguments = [ast.Starred(load(inputs.name), ast.Load())]
+            # The frame may go on for long.
             free = [ast.Assign([store(inputs.name)], ast.Constant(None))]
+        else:
+            arguments = [self.loads.expr(source) for source in sources]
+        result = self.rebuilder.result
         return Draft(
             captured=captured if needed else None,
             original=self.code,
             builder=self.builder,
             before=tuple(self.builder.loads),
-            graph_call=graph_call,
+            graph_call=lambda graph: ast.Assign([store(result)], call(graph, *arguments)),
             inputs=inputs,
             after=(*free, *self.builder.body, *self.replay.statements(), *ending),
             line=line,

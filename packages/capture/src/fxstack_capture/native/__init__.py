@@ -32,7 +32,8 @@ What the callback raises, the frame raises.
 
 **Entries**::
 
-    Entry(owner, tree: Tree | None, code: CodeType)   # .owner .tree .code .installed .hits (settable)
+    Entry(owner, tree: Tree | None, code: CodeType, takes_inputs=False)
+                              # .owner .tree .code .installed .hits (settable)
     install(code, entry)      # code: the original code object; tree None: no guards
     remove(code, entry)
     entries(code, owner=None) -> list[Entry]   # in the order in which they are tried
@@ -43,7 +44,9 @@ What the callback raises, the frame raises.
 
 The most recently hit entry is tried first. ``Entry.code`` must take the same arguments and have the
 same free variables in the same order as the original (``install`` checks; its ValueError says what
-differs); its globals are the original function's. An entry is held by its owner alone: it goes when
+differs); its globals are the original function's. With ``takes_inputs`` the first local
+variable of ``code`` behind the arguments holds, when the frame starts, the tuple of values that the tree was
+told to collect. An entry is held by its owner alone: it goes when
 the owner goes, when the original code object goes, when ``remove`` or ``reset`` says so, or when an
 object goes that one of its guards refers to weakly. One tree belongs to one entry.
 
