@@ -118,7 +118,7 @@ def _start(
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     process = subprocess.Popen(  # noqa: S603 - our own script
-        [sys.executable, str(WORKER)],
+        [sys.executable, "-P", str(WORKER)],  # its folder holds names of the standard library
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
