@@ -8,6 +8,7 @@ import torch
 
 import fxstack
 from fxstack.options import make_options
+from fxstack_inductor.errors import TRITON_HINT, CudaError, TritonMissing
 
 
 def f(x):
@@ -112,3 +113,20 @@ def test_no_c_compiler_is_one_clear_warning_and_eager_results(monkeypatch, tmp_p
     assert len(texts) == 1
     assert "compiler" in texts[0]
     assert "install" in texts[0].lower()
+
+
+def test_reduce_overhead_asks_for_cuda_graphs():
+    assert make_options("reduce-overhead", None).inductor.cuda_graphs
+    assert not make_options(None, None).inductor.cuda_graphs
+    assert not make_options("reduce-overhead", {"cuda_graphs": False}).inductor.cuda_graphs
+
+
+@pytest.mark.parametrize("error", [TritonMissing(TRITON_HINT), CudaError("the CUDA driver failed")])
+def test_what_a_gpu_needs_and_is_not_there_costs_only_speed(monkeypatch, error):
+    def unavailable(*_):
+        raise error
+
+    monkeypatch.setattr("fxstack_inductor.compile.load_triton", unavailable)
+    compiled = fxstack.compile(lambda x: x + 1, options={"target": "cuda"})
+    with pytest.warns(UserWarning, match=r"CUDA .*The captured graph runs in eager torch"):
+        assert compiled(torch.ones(2)).tolist() == [2, 2]

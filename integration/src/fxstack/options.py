@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 MODES: dict[str, str] = {
     "default": "",
     "reduce-overhead": "CUDA graphs; on CPU the same as default, whose host program is already minimal",
-    "max-autotune": "autotuned templates on CUDA; on CPU the same as default",
-    "max-autotune-no-cudagraphs": "max-autotune without CUDA graphs",
+    "max-autotune": "the same as default: there are no templates to choose from yet",
+    "max-autotune-no-cudagraphs": "the same as default",
 }
 
 
@@ -48,6 +48,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
     for name in given:
         if name not in known:
             raise ValueError(_unknown("option", name, known))
+    given.setdefault("cuda_graphs", mode == "reduce-overhead")
     return CompileOptions(
         mode or "default",
         given.get("partitioner", "min_cut"),

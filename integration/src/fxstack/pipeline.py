@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from fxstack_capture import disable
 from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
-from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_partition import partition
 
 if TYPE_CHECKING:
@@ -26,11 +26,15 @@ Backend = Callable[[GraphModule, Sequence[Any]], Compiled]
 StageCompiler = Callable[[GraphModule, Sequence[Any]], Compiled]
 
 
+UNAVAILABLE = (NoCompilerError, TritonMissing, CudaError)
+"""What this machine lacks to compile a graph; eager torch can still run it."""
+
+
 def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     """The full pipeline as a backend: ``(captured graph, example inputs) -> callable``.
 
-    Without a C compiler, or where a graph cannot be functionalized, the captured graph is executed by eager
-    torch, after one warning that says why and what to do.
+    Without a C compiler (for a GPU: Triton, or a working driver), or where a graph cannot be functionalized, the captured
+    graph is executed by eager torch, after one warning that says why and what to do.
     """
 
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
@@ -38,7 +42,7 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
         try:
             compilers = (graph.compile_stage, graph.compile_backward)
             return graph.ahead_of_time(graph_module, example_inputs, compilers, decompositions())
-        except (NoCompilerError, UnsupportedGraphError) as error:
+        except (UnsupportedGraphError, *UNAVAILABLE) as error:
             return _in_eager(graph_module, example_inputs, error)
 
     return inductor
@@ -94,10 +98,10 @@ class Compilation:
     def compile_backward(
         self, graph_module: GraphModule, example_inputs: Sequence[Any]
     ) -> Compiled:
-        """The same, when the forward has run already: without a C compiler this graph alone runs in eager."""
+        """The same, when the forward has run already: without a compiler this graph alone runs in eager."""
         try:
             return self.compile_stage(graph_module, example_inputs)
-        except NoCompilerError as error:
+        except UNAVAILABLE as error:
             return _in_eager(graph_module, example_inputs, error)
 
     def cut(self, joint: StageGraph) -> Partition:

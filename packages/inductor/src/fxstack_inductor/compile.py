@@ -97,7 +97,7 @@ def compile_graph(
     """
     chosen = options_from_environment() if options is None else options
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
-        return device_callable(*load_triton(graph_module, chosen))
+        return device_callable(*load_triton(graph_module, chosen), chosen)
     lowered = _lower_c(graph_module, chosen)
     program = lowered.program
     workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool())

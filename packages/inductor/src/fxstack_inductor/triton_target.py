@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ import torch
 from fxstack_inductor.codegen.triton import TritonSource, triton_source
 from fxstack_inductor.codegen.triton_host import device_program, interpreted_program, launches
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
+from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.runtime.cubins import load_cubins
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
+from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 from fxstack_inductor.schedule.split import split_reductions
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_inductor.codegen.wrapper import HostProgram
-    from fxstack_inductor.ir.nodes import Computed
+    from fxstack_inductor.ir.nodes import Computed, Node
     from fxstack_inductor.options import InductorOptions
 
 
@@ -131,6 +134,44 @@ def device_kernels(
     return namespace
 
 
+def _graphed(
+    lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]
+) -> Callable[..., tuple[Any, ...]]:
+    """``call`` recorded as a CUDA graph, or itself, after a warning, where that cannot be."""
+    program = lowered.plan.program
+    reason = graph_refusal(lowered.plan)
+    if reason is not None:
+        warnings.warn(f"fxstack: CUDA graphs are off for this graph: {reason}.", stacklevel=4)
+        return call
+    places = {name: k for k, name in enumerate(program.parameters)}
+    mutated = frozenset(places[m.target.name] for m in program.mutations)
+    return GraphedCall(call, capture_on_device, mutated, bool(program.bindings))
+
+
+def graph_refusal(plan: Plan) -> str | None:
+    """Why ``plan`` cannot be recorded, if it cannot: what it needs the host for while it runs."""
+    nodes: list[Node] = list(plan.program.inputs.values())
+    for step in plan.steps:
+        if isinstance(step, KernelStep):
+            nodes += step.stored
+        elif isinstance(step, ExternCall):
+            nodes += [*step.reads, *step.outputs]
+            tags = getattr(step.target, "tags", ())
+            if not isinstance(step.target, torch._ops.OpOverload):
+                return f"{step.name} calls {step.target}, which is not known to stay on the device"
+            if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags:
+                return (
+                    f"{step.name} ({step.target}) gives a tensor whose size the host must wait for"
+                )
+        elif step.reads:
+            return f"{step.name} ({step.target}) brings a tensor's value to the host"
+    for node in nodes:
+        if node.device.type != "cuda":
+            return f"tensor {node.name} is on {node.device}"
+    devices = sorted({str(node.device) for node in nodes})
+    return f"it spans {', '.join(devices)}" if len(devices) > 1 else None
+
+
 def _stored(plan: Plan) -> list[Computed]:
     return [n for s in plan.steps if isinstance(s, KernelStep) for n in s.stored]
 
@@ -141,9 +182,11 @@ def _capability(device: int) -> int:
 
 
 def device_callable(
-    lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]
+    lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]], options: InductorOptions
 ) -> Callable[..., tuple[Any, ...]]:
     """``call`` without autograd, on its device: a launch needs the device's context to be the current one."""
+    if options.cuda_graphs and not interpreting():
+        call = _graphed(lowered, call)
     below_autograd = torch._C._AutoDispatchBelowAutograd
     devices = {n.device.index for n in _stored(lowered.plan)}
     device = devices.pop() if len(devices) == 1 else None

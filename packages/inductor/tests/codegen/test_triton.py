@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from inductor_checks import trace
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, decompositions, lower
@@ -140,6 +141,18 @@ def test_kernels_compile_ahead_of_time(capability):
     assert len(compiled) >= 4
     assert all(entry["cubin"] > 500 and entry["spills"] == 0 for entry in compiled.values())
     assert {entry["target"] for entry in compiled.values()} == {f"sm_{capability}"}
+
+
+def test_random_numbers_and_batch_statistics_are_eager_s():
+    def step(x):
+        return F.dropout(x, 0.5) + F.batch_norm(x, None, None, training=True)
+
+    x = randn(64, 64)
+    run = compile_graph(trace(step, x), (x,), TRITON)
+    torch.manual_seed(0)
+    actual = run(x)[0]
+    torch.manual_seed(0)
+    torch.testing.assert_close(actual, step(x), rtol=1e-5, atol=1e-5)
 
 
 def test_lower_shows_triton_without_a_gpu():

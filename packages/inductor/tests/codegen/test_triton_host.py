@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, decompositions
 from fxstack_inductor.schedule.plan import KernelStep
-from fxstack_inductor.triton_target import device_kernels, lower_triton
+from fxstack_inductor.triton_target import device_kernels, graph_refusal, lower_triton
 
 pytest.importorskip("triton")
 
@@ -60,6 +60,27 @@ def test_sizes_give_the_grid_and_are_arguments():
     assert re.search(
         r"stream0, .*s\d+\*s\d+ \+ 1023\)? // 1024\), p_x_1, p_mul__0, s\d+, s\d+\)", host
     )
+
+
+REFUSED = {
+    "is on cpu": lambda x: (x + 1, torch.ones(2, device="cpu") * 2),
+    "it spans cuda:0, cuda:1": lambda x: x.to("cuda:1") * 2,
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_graphs_that_need_the_host_are_not_recorded(reason):
+    assert reason in graph_refusal(lowered(REFUSED[reason], (8,)).plan)
+
+
+def test_graphs_that_wait_for_a_size_are_not_recorded():
+    graph = make_fx(lambda x: x.nonzero(), tracing_mode="symbolic")(torch.ones(8))
+    plan = lower_triton(graph, InductorOptions()).plan
+    assert "gives a tensor whose size the host must wait for" in graph_refusal(plan)
+
+
+def test_graphs_of_one_device_are_recorded():
+    assert graph_refusal(lowered(lambda x: (x @ x).relu().sum(), (8, 8)).plan) is None
 
 
 class Recorded:

@@ -45,6 +45,12 @@ def test_half_precision_gets_wider_tiles():
     assert (tiling.config.xblock, tiling.config.rblock) == (64, 64)
 
 
+def test_many_buffers_shrink_the_tile():
+    tensors = [torch.empty(4096) for _ in range(20)]
+    tiles = tilings(lambda *xs: (sum(xs),), *tensors)
+    assert [t.config.xblock for t in tiles] == [512]
+
+
 def test_broadcasting_loops_are_points():
     (tiling,) = tilings(lambda x, y: (x + y, y.exp()), torch.empty(30, 200), torch.empty(30, 1))
     assert tiling.kind == "flat"

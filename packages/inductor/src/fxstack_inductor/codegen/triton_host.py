@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fxstack_inductor.codegen.triton import TritonKernel
-    from fxstack_inductor.ir.nodes import Node
+    from fxstack_inductor.ir.nodes import ExternCall, Node
     from fxstack_inductor.schedule.plan import Plan
 
 ALIGNMENT = 16
@@ -113,6 +113,10 @@ class DeviceHostWriter(HostWriter):
                 self.line(f"if {pointer} & {ALIGNMENT - 1}:")
                 self.line(f"    t_{own} = aligned({own}); {pointer} = t_{own}.data_ptr()")
         return pointer
+
+    def _draws(self, step: ExternCall) -> bool:  # noqa: ARG002 - it overrides
+        """Nothing is linked into this program: tensors on CPU beside the device's are left to ATen."""
+        return False
 
     def _raise_errors(self) -> None:
         """Index checks are the device's own assertions, as in eager; what is asked is whether every launch was accepted."""

@@ -23,6 +23,8 @@ PERSISTENT = 4096
 """Longest inner extent that is held in one tile."""
 POINTS = 1024
 TILE = 2048
+CROWDED = 16
+"""Buffers that a kernel can touch with full tiles."""
 NARROW = 8
 """Loops shorter than this are not worth an axis of their own."""
 
@@ -66,20 +68,32 @@ def tile(kernel: Kernel) -> Tiling:
     """Sizes that are good without a search."""
     if not any(isinstance(v, Reduce) for v in kernel.values):
         return _pointwise(kernel)
-    count = extent(kernel.inner).as_int()
+    count, elements = extent(kernel.inner).as_int(), TILE // _crowding(kernel)
     if count is None or count > PERSISTENT:
-        config = Config(64, 32, 4) if _along_outer(kernel) else Config(1, TILE, 8)
-        return Tiling("looped", kernel, config)
+        wide = Config(1, elements, 8)
+        return Tiling(
+            "looped", kernel, Config(elements // 32, 32, 4) if _along_outer(kernel) else wide
+        )
     rblock = power_of_two(count)
-    xblock = max(1, min(64, TILE // rblock))
-    return Tiling("persistent", kernel, Config(xblock, rblock, 8 if xblock * rblock > TILE else 4))
+    xblock = max(1, min(64, elements // rblock))
+    return Tiling("persistent", kernel, Config(xblock, rblock, _warps(xblock * rblock, elements)))
+
+
+def _crowding(kernel: Kernel) -> int:
+    """By how much tiles shrink where many values are alive at once, so that a thread's registers hold its share of each."""
+    return min(8, power_of_two(-(-len(kernel.buffers) // CROWDED)))
+
+
+def _warps(tile_size: int, elements: int) -> int:
+    """Four, or as many more (at most 16) as keep the elements of one thread few."""
+    return min(16, 4 * power_of_two(max(1, tile_size // elements)))
 
 
 def _pointwise(kernel: Kernel) -> Tiling:
     flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
     across = _across(flat)
     if across is None:
-        return Tiling("flat", flat, Config(POINTS, 1, 4))
+        return Tiling("flat", flat, Config(POINTS // _crowding(kernel), 1, 4))
     wide = max(ref.dtype.itemsize for ref in flat.buffers) > 2
     config = Config(64, 32, 4) if wide else Config(64, 64, 4)
     inner = tuple(loop for loop in flat.outer if loop.var == across)

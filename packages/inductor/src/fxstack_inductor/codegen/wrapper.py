@@ -200,7 +200,7 @@ class HostWriter:
         if out is not None:
             self._extern_out(step, out)
             return
-        if draws_bernoulli(step):
+        if self._draws(step):
             self.arguments[DRAW] = DRAW_ARGUMENTS
             text = f"bernoulli({', '.join(self.value(arg) for arg in step.args)})"
         else:
@@ -215,6 +215,10 @@ class HostWriter:
             self.line(f"{identifier(output.name)} = {identifier(step.name)}{path}")
         self.line(f"del {identifier(step.name)}")
         self._bind_symbols({output.name for output in step.outputs})
+
+    def _draws(self, step: ExternCall) -> bool:
+        """Whether the program's own ``bernoulli`` takes the place of ``step``."""
+        return draws_bernoulli(step)
 
     def _extern_out(self, step: ExternCall, out: Any) -> None:
         """A call into memory that is there already."""

@@ -1,0 +1,150 @@
+"""Recorded calls against eager, with a recorder that replays on CPU: the same addresses are read and written again."""
+
+import pytest
+import torch
+
+from fxstack_inductor.runtime import cuda_graphs
+from fxstack_inductor.runtime.cuda_graphs import MOST, GraphedCall
+
+
+class Recorder:
+    """Captures without leaving an effect, as a device does; a replay writes into the results of the capture."""
+
+    def __init__(self):
+        self.captured = self.replayed = 0
+
+    def __call__(self, run):
+        self.captured += 1
+        values = run()
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+                value.mul_(1)
+
+        def replay():
+            self.replayed += 1
+            for old, new in zip(values, run()):
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+        return values, replay
+
+
+@pytest.fixture
+def recorder():
+    return Recorder()
+
+
+BIG = 1 << 15
+
+
+def test_the_first_call_runs_plainly_and_later_ones_are_replayed(recorder):
+    call = GraphedCall(lambda x: (x + 1,), recorder)
+    for step in range(5):
+        assert torch.equal(call(torch.full((3,), float(step)))[0], torch.full((3,), step + 1.0))
+    assert (recorder.captured, recorder.replayed) == (1, 4)
+
+
+def test_what_stays_in_place_is_not_copied(recorder):
+    weight = torch.ones(3)
+    call = GraphedCall(lambda w, x: (w * x,), recorder)
+    for step in range(4):
+        weight.fill_(step)
+        assert torch.equal(call(weight, torch.full((3,), 2.0))[0], torch.full((3,), 2.0 * step))
+    assert 0 in call.recordings[()][0].addresses
+
+
+def test_results_that_are_still_held_are_not_overwritten(recorder):
+    call = GraphedCall(lambda x: (x + 1,), recorder)
+    held = [call(torch.full((BIG,), float(k)))[0] for k in range(4)]
+    assert [h[0].item() for h in held] == [1, 2, 3, 4]
+    assert recorder.captured == 3
+
+
+def test_results_that_were_dropped_give_their_memory_to_the_next(recorder):
+    call = GraphedCall(lambda x: (x + 1,), recorder)
+    for k in range(6):
+        assert call(torch.full((BIG,), float(k)))[0][0].item() == k + 1
+    assert len(call.recordings[()]) == 1
+
+
+def test_an_input_that_moves_is_copied_from_then_on(recorder):
+    call = GraphedCall(lambda x: (x + 1,), recorder)
+    places = [torch.full((BIG,), float(k)) for k in range(3)]
+    for k in (0, 0, 0, 1, 2, 0):
+        assert call(places[k])[0][0].item() == k + 1
+    assert recorder.captured == 2
+    assert call.recordings[()][0].owned.keys() == {0}
+
+
+def test_results_that_feed_another_recording_become_free_again():
+    first, second = Recorder(), Recorder()
+    forward = GraphedCall(lambda x: (x * 2,), first)
+    backward = GraphedCall(lambda y: (y + 1,), second)
+    x = torch.ones(BIG)
+    for step in range(8):
+        x.fill_(step)
+        assert backward(*forward(x))[0][0].item() == 2 * step + 1
+    # Unlike a device's, the stand-in's first recording of the backward keeps what it reads.
+    assert (first.captured, second.captured) == (2, 2)
+
+
+def test_a_view_of_a_result_holds_it_too(recorder):
+    call = GraphedCall(lambda x: (x + 1,), recorder)
+    call(torch.zeros(BIG))
+    view = call(torch.zeros(BIG))[0][5:7]
+    call(torch.ones(BIG))
+    assert view.tolist() == [1, 1]
+
+
+def test_recordings_are_bounded(recorder):
+    call = GraphedCall(lambda x: (x + 1,), recorder)
+    held = [call(torch.full((BIG,), float(k)))[0] for k in range(MOST + 5)]
+    assert recorder.captured == MOST
+    assert [h[0].item() for h in held] == list(range(1, MOST + 6))
+
+
+def test_each_size_has_its_recording(recorder):
+    call = GraphedCall(lambda x: (x * 2,), recorder, symbolic=True)
+    for size in (3, 4, 3, 4, 3):
+        assert torch.equal(call(torch.ones(size))[0], torch.full((size,), 2.0))
+    assert recorder.captured == 2
+
+
+def test_inputs_and_their_views_are_returned_as_the_caller_s(recorder):
+    call = GraphedCall(lambda x: (x, x[1:], None, 7), recorder)
+    for _ in range(3):
+        x = torch.randn(4)
+        whole, rest, nothing, seven = call(x)
+        assert whole is x
+        assert rest.data_ptr() == x[1:].data_ptr()
+        assert (nothing, seven) == (None, 7)
+
+
+def test_an_input_that_is_written_must_stay_in_place(recorder):
+    call = GraphedCall(lambda x: (x.add_(1).sum(),), recorder, mutated=frozenset({0}))
+    for _ in range(3):
+        x = torch.zeros(3)
+        keep = x  # at another address each time
+        call(x)
+        assert keep.tolist() == [1, 1, 1]
+        recorder.keep = [*getattr(recorder, "keep", []), x]
+    assert recorder.captured == 0
+
+
+def test_a_recording_that_fails_is_given_up_with_the_reason():
+    def fail(run):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    call = GraphedCall(lambda x: (x + 1,), fail)
+    call(torch.zeros(2))
+    with pytest.warns(UserWarning, match="CUDA graphs are off .* not permitted when stream"):
+        assert call(torch.zeros(2))[0].tolist() == [1, 1]
+    assert call(torch.ones(2))[0].tolist() == [2, 2]
+
+
+def test_small_results_are_copied_out(recorder):
+    call = GraphedCall(lambda x: (x.sum(),), recorder)
+    losses = [call(torch.full((3,), float(k)))[0] for k in range(4)]
+    assert [loss.item() for loss in losses] == [0, 3, 6, 9]
+    assert recorder.captured == 1
+    assert cuda_graphs.SMALL >= losses[0].element_size()
