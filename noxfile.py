@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent
 TORCH = os.environ.get("FXSTACK_TORCH", "torch==2.13.0")
 PYTHONS = ["3.11", "3.12", "3.13"]
 STAGES = ["capture", "functionalize", "partition", "inductor"]
-TEST_TOOLS = ["pytest", "hypothesis", "expecttest", "scipy", "jsonschema"]
+TEST_TOOLS = ["pytest", "hypothesis", "expecttest", "scipy", "jsonschema", "matplotlib"]
 # what deptry cannot see: one distribution, two modules
 MODULES = "fxstack-capture=fxstack_capture|fxstack_interchange"
 KERNEL_TOOLS = ["triton>=3.4"]  # what torch itself pins where it depends on Triton

@@ -7,10 +7,12 @@ from fxstack_partition.compare import Comparison, Row, compare
 from fxstack_partition.explain import Explanation, explain
 from fxstack_partition.extract import PartitionError, extract
 from fxstack_partition.from_torch import JointGraph, from_partition_fn
+from fxstack_partition.ilp import ilp
 from fxstack_partition.joint import JointFacts, JointGraphError, analyze
 from fxstack_partition.options import DEVICES, Device, PartitionOptions
 from fxstack_partition.partitioners import min_cut, save_all
 from fxstack_partition.registry import Partitioner, UnknownPartitionerError, register
+from fxstack_partition.sac import sac
 from fxstack_partition.simulate import Moment, Timeline, simulate
 from fxstack_partition.to_torch import as_partition_fn
 
@@ -38,9 +40,11 @@ __all__ = [
     "explain",
     "extract",
     "from_partition_fn",
+    "ilp",
     "min_cut",
     "partition",
     "register",
+    "sac",
     "save_all",
     "simulate",
 ]

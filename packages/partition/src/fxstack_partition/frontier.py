@@ -9,6 +9,7 @@ Memory Cost, 2016). Each member is simulated, backward order included.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from torch.fx import Node
@@ -19,6 +20,8 @@ from fxstack_partition.network import BYTE, build
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.order import choose_order, peak_bytes
 from fxstack_partition.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_ALL_RULES, Rule
+from fxstack_partition.program import bytes_between, cheapest_under
+from fxstack_partition.relink import paths
 from fxstack_partition.segments import checkpoints
 from fxstack_partition.solve import minimum_cut
 from fxstack_partition.work import WorkModel
@@ -52,12 +55,29 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
     """Return the choices that no other beats in both peak and time, from the highest peak to the lowest."""
     costs = WorkModel(facts.graph, options)
     found = [
-        judge(facts, costs, label, saved, network)
+        judge(facts, costs, label, saved, _reasons(network))
         for label, saved, network in _family(facts, options, costs)
     ]
-    found.sort(key=lambda choice: (choice.seconds, choice.peak))
+    best = _undominated(found)
+    most = best[0].saved
+    pairs = [(low.saved, high.saved) for high, low in pairwise(best)]
+    pairs += [(choice.saved, most) for choice in best[2:]]
+    allowance = max(LEAST_STEPS, STEPS_TIMES_NODES // len(facts.nodes))
+    found += [
+        judge(facts, costs, "between", saved, best[-1].reasons)
+        for saved in paths(facts, costs, pairs, allowance)
+    ]
+    return _undominated(found)
+
+
+STEPS_TIMES_NODES = 40_000
+LEAST_STEPS = 16
+"""Bounds on the sets that are tried between choices: large graphs take longer for each."""
+
+
+def _undominated(found: list[Choice]) -> tuple[Choice, ...]:
     best: list[Choice] = []
-    for choice in found:
+    for choice in sorted(found, key=lambda choice: (choice.seconds, choice.peak)):
         if not best or choice.peak < best[-1].peak:
             best.append(choice)
     return tuple(best)
@@ -72,6 +92,22 @@ def _family(
         if saved not in seen:
             seen.add(saved)
             yield label, saved, network
+    network = build(facts, BUDGET_RULES, options)
+    if seen and len(network.decisions) <= MOST_DECISIONS:
+        sizes = [bytes_between(facts, make_plan(facts, saved).handed) for saved in seen]
+        count = CAPS if len(network.decisions) <= MOST_DECISIONS // 5 else FEWER_CAPS
+        for step in range(count):
+            cap = min(sizes) + (max(sizes) - min(sizes)) * step // count
+            saved = cheapest_under(facts, network, costs, cap, gap=0.01) or ()
+            if saved and saved not in seen:
+                seen.add(saved)
+                yield f"cap {cap}", saved, network
+
+
+MOST_DECISIONS = 1000
+CAPS = 16
+FEWER_CAPS = 6
+"""Caps on saved bytes for which the integer program is solved: fewer above 200 decisions, none above the most."""
 
 
 def _networks(
@@ -106,18 +142,25 @@ def _priced(
             return 0
         return int(rate * BYTE * costs.of(node).seconds)
 
-    return build(facts, rules, options, penalty if rate else None, granted)
+    return build(facts, rules, options, penalty if rate else None, granted=granted)
 
 
-def judge(
-    facts: JointFacts, costs: WorkModel, label: str, saved: Iterable[Node], network: Network
-) -> Choice:
-    """Simulate one choice of saved values."""
-    plan = make_plan(facts, saved)
-    reasons = tuple(
+def _reasons(network: Network) -> tuple[tuple[str, str], ...]:
+    return tuple(
         (node.name, f"{decision.rule.name}: {decision.rule.reason}")
         for node, decision in network.decisions.items()
     )
+
+
+def judge(
+    facts: JointFacts,
+    costs: WorkModel,
+    label: str,
+    saved: Iterable[Node],
+    reasons: tuple[tuple[str, str], ...],
+) -> Choice:
+    """Simulate one choice of saved values."""
+    plan = make_plan(facts, saved)
     seconds = costs.seconds(sorted(plan.repeated(facts), key=facts.position.__getitem__))
     return Choice(label, tuple(saved), peak_of_plan(facts, plan), seconds, reasons)
 

@@ -116,12 +116,15 @@ def build(
     rules: tuple[Rule, ...],
     options: PartitionOptions,
     penalty: Callable[[Node], int] | None = None,
+    *,
     granted: frozenset[Node] = frozenset(),
+    factor: Callable[[Node], int] | None = None,
 ) -> Network:
     """Build the network of a joint graph under a policy.
 
     ``penalty`` is what computing a node again costs, in units of ``1 / BYTE`` bytes; nothing if absent.
     ``granted`` are values whose memory is not counted, because they are saved in any case.
+    ``factor`` multiplies what saving a value costs.
     """
     users = _backward_users(facts)
     decisions = _decide(facts, Policy(rules, facts, options), users)
@@ -135,7 +138,8 @@ def build(
         leave = builder.vertex(f"{node.name}:out") if cut or keep else entry
         leaves[node] = leave
         if cut:
-            builder.priced(entry, leave, 1 if node in granted else weights.of(node))
+            price = 1 if node in granted else weights.of(node)
+            builder.priced(entry, leave, price * (factor(node) if factor is not None else 1))
             builder.cuttable[entry, leave] = node
         elif keep:
             builder.fixed(entry, leave)
@@ -143,9 +147,9 @@ def build(
             for arg in node.all_input_nodes:
                 if arg in leaves:
                     builder.fixed(leaves[arg], entry)
-            price = penalty(node) if penalty is not None else 0
-            if price:
-                builder.priced(SOURCE, entry, price)
+            again = penalty(node) if penalty is not None else 0
+            if again:
+                builder.priced(SOURCE, entry, again)
         if users[node]:
             builder.fixed(leave, SINK)
     return builder.finish(decisions)

@@ -76,12 +76,22 @@ _TAGS = {
 }
 
 
-def _tagged(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
-    tag = options.policy(node) if options.policy is not None else None
-    tag = tag_of(node) if tag is None else tag
+def wanted_tag(node: Node, options: PartitionOptions) -> str | None:
+    """Return the tag that ``options.policy`` gives, or else the one in the graph.
+
+    Raises:
+        ValueError: there is no such tag.
+    """
+    given = options.policy(node) if options.policy is not None else None
+    tag = tag_of(node) if given is None else str(getattr(given, "name", given)).lower()
     if tag is not None and tag not in _TAGS:
         msg = f"{node.name!r} has the recompute tag {tag!r}; known are {', '.join(_TAGS)}"
         raise ValueError(msg)
+    return tag
+
+
+def _tagged(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    tag = wanted_tag(node, options)
     return _TAGS.get(tag) if tag is not None and facts.kinds[node] is not OpKind.VIEW else None
 
 
@@ -148,6 +158,24 @@ NECESSITIES: tuple[Rule, ...] = (
 """What correctness demands; every partitioner starts with these."""
 
 USER_TAGS: tuple[Rule, ...] = (Rule("tag", "the program says so (recompute tag)", _tagged),)
+
+_HARD = ("must_save", "must_recompute")
+
+
+def _must(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    return _tagged(node, facts, options) if wanted_tag(node, options) in _HARD else None
+
+
+def _prefer(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    is_view = facts.kinds[node] is OpKind.VIEW
+    return None if is_view or wanted_tag(node, options) is None else Verdict.EITHER
+
+
+SELECTIVE_TAGS: tuple[Rule, ...] = (
+    Rule("tag", "the program says so (recompute tag)", _must),
+    Rule("preference", "the program prefers so (recompute tag)", _prefer),
+)
+"""Tags as selective checkpointing means them: must is must, a preference may be overruled by a clear gain."""
 
 MIN_CUT_RULES: tuple[Rule, ...] = (
     *NECESSITIES,

@@ -1,0 +1,93 @@
+"""``python -m fxstack_partition``: compare partitioners on saved joint graphs, or explain one of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fxstack_interchange import LoadError
+from fxstack_partition import corpus
+from fxstack_partition.api import partition
+from fxstack_partition.compare import Comparison, compare
+from fxstack_partition.explain import explain
+from fxstack_partition.html import to_html
+from fxstack_partition.options import PartitionOptions
+from fxstack_partition.plots import plot_pareto, plot_timeline
+from fxstack_partition.registry import UnknownPartitionerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_interchange import StageGraph
+
+
+def _budget(text: str) -> float | int:
+    return float(text) if "." in text else int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fxstack_partition", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    table = commands.add_parser("compare", help="a table, and an HTML page or pictures on request")
+    table.add_argument(
+        "graphs", nargs="+", help="interchange files (.fxg, .fxg.xz) or corpus names"
+    )
+    table.add_argument("--partitioners", nargs="+", default=["save_all", "min_cut", "budget"])
+    table.add_argument("--budgets", nargs="+", type=_budget, default=[0.2, 0.5])
+    table.add_argument("--html", type=Path, help="write one page with tables and plots")
+    table.add_argument("--png", type=Path, help="write plots into this directory")
+    reasons = commands.add_parser("explain", help="what is saved and why")
+    reasons.add_argument("graph")
+    reasons.add_argument("--partitioner", default="min_cut")
+    reasons.add_argument("--budget", type=_budget)
+    commands.add_parser("corpus", help="list the graphs that are shipped")
+    return parser
+
+
+def read(name: str) -> StageGraph:
+    """Return the graph of a file, or of the corpus if no file has this name."""
+    return corpus.load_any(name) if Path(name).exists() else corpus.load(name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    given = _parser().parse_args(arguments)
+    try:
+        if given.command == "corpus":
+            _print("\n".join(corpus.names()))
+        elif given.command == "explain":
+            options = replace(PartitionOptions(), budget=given.budget)
+            _print(str(explain(partition(read(given.graph), given.partitioner, options))))
+        else:
+            _compare(given)
+    except (LookupError, UnknownPartitionerError, LoadError, ValueError, ImportError) as error:
+        text = error.args[0] if error.args else error
+        sys.stderr.write(f"fxstack_partition: {text}\n")
+        return 2
+    return 0
+
+
+def _compare(given: argparse.Namespace) -> None:
+    results: dict[str, Comparison] = {}
+    for name in given.graphs:
+        results[name] = compare(read(name), given.partitioners, given.budgets)
+        _print(f"{name}: {results[name]}\n")
+    if given.html is not None:
+        given.html.write_text(to_html(results), encoding="utf-8")
+    if given.png is not None:
+        given.png.mkdir(parents=True, exist_ok=True)
+        for name, comparison in results.items():
+            stem = Path(name).name.partition(".")[0]
+            for kind, plot in (("timeline", plot_timeline), ("pareto", plot_pareto)):
+                plot(comparison, stem).savefig(given.png / f"{stem}-{kind}.png", dpi=100)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

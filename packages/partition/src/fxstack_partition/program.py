@@ -1,0 +1,123 @@
+"""The integer program of saving and recomputing: the least seconds of recomputation under a cap on bytes.
+
+Variables say what is saved, which nodes the backward computes, and which memory is alive between the stages. But for the
+cap, the program is the minimum cut's, so relaxations are nearly integral and HiGHS (through SciPy) is fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+from fxstack_partition.network import SINK, SOURCE, Network
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from fxstack_partition.joint import JointFacts
+    from fxstack_partition.work import WorkModel
+
+
+MOST_BRANCHES = 100
+"""Where a gap is allowed, the search ends after this many nodes: unlike a time limit, that is repeatable."""
+
+
+@dataclass
+class Program:
+    """Rows of an integer program under construction: ``low <= row . x``."""
+
+    size: int
+    rows: list[dict[int, float]]
+    low: list[float]
+
+    def at_least(self, row: dict[int, float], bound: float) -> None:
+        self.rows.append(row)
+        self.low.append(bound)
+
+    def solve(self, costs: list[float], free: set[int], gap: float) -> list[bool] | None:
+        """Return the cheapest 0-1 assignment, or None if there is none; ``free`` variables are continuous."""
+        where = [(r, c) for r, row in enumerate(self.rows) for c in row]
+        data = [value for row in self.rows for value in row.values()]
+        places = ([r for r, _ in where], [c for _, c in where])
+        matrix = csr_array((data, places), shape=(len(self.rows), self.size))
+        found = milp(
+            np.array(costs),
+            integrality=np.array([0 if i in free else 1 for i in range(self.size)]),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(matrix, np.array(self.low), np.inf),
+            options={"mip_rel_gap": gap} | ({"node_limit": MOST_BRANCHES} if gap else {}),
+        )
+        return None if found.x is None else [bool(x > 0.5) for x in found.x]
+
+
+def cheapest_under(
+    facts: JointFacts, network: Network, costs: WorkModel, cap: int, *, gap: float = 0.0
+) -> tuple[Node, ...] | None:
+    """Return what to save so that at most ``cap`` bytes are alive between the stages; None if nothing does.
+
+    ``gap`` is how far from the optimum, relatively, the seconds may be.
+    """
+    nodes = list(network.cuttable.values())
+    program, prices, free = _program(facts, network, cap, costs)
+    solution = program.solve(prices, free, gap)
+    if solution is None:
+        return None
+    return tuple(node for index, node in enumerate(nodes) if solution[index])
+
+
+def grain_of(cap: int) -> int:
+    """Return the bytes that count as one: numbers of seven digits are what the solver's tolerances are made for."""
+    return max(1, cap >> 20)
+
+
+def bytes_between(facts: JointFacts, saved: tuple[Node, ...]) -> int:
+    """Return the bytes alive between forward and backward."""
+    table = facts.storages
+    nodes = (*facts.results, *facts.tangents, *saved)
+    return sum(table.sizes[s] for s in {s for node in nodes for s in table.of[node]})
+
+
+_TIE = 1e-9
+"""Price of saving a value, beside microseconds: of equally fast choices the one that saves less."""
+
+
+def _program(
+    facts: JointFacts, network: Network, cap: int, costs: WorkModel
+) -> tuple[Program, list[float], set[int]]:
+    """Build the program: variables for values (saved), vertices (computed again), storages (alive)."""
+    table = facts.storages
+    saves = list(network.cuttable.items())
+    first_vertex = len(saves)
+    storages = sorted({s for node in network.cuttable.values() for s in table.of[node]})
+    first_storage = first_vertex + len(network.names)
+    place = {storage: first_storage + i for i, storage in enumerate(storages)}
+    program = Program(first_storage + len(storages), [], [])
+    index_of = {edge: index for index, (edge, _) in enumerate(saves)}
+    for number, edge in enumerate(network.edges):
+        row = {first_vertex + edge.start: 1.0, first_vertex + edge.end: -1.0}
+        if number in index_of:
+            row[index_of[number]] = 1.0
+        # A value needed on the backward's side is there, or is saved.
+        program.at_least(row, 0.0)
+    program.at_least({first_vertex + SINK: 1.0}, 1.0)
+    program.at_least({first_vertex + SOURCE: -1.0}, 0.0)
+    for index, (_, node) in enumerate(saves):
+        for storage in table.of[node]:
+            program.at_least({place[storage]: 1.0, index: -1.0}, 0.0)
+    always = {s for node in (*facts.results, *facts.tangents) for s in table.of[node]}
+    held = sum(table.sizes[s] for s in always)
+    grain = grain_of(cap)
+    alive = {place[s]: -float(-(-table.sizes[s] // grain)) for s in storages if s not in always}
+    program.at_least(alive, float(-((cap - held) // grain)))
+    prices = [_TIE] * first_vertex + [0.0] * (program.size - first_vertex)
+    entries = {name: vertex for vertex, name in enumerate(network.names)}
+    for node in network.decisions:
+        # The vertex that is on the backward's side when the node is computed again.
+        again = entries.get(f"{node.name}:in", entries.get(node.name))
+        if again is not None and node in facts.forward:
+            prices[first_vertex + again] += 1e6 * costs.of(node).seconds
+    return program, prices, set(range(first_vertex, program.size))

@@ -1,0 +1,68 @@
+"""The command line: tables, pages, pictures, and errors in one line."""
+
+import subprocess
+import sys
+
+from joint_programs import mlp, rand
+from joints import trace_joint
+
+from fxstack_interchange import save
+from fxstack_partition import compare, corpus, partition
+from fxstack_partition.__main__ import main
+from fxstack_partition.html import to_html
+from fxstack_partition.plots import cut_graph
+
+PNG = b"\x89PNG"
+
+
+def test_compare_writes_table_page_and_pictures(tmp_path, capsys):
+    file = tmp_path / "mlp.fxg"
+    save(trace_joint(mlp, rand(6, 5), rand(5, 7), rand(7, 3)), file)
+    page, pictures = tmp_path / "page.html", tmp_path / "pictures"
+    rest = ["--partitioners", "save_all", "budget", "--budgets", "0.0", "1.0"]
+    assert main(["compare", str(file), *rest, "--html", str(page), "--png", str(pictures)]) == 0
+    assert "budget 0" in capsys.readouterr().out
+    assert "data:image/png;base64" in page.read_text()
+    assert "what is saved and why" in page.read_text()
+    files = sorted(p.name for p in pictures.iterdir())
+    assert files == ["mlp-pareto.png", "mlp-timeline.png"]
+    assert all(p.read_bytes().startswith(PNG) for p in pictures.iterdir())
+
+
+def test_explain_reads_the_corpus(capsys):
+    assert main(["explain", "softmaxes"]) == 0
+    assert "[heavy: is compute-heavy]" in capsys.readouterr().out
+
+
+def test_corpus_lists_twenty_graphs(capsys):
+    assert main(["corpus"]) == 0
+    assert capsys.readouterr().out.split() == list(corpus.names())
+    assert len(corpus.names()) == 20
+
+
+def test_errors_are_one_line(capsys):
+    assert main(["compare", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "fxstack_partition: the corpus has no graph 'nothing'"
+    )
+    assert main(["explain", "mlp_symbolic", "--partitioner", "nope"]) == 2
+    assert "no partitioner is called 'nope'" in capsys.readouterr().err
+
+
+def test_it_runs_as_a_module():
+    command = [sys.executable, "-m", "fxstack_partition", "corpus"]
+    assert "bert" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_text_from_graphs_is_escaped():
+    joint = corpus.load("mlp_symbolic")
+    page = to_html({"<script>": compare(joint, ["min_cut"])})
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_the_graph_around_the_cut():
+    part = partition(trace_joint(mlp, rand(6, 5), rand(5, 7), rand(7, 3)))
+    graph = cut_graph(part, 10)
+    assert "saved mm" in graph
+    assert {data["layer"] for _, data in graph.nodes(data=True)} == {0, 1, 2}

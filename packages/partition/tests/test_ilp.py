@@ -1,0 +1,101 @@
+"""The integer program: exact against trying everything, and the yardstick of ``budget``."""
+
+from itertools import combinations
+
+import pytest
+import torch
+from joint_programs import PROGRAMS, rand
+from joints import compare, trace_joint
+
+from fxstack_partition import (
+    BudgetError,
+    PartitionError,
+    PartitionOptions,
+    analyze,
+    corpus,
+    partition,
+    simulate,
+)
+from fxstack_partition.extract import make_plan
+from fxstack_partition.network import build
+from fxstack_partition.policy import BUDGET_RULES
+from fxstack_partition.program import bytes_between, cheapest_under
+from fxstack_partition.work import WorkModel
+
+OPTIONS = PartitionOptions()
+
+
+def seconds(facts, saved):
+    again = make_plan(facts, saved).repeated(facts)
+    return WorkModel(facts.graph, OPTIONS).seconds(sorted(again, key=facts.position.get))
+
+
+def by_trying(facts, network, cap):
+    """The least seconds over all sets of saved values under the cap."""
+    nodes = list(network.cuttable.values())
+    best = None
+    for count in range(len(nodes) + 1):
+        for saved in combinations(nodes, count):
+            try:
+                plan = make_plan(facts, saved)
+            except PartitionError:
+                continue
+            if bytes_between(facts, plan.handed) <= cap:
+                cost = seconds(facts, saved)
+                best = cost if best is None else min(best, cost)
+    return best
+
+
+@pytest.mark.parametrize("extra", [0, 40, 200, 400])
+def test_it_finds_what_trying_everything_finds(extra):
+    joint = trace_joint(lambda x, w: (x @ w).sin().softmax(-1).exp() * x, rand(5, 5), rand(5, 5))
+    facts = analyze(joint)
+    network = build(facts, BUDGET_RULES, OPTIONS)
+    cap = bytes_between(facts, facts.primals) + extra
+    saved = cheapest_under(facts, network, WorkModel(joint, OPTIONS), cap)
+    assert seconds(facts, saved) == pytest.approx(by_trying(facts, network, cap))
+
+
+def layers(x, *weights):
+    for index, weight in enumerate(weights):
+        x = torch.tanh(x @ weight) * x if index % 2 else (x @ weight).softmax(-1).sin()
+    return x.sum()
+
+
+@pytest.mark.parametrize("budget", [0.1, 0.4, 0.7, 1.0])
+def test_budget_is_within_five_percent_of_it(budget):
+    joint = trace_joint(layers, rand(64, 8), *(rand(8, 8) for _ in range(4)))
+    facts = analyze(joint)
+    options = PartitionOptions(budget=budget)
+    nodes = {n.name: n for n in facts.nodes}
+    costs = {
+        name: seconds(
+            facts, [nodes[s] for s in partition(joint, name, options).saved if s in nodes]
+        )
+        for name in ("ilp", "budget")
+    }
+    assert costs["budget"] <= 1.05 * costs["ilp"] + 1e-12
+
+
+@pytest.mark.parametrize("program", ["mlp", "attention", "norm_dropout", "split_heads"])
+def test_results_are_the_joint_graphs(program):
+    fn, make = PROGRAMS[program]
+    inputs = make()
+    joint = trace_joint(fn, *inputs)
+    compare(joint, partition(joint, "ilp", PartitionOptions(budget=0.3)), inputs)
+
+
+def test_the_budget_is_kept():
+    joint = trace_joint(layers, rand(64, 8), *(rand(8, 8) for _ in range(3)))
+    limit = simulate(partition(joint, "save_all")).peak * 9 // 10
+    assert simulate(partition(joint, "ilp", PartitionOptions(budget=limit))).peak <= limit
+
+
+def test_an_impossible_budget_says_so():
+    with pytest.raises(BudgetError, match="no choice of saved values has a simulated peak"):
+        partition(corpus.load("mlp_symbolic"), "ilp", PartitionOptions(budget=10))
+
+
+def test_large_graphs_are_refused():
+    with pytest.raises(PartitionError, match="'ilp' is for small graphs"):
+        partition(corpus.load("resnet"), "ilp")
