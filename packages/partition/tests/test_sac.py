@@ -42,7 +42,8 @@ def test_must_save_is_not_recomputed():
 
 
 def test_preferences_decide_between_equals():
-    assert "sin" in cut({"sin": "prefer_save"}).saved
+    assert "sin" in cut({}).recomputed
+    assert "sin" not in cut({"sin": "prefer_save"}).recomputed
     assert "mm" in cut({"sin": "prefer_recompute"}).saved
 
 

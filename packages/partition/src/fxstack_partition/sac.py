@@ -1,8 +1,8 @@
 """``sac``: selective activation checkpointing, by tags in the graph or by a policy from node to tag.
 
-``must_save`` and ``must_recompute`` are obeyed. A preference makes the other choice ``WEIGHT`` times as
-dear as saving the value, so only a clear gain overrules it. What has no tag is decided as ``min_cut`` decides. Random numbers are never drawn again,
-whatever the tags say: their results are saved instead, as are inputs.
+``must_save`` and ``must_recompute`` are obeyed. A preference makes the other choice ``WEIGHT`` times as dear as saving
+the value, so only a clear gain overrules it. What has no tag is decided as ``min_cut`` decides. Random numbers are
+never drawn again, whatever the tags say: their results are saved instead, as are inputs.
 """
 
 from __future__ import annotations
