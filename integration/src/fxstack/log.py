@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fxstack_capture.breaks import BreakRecord
+    from fxstack_capture.driver.recompiling import Recompilation
     from fxstack_interchange import StageGraph
 
 
@@ -31,6 +32,7 @@ class CompileLog:
     times: list[StageTime] = field(default_factory=list)
     graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
     breaks: list[BreakRecord] = field(default_factory=list)
+    recompilations: list[Recompilation] = field(default_factory=list)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -69,6 +71,10 @@ class CompileLog:
 
     def on_trace(self, seconds: float) -> None:
         self.add_time("capture", self._count, seconds)
+
+    def on_recompile(self, record: Recompilation) -> None:
+        with self._lock:
+            self.recompilations.append(record)
 
     def on_break(self, record: BreakRecord) -> None:
         with self._lock:

@@ -14,9 +14,13 @@ class CaptureOptions:
     dynamic: bool | None = None
     """True: sizes and numbers are symbolic from the start; False: never; None: once they change."""
     recompile_limit: int = 8
-    """Entries per code object and backend; beyond it the function runs in plain Python."""
+    """Entries per code object and backend; beyond it new kinds of arguments run in plain Python."""
+    accumulated_recompile_limit: int = 256
+    """The same, counting entries that have died since."""
     fail_on_recompile_limit: bool = False
-    """Raise instead, when the limit is reached."""
+    """Raise instead, when a limit is reached."""
+    error_on_recompile: bool = False
+    """Raise ``RecompileError``, which says why, instead of compiling a function again."""
     capture_scalar_outputs: bool = False
     """``tensor.item()`` becomes an unbacked symbol instead of a graph break."""
     capture_dynamic_output_shape_ops: bool = False

@@ -17,8 +17,14 @@ from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
 from fxstack_capture.driver.backend import compile_graph
 from fxstack_capture.driver.disabling import disabled_code, is_disabled
-from fxstack_capture.driver.errors import RecompileLimitError, TracingWarning, Unsupported
+from fxstack_capture.driver.errors import (
+    RecompileError,
+    RecompileLimitError,
+    TracingWarning,
+    Unsupported,
+)
 from fxstack_capture.driver.policy import is_foreign, is_module_call, is_own
+from fxstack_capture.driver.recompiling import LOG, fitting_entry
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
 from fxstack_capture.emit.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from types import CellType, CodeType, FunctionType
 
     from fxstack_capture.driver.backend import Backend
+    from fxstack_capture.driver.recompiling import Recompilation
     from fxstack_capture.emit.resolve import RealFrame
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.interpreter.program import ProgramTable
@@ -121,12 +128,30 @@ class FrameCompiler:
             return native.RUN
         with _TRACING:
             state = self._states.setdefault(id(code), CodeState(code))
-            if state.entries >= self.options.recompile_limit:
-                return self._limit_reached(code)
             frame = real_frame(function, code, arguments, cells)
-            return self._compile(frame, code, state)
+            fitting, again = fitting_entry(frame, code, self.owner)
+            if fitting is not None:  # another thread was faster
+                return fitting
+            if len(again.failures) >= self.options.recompile_limit:
+                return self._limit_reached(again, "recompile_limit", len(again.failures))
+            if state.entries >= self.options.accumulated_recompile_limit:
+                return self._limit_reached(again, "accumulated_recompile_limit", state.entries)
+            if again.failures:
+                self._announce(again)
+            return self._compile(frame, code, state, again)
 
-    def _compile(self, frame: RealFrame, code: CodeType, state: CodeState) -> Any:
+    def _announce(self, again: Recompilation) -> None:
+        """Say that and why a function is compiled again."""
+        LOG.info("%s", again.message)
+        told = getattr(self.observer, "on_recompile", None)  # observers need not care
+        if told is not None:
+            told(again)
+        if self.options.error_on_recompile:
+            raise RecompileError(again.message)
+
+    def _compile(
+        self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation
+    ) -> Any:
         started = time.perf_counter()
         try:
             written = self._write(frame, code, state)
@@ -140,7 +165,7 @@ class FrameCompiler:
             return self._failed(code, error)
         if self.observer is not None:
             self.observer.on_trace(time.perf_counter() - started)
-        return self._install(frame, code, state, written)
+        return self._install(frame, code, state, written, again)
 
     def look(self, frame: RealFrame, code: CodeType) -> None:
         """Trace a frame and write down what would become of it; nothing is compiled or installed."""
@@ -151,10 +176,10 @@ class FrameCompiler:
             return
         draft = written.draft
         if draft is None:
-            self._note(code, written, Emitted(code), ())
+            self._note(code, written, Emitted(code), None)
             return
         graph = None if draft.captured is None else draft.captured.graph_module
-        self._note(code, written, draft.complete(graph), ())
+        self._note(code, written, draft.complete(graph), None)
 
     # --- tracing ---------------------------------------------------------------------------------
 
@@ -222,7 +247,14 @@ class FrameCompiler:
 
     # --- verdicts --------------------------------------------------------------------------------
 
-    def _install(self, frame: RealFrame, code: CodeType, state: CodeState, written: Written) -> Any:
+    def _install(
+        self,
+        frame: RealFrame,
+        code: CodeType,
+        state: CodeState,
+        written: Written,
+        again: Recompilation,
+    ) -> Any:
         draft = written.draft
         if draft is not None and draft.captured is None and written.graph_break is None:
             return self._plain(code, state, "no torch operation was captured")
@@ -237,23 +269,14 @@ class FrameCompiler:
             return self._failed(
                 code, RuntimeError(f"guards reject their own frame: {failure.message}")
             )
-        because = self._because(frame, code)
         if draft is None:
-            return self._entry(state, written, tree, Emitted(code), because)
+            return self._entry(state, written, tree, Emitted(code), again)
         graph = None
         if draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             graph = compile_graph(self.backend, draft.captured, where)
         emitted = draft.complete(graph)
-        return self._entry(state, written, tree, emitted, because)
-
-    def _because(self, frame: RealFrame, code: CodeType) -> tuple[str, ...]:
-        """Why the existing entries do not fit this frame."""
-        failures = (
-            first_failure(entry.tree, frame.function, frame.arguments)
-            for entry in native.entries(code, self.owner)
-        )
-        return tuple(failure.message for failure in failures if failure is not None)
+        return self._entry(state, written, tree, emitted, again)
 
     def _entry(
         self,
@@ -261,14 +284,14 @@ class FrameCompiler:
         written: Written,
         tree: Any,
         emitted: Emitted,
-        because: tuple[str, ...],
+        again: Recompilation,
     ) -> Any:
-        self._note(state.code, written, emitted, because)
+        self._note(state.code, written, emitted, again)
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
 
     def _note(
-        self, code: CodeType, written: Written, emitted: Emitted, because: tuple[str, ...]
+        self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None
     ) -> None:
         raised = written.raised is not None
         self._record(
@@ -279,7 +302,7 @@ class FrameCompiler:
             guards=written.guards,
             graph_break=written.graph_break,
             emitted=emitted,
-            because=because,
+            recompilation=again if again is not None and again.failures else None,
         )
 
     def _plain(self, code: CodeType, state: CodeState, why: str) -> Any:
@@ -287,18 +310,21 @@ class FrameCompiler:
         state.without_operations += 1
         return native.SKIP if state.without_operations > _PATIENCE else native.RUN
 
-    def _limit_reached(self, code: CodeType) -> Any:
-        limit = self.options.recompile_limit
-        text = f"{code.co_qualname} was compiled {limit} times (recompile_limit)"
+    def _limit_reached(self, again: Recompilation, option: str, count: int) -> Any:
+        text = f"{again.name} ({again.file}:{again.line}) was compiled {count} times ({option})"
+        reasons = "".join(f"\n  {failure.message}" for failure in again.failures)
+        why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""
         if self.options.fail_on_recompile_limit:
-            raise RecompileLimitError(f"{text}; raise the limit or pass dynamic=True.")
+            raise RecompileLimitError(f"{text}; raise the limit or pass dynamic=True.{why}")
         warnings.warn(
             f"{text} and runs in plain Python from now on for new kinds of arguments; "
-            "pass dynamic=True or make its arguments more uniform.",
+            f"pass dynamic=True or make its arguments more uniform.{why}",
             TracingWarning,
             stacklevel=2,
         )
-        self._record(code, Verdict.PLAIN, why=text)
+        if self.records is not None:
+            where = again.name, again.file, again.line
+            self.records.append(FrameRecord(*where, Verdict.PLAIN, why=text))
         return native.SKIP
 
     def _failed(self, code: CodeType, error: Exception) -> Any:

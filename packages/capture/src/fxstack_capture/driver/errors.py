@@ -32,5 +32,9 @@ class RecompileLimitError(RuntimeError):
     """``fail_on_recompile_limit`` was set and a function reached ``recompile_limit`` entries."""
 
 
+class RecompileError(RuntimeError):
+    """``error_on_recompile`` was set and a function that was compiled before does not fit a call."""
+
+
 class TracingWarning(UserWarning):
     """A frame runs in plain Python because tracing it failed in a way that is not the program's doing."""

@@ -50,6 +50,8 @@ def _frame(frame: FrameRecord) -> str:
     lines = [f'\n{frame.name} (File "{frame.file}", line {frame.line}): {frame.verdict}']
     if frame.why:
         lines.append(_indented(frame.why))
+    if frame.recompilation is not None:
+        lines.append(_indented(frame.recompilation.message))
     if frame.graph is not None:
         lines += ["  graph:", _indented(frame.graph.code.strip(), 4)]
     if frame.graph_break is not None:

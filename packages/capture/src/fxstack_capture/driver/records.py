@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from fxstack_capture.breaks import BreakRecord
+    from fxstack_capture.driver.recompiling import Recompilation
     from fxstack_capture.emit.frame import Emitted
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.trace import CapturedCode
@@ -37,8 +38,8 @@ class FrameRecord:
     guards: tuple[Guard, ...] = ()
     graph_break: BreakRecord | None = None
     emitted: Emitted | None = None
-    because: tuple[str, ...] = ()
-    """Why the entries that existed did not fit: one line each."""
+    recompilation: Recompilation | None = None
+    """Why the entries that existed did not fit; None for the first compilation."""
 
     @property
     def code(self) -> str:
@@ -51,7 +52,7 @@ class FrameRecord:
 
 
 class Observer(Protocol):
-    """Told of what happens while compiling."""
+    """Told of what happens while compiling. Also of ``on_recompile(record: Recompilation)``, if it has that."""
 
     def on_trace(self, seconds: float) -> None:
         """A frame was traced and its replacement written, in this time (without the backend's)."""

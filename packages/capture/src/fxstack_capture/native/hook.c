@@ -230,10 +230,11 @@ static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
         if (state->skip_all) return chained(ts, f, 0);
         Group *group = find_group(state, thread_scope.owner);
         if (group != NULL) {
-            if (group->skip) return chained(ts, f, 0);
             PyObject *inputs;
-            Entry *e = is_function_call(code, f) ? lookup(state, group, f, &inputs) : NULL;
+            Entry *e = group->count && is_function_call(code, f) ? lookup(state, group, f, &inputs) : NULL;
             if (likely(e != NULL)) return run_entry(ts, f, e, inputs, continued);
+            group = find_group(state, thread_scope.owner); /* a check may have dropped it */
+            if (group != NULL && group->skip) return chained(ts, f, 0);
         }
     }
     if (!is_function_call(code, f) || (code->co_flags & GENERATOR_FLAGS)) return chained(ts, f, 0);

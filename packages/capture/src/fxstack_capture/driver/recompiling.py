@@ -1,0 +1,53 @@
+"""Why a frame is compiled again: which guard of each entry failed, as data, in the log, or as an error."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fxstack_capture import native
+from fxstack_capture.guards.explain import GuardFailure, first_failure
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.emit.resolve import RealFrame
+
+LOG: Final = logging.getLogger("fxstack_capture.recompiles")
+"""One record (level INFO) for every compilation of a function that was compiled before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recompilation:
+    """One compilation of a function that has entries; ``failures`` holds one failed guard per entry."""
+
+    name: str
+    file: str
+    line: int
+    failures: tuple[GuardFailure, ...]
+
+    @property
+    def message(self) -> str:
+        """What is compiled again, and for each entry the guard, its old and new value, and the user's line."""
+        reasons = "\n".join(f"  {failure.message}" for failure in self.failures)
+        return f"recompiling {self.name} ({self.file}:{self.line}) because\n{reasons}"
+
+
+def fitting_entry(frame: RealFrame, code: CodeType, owner: Any) -> tuple[Any, Recompilation]:
+    """(an entry whose guards hold or None, why the others do not).
+
+    There is one when another thread compiled it since the hook looked.
+    """
+    failures: list[GuardFailure] = []
+    fitting: Any = None
+    for entry in native.entries(code, owner):
+        if entry.tree is None:
+            continue
+        failure = first_failure(entry.tree, frame.function, frame.arguments)
+        if failure is None:
+            fitting = fitting or entry
+        else:
+            failures.append(failure)
+    where = code.co_qualname, code.co_filename, code.co_firstlineno
+    return fitting, Recompilation(*where, tuple(failures))
