@@ -16,8 +16,8 @@ from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.runtime.arena import Workspace, shared_pool
+from fxstack_inductor.runtime.dropout import DRAW, bernoulli
 from fxstack_inductor.runtime.loader import load_functions
-from fxstack_inductor.runtime.random import DRAW, bernoulli
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 from fxstack_inductor.triton_target import (

@@ -17,8 +17,8 @@ from fxstack_inductor.ir.nodes import Extern, ExternCall, Input, Node, View
 from fxstack_inductor.lower.graph import strided_view
 from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.runtime.arena import Window
+from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS
 from fxstack_inductor.runtime.layout import restride
-from fxstack_inductor.runtime.random import DRAW, DRAW_ARGUMENTS
 from fxstack_inductor.schedule.memory import Slot, slots, used
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
 from fxstack_inductor.schedule.plan import KernelStep
@@ -235,7 +235,7 @@ class HostWriter:
         return f"{self.constant(function)}({', '.join(texts)})"
 
     def _mutations(self) -> None:
-        for mutation in self.plan.program.mutations:
+        for mutation in self.plan.copies:
             target = identifier(mutation.target.name)
             self.line(f"{target}.copy_({self.value(mutation.value)})")
 

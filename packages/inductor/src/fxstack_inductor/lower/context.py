@@ -33,8 +33,16 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.options import InductorOptions
 
-TensorOrScalar = Node | bool | int | float | Expr
-"""An operand: a tensor, a number, or a symbolic integer."""
+
+@dataclass(frozen=True, slots=True)
+class HostScalar:
+    """A float that the host computes at run time, a step size say; ``tensor`` is the 0-d float64 tensor that holds it."""
+
+    tensor: Node
+
+
+TensorOrScalar = Node | bool | int | float | Expr | HostScalar
+"""An operand: a tensor, a number, a symbolic integer, or a number of the host's."""
 
 
 @dataclass
@@ -151,7 +159,9 @@ def read_broadcast(value: TensorOrScalar, index: Sequence[Expr], dtype: torch.dt
     return constant(value, dtype)
 
 
-def constant(value: Scalar | Expr, dtype: torch.dtype) -> Body:
+def constant(value: Scalar | Expr | HostScalar, dtype: torch.dtype) -> Body:
+    if isinstance(value, HostScalar):
+        return cast(Read(value.tensor, ()), dtype)
     if isinstance(value, Expr):
         return cast(Index(value), dtype)
     return number(value, dtype)

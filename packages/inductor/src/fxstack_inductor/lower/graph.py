@@ -24,7 +24,7 @@ from fxstack_inductor.ir.nodes import (
     View,
     resolve,
 )
-from fxstack_inductor.lower.context import Context
+from fxstack_inductor.lower.context import Context, HostScalar
 from fxstack_inductor.lower.pointwise import REGISTER_DTYPES
 from fxstack_inductor.lower.program import (
     Fallback,
@@ -80,6 +80,8 @@ class Lowering:
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
         self.bound: set[str] = set()
+        self.floats: dict[HostValue, HostScalar | None] = {}
+        """Floats that the host computes, and the tensors that hold them where a kernel reads them."""
         self.updates: dict[FxNode, Node] = {}
         """Placeholders that an operator with a rule has changed, and what they are now."""
 
@@ -95,7 +97,9 @@ class Lowering:
         self.context.value = node.meta.get("val")
         if node.op == "call_function":
             self._define_sizes(node.meta.get("val"))
-        self.values[node] = handler(node)
+        made = self.values[node] = handler(node)
+        if isinstance(made, HostValue) and isinstance(node.meta.get("val"), torch.SymFloat):
+            self.floats[made] = None
 
     # --- inputs ---------------------------------------------------------------------------------------
 
@@ -184,14 +188,22 @@ class Lowering:
             except NotLowered as reason:
                 self.program.fallbacks.append(Fallback(node.name, str(node.target), str(reason)))
             except Exception as error:
-                # A defect of the rule must not cost the user the program: ATen computes the same.
-                LOG.warning(
-                    "lowering %s (%s) failed: %r; it runs in ATen", node.name, node.target, error
-                )
-                self.program.fallbacks.append(
-                    Fallback(node.name, str(node.target), repr(error), defect=True)
-                )
+                self._report(node, error)
         return self._extern(node)
+
+    def _report(self, node: FxNode, error: Exception) -> None:
+        """A defect of a rule must not cost the user the program: ATen computes the same."""
+        inputs = [self.values[arg] for arg in node.all_input_nodes]
+        if isinstance(error, TypeError) and any(isinstance(v, HostValue) for v in inputs):
+            reason = (
+                "a number that only the host knows"  # the rule must know it to decide something
+            )
+            self.program.fallbacks.append(Fallback(node.name, str(node.target), reason))
+            return
+        LOG.warning("lowering %s (%s) failed: %r; it runs in ATen", node.name, node.target, error)
+        self.program.fallbacks.append(
+            Fallback(node.name, str(node.target), repr(error), defect=True)
+        )
 
     def _is_bound(self, value: torch.SymInt) -> bool:
         try:
@@ -219,7 +231,7 @@ class Lowering:
         return bool(self.context.device.type == self.device)
 
     def _apply(self, node: FxNode, rule: Callable[..., Any]) -> Any:
-        args, kwargs = self._map((node.args, node.kwargs), lambda x: x)
+        args, kwargs = self._operands(self._map((node.args, node.kwargs), lambda x: x))
         before = len(self.context.nodes)
         try:
             result = rule(self.context, *args, **kwargs)
@@ -235,6 +247,30 @@ class Lowering:
         for position, changed in changes:
             self._update(node.args[position], changed)
         return result
+
+    def _operands(self, value: Any) -> Any:
+        """A rule's arguments: the host's floats as something that kernels can read."""
+        if isinstance(value, HostValue):
+            return self._host_scalar(value)
+        if isinstance(value, (tuple, list)):
+            return type(value)(self._operands(v) for v in value)
+        if isinstance(value, dict):
+            return {k: self._operands(v) for k, v in value.items()}
+        return value
+
+    def _host_scalar(self, value: HostValue) -> HostScalar:
+        if value not in self.floats or self.device != "cpu":
+            raise NotLowered(f"{value.name}, which the host computes")
+        found = self.floats[value]
+        if found is None:
+            name = f"{value.name}_tensor"
+            target = torch.ops.aten.scalar_tensor.default
+            call = ExternCall(name, target, (value,), {"dtype": torch.float64}, reads=())
+            layout = Layout((), (), torch.float64, torch.device("cpu"))
+            call.outputs.append(Extern(name=name, layout=layout, origin=name, call=call, path=()))
+            self.program.steps.append(call)
+            found = self.floats[value] = HostScalar(call.outputs[0])
+        return found
 
     def _require_inputs(self, node: FxNode, changes: Iterable[tuple[int, Node]]) -> None:
         for position, _ in changes:

@@ -14,7 +14,7 @@ from fxstack_inductor.lower.context import (
     TensorOrScalar,
     broadcast_shapes,
     cast,
-    number,
+    constant,
     read_broadcast,
     round_to,
 )
@@ -24,7 +24,7 @@ from fxstack_inductor.lower.registry import Registry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_inductor.lower.context import Context
+    from fxstack_inductor.lower.context import Context, HostScalar
 
 registry = Registry()
 rule = registry.rule
@@ -53,8 +53,15 @@ def call(op: str, *args: Body, dtype: torch.dtype | None = None) -> Call:
     return Call(op, args, args[0].dtype if dtype is None else dtype)
 
 
-def like(body: Body, value: float) -> Const:
-    return number(value, body.dtype)
+def like(body: Body, value: float | HostScalar) -> Body:
+    return constant(value, body.dtype)
+
+
+@rule("copy.default")
+def copy(ctx: Context, x: Node, source: Node, non_blocking: bool = False) -> Node:
+    """``source`` as ``x.copy_(source)`` leaves it in ``x``."""
+    dtype = value_dtype(x.dtype)
+    return ctx.pointwise(x.shape, x.dtype, lambda index: read_broadcast(source, index, dtype))
 
 
 # --- unary --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import torch
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.lower.context import HostScalar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +23,12 @@ def _category(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else 1
 
 
-def _scalar_dtype(value: bool | float | Expr) -> torch.dtype:
+def _scalar_dtype(value: bool | float | Expr | HostScalar) -> torch.dtype:
     if isinstance(value, bool):
         return torch.bool
     if isinstance(value, (int, Expr)):
         return torch.int64
-    if isinstance(value, float):
+    if isinstance(value, (float, HostScalar)):
         return torch.get_default_dtype()
     raise NotLowered(f"operand of type {type(value).__name__}")
 

@@ -1,6 +1,6 @@
 """ATen operators that are called in another way than the graph says, with the same result.
 
-Some go through their ``out=`` variant, into planned memory; ``bernoulli`` goes to ``runtime.random``.
+Some go through their ``out=`` variant, into planned memory; ``bernoulli`` goes to ``runtime.dropout``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def out_variant(call: ExternCall) -> Any:
 
 
 def draws_bernoulli(call: object) -> bool:
-    """Whether ``call`` is what ``runtime.random.bernoulli`` does."""
+    """Whether ``call`` is what ``runtime.dropout.bernoulli`` does."""
     if not isinstance(call, ExternCall) or call.target is not BERNOULLI or call.kwargs:
         return False
     layout = call.outputs[0].layout

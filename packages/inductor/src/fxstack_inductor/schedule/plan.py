@@ -12,26 +12,15 @@ from fxstack_inductor.ir.verify import verify
 from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.groups import Fusion, Group, fuse
+from fxstack_inductor.schedule.inplace import write_in_place
 from fxstack_inductor.schedule.loops import normalise
 from fxstack_inductor.schedule.realise import base_of, choose_inlined, usage
+from fxstack_inductor.schedule.steps import KernelStep, Step
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.lower.program import Program
+    from fxstack_inductor.lower.program import Mutation, Program
     from fxstack_inductor.options import InductorOptions
     from fxstack_inductor.schedule.unify import Refusal
-
-
-@dataclass(frozen=True)
-class KernelStep:
-    """A launch. ``stored`` are the tensors that it writes, ``reads`` those that it reads."""
-
-    kernel: Kernel
-    stored: tuple[Computed, ...]
-    reads: tuple[Node, ...]
-
-
-Step = KernelStep | ExternCall | HostCall
 
 
 @dataclass(frozen=True)
@@ -39,6 +28,8 @@ class Plan:
     program: Program
     steps: tuple[Step, ...]
     refusals: tuple[tuple[str, str, Refusal], ...]
+    copies: tuple[Mutation, ...]
+    """Mutations that no kernel does itself."""
 
 
 def plan(program: Program, options: InductorOptions) -> Plan:
@@ -63,7 +54,8 @@ def plan(program: Program, options: InductorOptions) -> Plan:
         by_name = _nodes_by_name(fusion, unit)
         reads = tuple(by_name[b.name] for b in kernel.buffers if b.name not in written)
         steps.append(KernelStep(kernel, tuple(stored), reads))
-    return Plan(program, tuple(steps), tuple(fusion.refusals))
+    made, copies = write_in_place(program, steps)
+    return Plan(program, tuple(made), tuple(fusion.refusals), copies)
 
 
 def _nodes_by_name(fusion: Fusion, group: Group) -> dict[str, Node]:
@@ -98,7 +90,7 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | H
         for dependency in waiting[id(unit)]:
             followers.setdefault(dependency, []).append(id(unit))
     by_id = {id(u): u for u in units}
-    rank = {id(u): _rank(fusion, u) for u in units}
+    rank = {id(u): (*_rank(fusion, u), n) for n, u in enumerate(units)}
     ready = [(rank[key], key) for key, needs in waiting.items() if not needs]
     heapq.heapify(ready)
     result: list[Group | ExternCall | HostCall] = []
@@ -114,8 +106,11 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | H
     return result
 
 
-def _rank(fusion: Fusion, unit: Group | ExternCall | HostCall) -> int:
-    return unit.last if isinstance(unit, Group) else fusion.position[id(unit)]
+def _rank(fusion: Fusion, unit: Group | ExternCall | HostCall) -> tuple[int, int]:
+    """Graph order, but what the host computes comes as early as it can: a failing assertion finds no input written."""
+    if isinstance(unit, HostCall):
+        return (0, fusion.position[id(unit)])
+    return (1, unit.last if isinstance(unit, Group) else fusion.position[id(unit)])
 
 
 def _dependencies(

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 import fxstack_inductor as fi
 from fxstack_inductor.codegen.c import c_source
+from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS, bernoulli, threshold
 from fxstack_inductor.runtime.loader import load_functions
-from fxstack_inductor.runtime.random import DRAW, DRAW_ARGUMENTS, bernoulli, threshold
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,94 @@
+"""Mutated inputs that a kernel writes itself, instead of a tensor of its own that is copied at the end.
+
+That is the same program if nothing reads the input's old contents afterwards, and if the kernel, where it
+reads the input at all, reads each element only to write that very element. An index that may be out of range forbids it: eager
+raises before it writes anything, and so must we.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.kernel import Load
+from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
+from fxstack_inductor.schedule.realise import base_of
+from fxstack_inductor.schedule.steps import KernelStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fxstack_inductor.ir.kernel import Kernel
+    from fxstack_inductor.ir.nodes import Input
+    from fxstack_inductor.lower.program import Mutation, Program
+    from fxstack_inductor.schedule.steps import Step
+
+
+def write_in_place(
+    program: Program, steps: Sequence[Step]
+) -> tuple[list[Step], tuple[Mutation, ...]]:
+    """The steps with in-place writes, and the mutations that remain to be copied."""
+    if any(isinstance(step, KernelStep) and step.kernel.checked for step in steps):
+        return list(steps), tuple(program.mutations)
+    chosen = {m.value: m.target for m in _possible(program, steps)}
+    remaining = tuple(m for m in program.mutations if m.value not in chosen)
+    return [_rewritten(step, chosen) for step in steps], remaining
+
+
+def _possible(program: Program, steps: Sequence[Step]) -> Iterable[Mutation]:
+    returned = {base_of(value) for value in program.outputs if isinstance(value, Node)}
+    uses = Counter(node for m in program.mutations for node in (m.target, m.value))
+    made = {node: k for k, s in enumerate(steps) if isinstance(s, KernelStep) for node in s.stored}
+    for mutation in program.mutations:
+        target, value = mutation.target, mutation.value
+        if not isinstance(value, Computed) or value not in made or value in returned:
+            continue
+        if uses[target] > 1 or uses[value] > 1 or value.layout != target.layout:
+            continue
+        if _allowed(steps, made[value], target, value):
+            yield mutation
+
+
+def _allowed(steps: Sequence[Step], position: int, target: Input, value: Computed) -> bool:
+    for k, step in enumerate(steps):
+        read = {base_of(node) for node in step.reads}
+        if target in read and (k > position or (isinstance(step, ExternCall) and step.alias)):
+            return False
+        if value in read and not isinstance(step, KernelStep):
+            return False
+    maker = steps[position]
+    return isinstance(maker, KernelStep) and _same_elements(maker.kernel, target.name, value.name)
+
+
+def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
+    loads = [v for v in kernel.values if isinstance(v, Load) and v.buffer == target]
+    if not loads:
+        return True
+    stores = [store for store in kernel.stores if store.buffer == value]
+    return not kernel.inner and all(s.index == v.index for s in stores for v in loads)
+
+
+def _rewritten(step: Step, chosen: Mapping[Node, Input]) -> Step:
+    if not isinstance(step, KernelStep):
+        return step
+    written = [node for node in step.stored if node in chosen]
+    names = {node.name: chosen[node].name for node in (*step.stored, *step.reads) if node in chosen}
+    if not names:
+        return step
+    stored = tuple(node for node in step.stored if node not in chosen)
+    reads = [chosen.get(node, node) for node in (*step.reads, *written)]
+    return KernelStep(_renamed(step.kernel, names), stored, tuple(dict.fromkeys(reads)))
+
+
+def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """``kernel`` with other buffers in the place of some; one that it has twice then, it has once."""
+    values = tuple(
+        replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v
+        for v in kernel.values
+    )
+    stores = tuple(replace(s, buffer=names.get(s.buffer, s.buffer)) for s in kernel.stores)
+    buffers = {
+        b.name: b for b in (replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)
+    }
+    return replace(kernel, values=values, stores=stores, buffers=tuple(buffers.values()))

@@ -1,0 +1,121 @@
+"""Inputs that kernels write themselves: the same inputs and results as eager, and a copy only where one is needed."""
+
+import pytest
+import torch
+from inductor_checks import FAST, assert_equal, copies, trace
+
+import fxstack_inductor as fi
+
+X, Y, W = torch.randn(8, 8), torch.randn(8, 8), torch.randn(8, 8)
+INDEX = torch.tensor([3, 1, 7])
+
+
+def compiled(fn, *inputs):
+    """Compile, run beside eager, compare results and all inputs; returns the host program."""
+    run = fi.compile_graph(trace(fn, *copies(inputs)), inputs, FAST)
+    ours, theirs = copies(inputs), copies(inputs)
+    assert_equal(run(*ours), fn(*theirs))
+    assert_equal(ours, theirs)
+    return run.lowered.host
+
+
+def adam(p, g, m, v):
+    p.mul_(0.99)
+    m.lerp_(g, 0.1)
+    v.mul_(0.9).addcmul_(g, g, value=0.1)
+    p.addcdiv_(m, v.abs().sqrt().add_(1e-8), value=-0.1)
+    return ()
+
+
+def shifted(x, y):
+    old = x * 2
+    x.add_(1)
+    return old, x * y
+
+
+def normalised(x):
+    x.sub_(x.mean())
+    return (x.sum(),)
+
+
+def filled(x, y):
+    x.zero_()
+    y.copy_(x + 1)
+    return ()
+
+
+IN_PLACE = [
+    (adam, (X, Y, W, W.abs())),
+    (shifted, (X, Y)),
+    (filled, (X, Y)),
+    (lambda x, y: (x.add_(y.t()).exp(),), (X, Y)),
+    (lambda x: (x.mul_(2).exp(),), (X.t(),)),
+    (lambda x: (x.copy_(x.cumsum(0)).sum(),), (X,)),
+    (lambda x, y: (x.copy_(y.sum(0).expand(8, 8)).exp(),), (X, Y)),
+]
+
+
+@pytest.mark.parametrize(("fn", "inputs"), IN_PLACE)
+def test_written_by_the_kernel(fn, inputs):
+    assert ".copy_(" not in compiled(fn, *inputs)
+
+
+def reads_the_mirror(x):
+    x.copy_(x.t() + 1)
+    return ()
+
+
+def multiplied_before(x, w):
+    product = x @ w
+    x.add_(1)
+    return (product,)
+
+
+def swapped(x, y):
+    old = x.clone()
+    x.copy_(y)
+    y.copy_(old)
+    return ()
+
+
+def out_of_range_is_possible(x, y, index):
+    x.add_(1)
+    return (y[index],)
+
+
+def row_by_row(x):
+    x.sub_(x.sum(1, keepdim=True))
+    return ()
+
+
+COPIED = [
+    (reads_the_mirror, (X,)),
+    (out_of_range_is_possible, (X, Y, INDEX)),
+    (row_by_row, (X,)),
+    (lambda x: (x.copy_(x.flip(0)).sum(),), (X,)),
+    (lambda x: (x.mul_(2).sum(),), (X,)),
+    (lambda x: (x.mul_(2),), (X,)),
+    (lambda x: (x.t().mul_(3).sum(),), (X,)),
+]
+
+
+@pytest.mark.parametrize(("fn", "inputs"), COPIED)
+def test_copied_at_the_end(fn, inputs):
+    assert ".copy_(" in compiled(fn, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs"),
+    [(multiplied_before, (X, W)), (swapped, (X, Y)), (normalised, (X,))],
+)
+def test_old_values_are_read_first(fn, inputs):
+    compiled(fn, *inputs)
+
+
+def test_a_failing_index_leaves_inputs_alone():
+    graph = trace(out_of_range_is_possible, X.clone(), Y, INDEX)
+    run = fi.compile_graph(graph, (), FAST)
+    x = X.clone()
+    with pytest.raises(IndexError, match="out of bounds"):
+        run(x, Y, torch.tensor([3, 1, 99]))
+    assert torch.equal(x, X)
