@@ -29,6 +29,11 @@ def tensors(value):
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
+def memory_of(tensor):
+    """What tensors that share memory have in common."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
 def describe(inputs, outputs):
     """Everything observable without a further operation."""
     everything = tensors(inputs) + tensors(outputs)
@@ -42,7 +47,7 @@ def describe(inputs, outputs):
             "is_leaf": t.is_leaf,
             "view": t._is_view(),
             "same as": next(i for i, u in enumerate(everything) if u is t),
-            "storage": storages.setdefault(t.untyped_storage()._cdata, len(storages)),
+            "storage": storages.setdefault(memory_of(t), len(storages)),
             "base": next((i for i, u in enumerate(everything) if u is t._base), None),
             "conj": (t.is_conj(), t.is_neg()),
         }
@@ -122,7 +127,12 @@ def check(fn, make, *, tol=0.0, poke=True, calls=2, **options):
             assert (a is None) == (b is None), f"gradient {number}: ours {a}, eager {b}"
             if a is not None:
                 torch.testing.assert_close(
-                    a, b, rtol=tol, atol=tol, msg=lambda m: f"gradient {number}: {m}"
+                    a,
+                    b,
+                    rtol=tol,
+                    atol=tol,
+                    equal_nan=True,
+                    msg=lambda m: f"gradient {number}: {m}",
                 )
         assert_same(ours[3], eager[3], "after an in-place change", tol)
         assert ours[4] == eager[4]

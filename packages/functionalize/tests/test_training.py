@@ -136,3 +136,32 @@ def test_memory_is_freed_after_backward():
 def test_anomaly_mode():
     with torch.autograd.detect_anomaly(check_nan=False):
         check(lambda x: (x.sin(),), mk(A))
+
+
+def complex_leaf(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(3, 3, dtype=torch.complex64, generator=generator).requires_grad_()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a, b: (a.conj() @ b,),
+        lambda a, b: (a.mH @ b.conj(), a.imag * 2),
+        lambda a, b: (torch.view_as_real(a) * torch.view_as_real(b).exp(),),
+        lambda a, b: (torch.linalg.solve(a, b),),
+        lambda a, b: (lambda y: (y, y.conj() @ y))(a @ b),
+    ],
+)
+def test_saved_conjugates_and_real_views(fn):
+    check(fn, lambda: (complex_leaf(0), complex_leaf(1)), tol=1e-5, poke=False)
+
+
+def test_saved_conjugate_of_input_changed_before_backward():
+    for f in (compiled(lambda x: (x.conj() @ x,), (complex_leaf(0),)), lambda x: (x.conj() @ x,)):
+        x = complex_leaf(0)
+        y = f(x)[0]
+        with torch.no_grad():
+            x.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.real.sum().backward()

@@ -221,8 +221,15 @@ def _declared(facts: Facts) -> Found:
 
 
 def _symbols(facts: Facts) -> Found:
-    """Check that an explicit input, or a node with a data-dependent result, binds every symbol."""
+    """Check that an explicit input, or a node with a data-dependent result, binds every symbol.
+
+    A tangent's size may be one that the forward finds in its data.
+    """
     bound: set[str] = set()
+    tangents = {spec.name for spec in facts.signature.inputs_of(_IN.TANGENT)}
+    found_later = {
+        str(symbol) for node in facts.nodes for symbol in node.meta.get("unbacked_bindings") or ()
+    }
     for spec, node in zip(facts.signature.inputs, facts.placeholders, strict=False):
         if spec.kind is _IN.SYMBOL:
             bound.add(str(spec.target))
@@ -234,6 +241,8 @@ def _symbols(facts: Facts) -> Found:
         bound.update(str(symbol) for symbol in node.meta.get("unbacked_bindings") or ())
         for symbol, _ in symbols_in(node.meta.get("val")):
             name = str(symbol)
+            if node.name in tangents and name in found_later:
+                continue
             if name not in bound and name not in reported:
                 reported.add(name)
                 yield node, f"its size mentions {name}, which no symbol input binds"

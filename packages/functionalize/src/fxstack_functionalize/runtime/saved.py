@@ -1,7 +1,7 @@
 """What a forward hands to its backward, held the way eager holds it.
 
-A saved tensor that is an input or output of the graph is saved as that very tensor, and one that is a view of
-either as a view that shares its version counter: changing it in place before the backward is then an error, as in
+A saved tensor that is an input or output of the graph is saved as that very tensor by autograd, and one that is a view of
+either has autograd save that input or output, too: changing it in place before the backward is then an error, as in
 eager, and not a wrong gradient. An input that the graph itself changes is cloned before the new value is written.
 All others nobody else can see; they are kept in a plain list, which the backward empties as it starts.
 """
@@ -9,7 +9,7 @@ All others nobody else can see; they are kept in a plain list, which the backwar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,27 +33,17 @@ class Saving(Enum):
     """Autograd all of them, as it calls the hooks that are on."""
 
 
-class _How(StrEnum):
-    """How the tensor to save is made from its owner and the graph's result."""
-
-    SAME = "{owner}"
-    VIEW = "view_of({owner}, {value})"
-    CLONE = "{value}.clone()"
-    DATA = "{owner}.data"
-    RESULT = "{value}"
-
-
-_UNCHECKED = {_How.SAME: _How.DATA, _How.VIEW: _How.RESULT}
-"""The same memory without the owner's version counter."""
-
-
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """Saved tensor number ``number``, flat result ``position``: the expression of what is saved, and by whom."""
+    """Saved tensor number ``number``: the expression of what is saved, and by whom.
+
+    ``guard`` is the expression of the tensor whose memory it views, whose version counter is to be checked for it.
+    """
 
     number: int
     expression: str
     by_autograd: bool
+    guard: str | None = None
 
 
 def saved_tensors(
@@ -70,28 +60,42 @@ def saved_tensors(
     for number, position in enumerate(positions):
         own, *memory = _keys(results[position])
         found = next((owners[key] for key in (own, *memory) if key in owners), None)
-        value = f"flat[{position}]"
-        if found is None:
-            plan.append(SavedTensor(number, value, saving is Saving.HOOKED))
-            continue
-        of_input, index = found
-        owner = f"{'args' if of_input else 'results'}[{index}]"
-        how = _How.SAME if own in owners else _How.VIEW
-        if of_input and index in info.mutated:
-            how = _How.CLONE
-        elif saving is Saving.PACKED:
-            how = _UNCHECKED[how]
-        expression = how.format(owner=owner, value=value)
-        plan.append(SavedTensor(number, expression, saving is not Saving.PACKED))
+        plan.append(_plan(number, f"flat[{position}]", found, info, saving, same=own in owners))
     return plan
+
+
+def _plan(
+    number: int,
+    value: str,
+    found: tuple[bool, int] | None,
+    info: GraphInfo,
+    saving: Saving,
+    *,
+    same: bool,
+) -> SavedTensor:
+    """Decide for one result: ``found`` is the input or output whose memory it has, ``same`` whether it is that tensor."""
+    hooked = saving is Saving.HOOKED
+    if found is None:
+        return SavedTensor(number, value, hooked)
+    of_input, index = found
+    if of_input and index in info.mutated:
+        return SavedTensor(number, f"{value}.clone()", hooked)
+    owner = f"{'args' if of_input else 'results'}[{index}]"
+    if saving is Saving.PACKED:
+        return SavedTensor(number, f"{owner}.data" if same else value, by_autograd=False)
+    if same:
+        return SavedTensor(number, owner, by_autograd=True)
+    return SavedTensor(number, value, hooked, None if hooked else owner)
 
 
 def add_saving(source: Source, plan: Sequence[SavedTensor]) -> None:
     """Add the statements that save."""
     for_autograd = [saved.expression for saved in plan if saved.by_autograd]
+    guards = dict.fromkeys(saved.guard for saved in plan if saved.guard is not None)
+    for_autograd += [guard for guard in guards if guard not in for_autograd]
     kept = [saved.expression for saved in plan if not saved.by_autograd]
     if for_autograd:
-        source.add(f"ctx.save_for_backward({', '.join(for_autograd)})", view_of=view_of)
+        source.add(f"ctx.save_for_backward({', '.join(for_autograd)})")
     if kept:
         source.add(f"ctx.kept = [{', '.join(kept)}]")
 
@@ -143,16 +147,3 @@ def _keys(node: Any) -> tuple[Any, ...]:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return (node,)
     return (node, value.untyped_storage()._cdata)
-
-
-def view_of(owner: Any, saved: torch.Tensor) -> torch.Tensor:
-    """Make ``saved`` a view that shares the owner's version counter, if the compiler did not copy it.
-
-    Detached first: a view of the output itself would keep the output, and through it this very backward, alive.
-    """
-    if (
-        not isinstance(owner, torch.Tensor)
-        or owner.untyped_storage()._cdata != saved.untyped_storage()._cdata
-    ):
-        return saved
-    return owner.detach().as_strided(saved.size(), saved.stride(), saved.storage_offset())
