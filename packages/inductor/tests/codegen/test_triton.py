@@ -127,8 +127,10 @@ def test_sizes_are_arguments_under_symbolic_shapes():
         torch.testing.assert_close(run(x)[0], (x * 2).sum(-1))
 
 
-@pytest.mark.parametrize("capability", [80, 90])
-def test_kernels_compile_ahead_of_time(capability):
+@pytest.fixture(scope="module", params=[80, 90])
+def compiled_ahead(request):
+    """The capability, and facts about the machine code of the helper's kernels."""
+    capability = request.param
     helper = Path(__file__).parents[1] / "helpers" / "compile_ahead.py"
     done = subprocess.run(
         [sys.executable, str(helper), str(capability)],
@@ -137,10 +139,19 @@ def test_kernels_compile_ahead_of_time(capability):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    compiled = json.loads(done.stdout)
+    return capability, json.loads(done.stdout)
+
+
+def test_kernels_compile_ahead_of_time(compiled_ahead):
+    capability, compiled = compiled_ahead
     assert len(compiled) >= 4
     assert all(entry["cubin"] > 500 and entry["spills"] == 0 for entry in compiled.values())
     assert {entry["target"] for entry in compiled.values()} == {f"sm_{capability}"}
+
+
+def test_division_and_square_root_round_to_nearest(compiled_ahead):
+    exact = {op for entry in compiled_ahead[1].values() for op in entry["exact"]}
+    assert exact == {"div.rn.f32", "sqrt.rn.f32"}
 
 
 def test_random_numbers_and_batch_statistics_are_eager_s():

@@ -23,14 +23,20 @@ def block(x, w, v, i):
 
 
 def long_rows(x):
-    return x.softmax(-1), x.argmax(0), x.std(1)
+    return x.softmax(-1), x.argmax(0), x.std(1), torch.div(x, x.sum(0), rounding_mode="trunc")
 
 
 def facts(kernel):
     target = re.search(r"\.target (sm_\d+)", kernel.asm["ptx"]).group(1)
     local = re.search(r"\.local[^;]*\[(\d+)\]", kernel.asm["ptx"])
     spills = int(local.group(1)) if local else 0
-    return {"target": target, "cubin": len(kernel.asm["cubin"]), "spills": spills}
+    exact = re.findall(r"\b((?:sqrt|div)\.[\w.]*f32)", kernel.asm["ptx"])
+    return {
+        "target": target,
+        "cubin": len(kernel.asm["cubin"]),
+        "spills": spills,
+        "exact": sorted(set(exact)),
+    }
 
 
 def compile_all(fn, inputs, capability, folder):

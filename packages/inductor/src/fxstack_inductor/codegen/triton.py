@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.ir.kernel import Loop, Store
 
-INT32 = 2**31 - 1
+INT32 = 2**31 - 2**16
+"""Sizes up to here are indexed with 32 bits: the last tile may reach beyond them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,11 @@ def _division(args: Sequence[str], dtype: torch.dtype) -> str:
     return f"({args[0]} / {args[1]})"
 
 
+def _square_root(args: Sequence[str], dtype: torch.dtype) -> str:
+    # libdevice's own is approximate where Triton compiles it.
+    return f"tl.sqrt_rn({args[0]})" if dtype is torch.float32 else f"libdevice.sqrt({args[0]})"
+
+
 LIBDEVICE = (
     "exp",
     "exp2",
@@ -108,7 +113,6 @@ LIBDEVICE = (
     "log2",
     "log10",
     "log1p",
-    "sqrt",
     "rsqrt",
     "sin",
     "cos",
@@ -160,6 +164,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "add": _infix("+", "|"),
         "mul": _infix("*", "&"),
         "div": _division,
+        "sqrt": _square_root,
         "neg": _template("(-{0})"),
         "abs": _template("tl.abs({0})"),
         "sign": _template("(({0} > 0).to({t}) - ({0} < 0).to({t}))"),
@@ -176,7 +181,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "minimum": _template("_minimum({0}, {1})"),
         "where": _template("tl.where({0}, {1}, {2})"),
         "fmod": _by_kind("libdevice.fmod({0}, {1})", "({0} % {1})"),
-        "truncdiv": _by_kind("libdevice.trunc({0} / {1})", "({0} // {1})"),
+        "truncdiv": _by_kind("libdevice.trunc(_quotient({0}, {1}))", "({0} // {1})"),
         "remainder": _by_kind("_remainder_float({0}, {1})", "_remainder({0}, {1})"),
         "floordiv": _by_kind("_floordiv_float({0}, {1})", "_floordiv({0}, {1})"),
         "round_bf16": _template("{0}.to(tl.bfloat16).to(tl.float32)"),
@@ -234,6 +239,14 @@ def _floordiv(a, b):
 
 
 @triton.jit
+def _quotient(a, b):
+    if a.dtype == tl.float32:
+        return tl.div_rn(a, b)
+    else:
+        return a / b
+
+
+@triton.jit
 def _remainder_float(a, b):
     rest = libdevice.fmod(a, b)
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
@@ -242,11 +255,12 @@ def _remainder_float(a, b):
 @triton.jit
 def _floordiv_float(a, b):
     rest = libdevice.fmod(a, b)
-    quotient = (a - rest) / b
+    quotient = _quotient(a - rest, b)
     quotient = tl.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
     floored = libdevice.floor(quotient)
     floored = tl.where(quotient - floored > 0.5, floored + 1, floored)
-    return tl.where(b == 0, a / b, tl.where(quotient == 0, libdevice.copysign(0.0 * a, a / b), floored))
+    exact = _quotient(a, b)
+    return tl.where(b == 0, exact, tl.where(quotient == 0, libdevice.copysign(0.0 * a, exact), floored))
 
 
 @triton.jit

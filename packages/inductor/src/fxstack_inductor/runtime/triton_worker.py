@@ -54,6 +54,7 @@ def compile_kernel(function: Any, entry: Mapping[str, Any], capability: int) -> 
         "debug": entry["debug"],
         "sanitize_overflow": False,
         "enable_fp_fusion": False,  # a*b + c rounds twice, as it does in eager
+        "enable_reflect_ftz": False,  # libdevice keeps denormal numbers, as eager does
     }
     return triton.compile(program, target=GPUTarget("cuda", capability, 32), options=options)
 
