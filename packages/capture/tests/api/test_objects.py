@@ -1,12 +1,13 @@
 """Objects from outside with Python methods that C code calls, and methods that read the frame of their caller."""
 
 import dataclasses
+import weakref
 
 import pytest
 import torch
 from beside import breaks_beside_plain
 
-from fxstack_capture import graph_break, native
+from fxstack_capture import graph_break, native, optimize
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 
@@ -132,3 +133,45 @@ def test_super_finds_its_object_after_a_break(name):
 def test_variables_that_only_locals_reads_survive_a_break():
     breaks_beside_plain(all_variables, lambda: (torch.ones(2), 3))
     breaks_beside_plain(executed, lambda: (torch.ones(2),))
+
+
+class Resource:
+    living = 0
+    gone = []
+
+    def __init__(self, number):
+        self.number = number
+        Resource.living += 1
+
+    def __del__(self):
+        Resource.living -= 1
+        Resource.gone.append(self.number)
+
+
+def uses_resource(x, resource):
+    return x + resource.number
+
+
+def makes_resources(x):
+    made = [Resource(i) for i in range(3)]
+    y = x + made[1].number
+    made.clear()
+    return y
+
+
+@pytest.mark.filterwarnings("error")
+def test_finalizers_run_once_for_the_programs_objects_alone():
+    Resource.gone.clear()
+    kept = Resource(5)
+    assert breaks_beside_plain(uses_resource, lambda: (torch.ones(2), kept)) == []
+    assert Resource.gone == []
+    breaks_beside_plain(makes_resources, lambda: (torch.ones(2),))
+    assert (Resource.living, sorted(Resource.gone)) == (1, sorted([0, 1, 2] * 4))
+
+
+def test_what_was_traced_is_let_go_at_once():
+    big = Plain(3)
+    reference = weakref.ref(big)
+    optimize()(lambda x, obj: x + obj.value)(torch.ones(2), big)
+    del big
+    assert reference() is None

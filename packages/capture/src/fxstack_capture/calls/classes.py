@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.native_run import run
+from fxstack_capture.world.instances import has_finalizer
 
 if TYPE_CHECKING:
     from fxstack_capture.calls.dispatch import CallDispatcher
@@ -36,6 +37,9 @@ def construct(
     calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """``type.__call__``."""
+    if has_finalizer(cls):
+        # It acts when the object goes, which is when the program drops it.
+        raise graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,")
     lookup = calls.world.classes.lookup
     new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
     if type(new) not in _NEW_KINDS:

@@ -19,6 +19,7 @@ from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch_wrappers import CODE_RULES
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.world.constants import BUILTIN_METHOD
+from fxstack_capture.world.instances import has_finalizer
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ def _descriptor(cls: type, name: str) -> Any:
 def _type_builtin(calls: CallDispatcher, owner: type, fn: Any, args: Any, kwargs: Any) -> Any:
     """Class methods of C types, and their ``__new__``."""
     if fn.__name__ == "__new__":
+        if args and isinstance(args[0], type) and has_finalizer(args[0]):
+            raise graph_break("escaping-object", f"a {args[0].__qualname__}, which has a __del__,")
         if policy.is_pure_type(owner):
             return run(calls.trace, fn, args, kwargs)
         return _other(calls, fn, args, kwargs)

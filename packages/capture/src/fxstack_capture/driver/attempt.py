@@ -60,10 +60,23 @@ def attempt(
     """Trace ``frame``; torch's global state is put back at the end. Raises GraphBreak."""
     root = _root_function(frame, trace)
     arguments = {name: Lazy(value, Local(name)) for name, value in frame.arguments.items()}
-    with _room(), trace.torch.session():
-        outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
-        trace.world.close()  # type: ignore[attr-defined]
-        yield Attempt(trace, outcome)
+    try:
+        with _room(), trace.torch.session():
+            outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
+            trace.world.close()  # type: ignore[attr-defined]
+            yield Attempt(trace, outcome)
+    finally:
+        arguments.clear()
+        _take_apart(trace)
+
+
+def _take_apart(trace: Trace) -> None:
+    """Let go of the program's objects now: the parts of a trace know each other, so the collector
+    would come for them much later.
+    """
+    for part in (trace.world, trace.calls, trace.torch, trace.interp):
+        vars(part).clear()
+    trace.interp.tracing = False  # type: ignore[attr-defined]  # for generators that outlive it
 
 
 def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:

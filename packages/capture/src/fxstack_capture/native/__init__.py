@@ -58,6 +58,10 @@ A replacement may return a continuation ``type((function, arguments))``: when it
 calls ``function(*arguments)`` in its place, and so on until something else is returned. ``function`` is
 a Python function; its frame takes the place of the first one in tracebacks and on the stack.
 
+**Finalizers**::
+
+    mark_finalized(obj) -> bool   # its __del__ will never run; False: it cannot be kept from running
+
 **Intercept mode** (per thread, while the call runs)::
 
     intercept(callback, fn, args=(), kwargs=None, passthrough=None)
@@ -155,6 +159,7 @@ skip = _function("skip")
 is_skipped = _function("is_skipped")
 reset = _function("reset")
 never_intercept = _function("never_intercept")
+mark_finalized = _function("mark_finalized")
 use_tensors = _function("use_tensors")
 use_continuation = _function("use_continuation")
 storage_key = _function("storage_key")

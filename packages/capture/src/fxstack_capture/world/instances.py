@@ -5,7 +5,28 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from fxstack_capture import native
+
 _mro = type.__dict__["__mro__"].__get__
+
+
+_COLLECTED = 1 << 14  # Py_TPFLAGS_HAVE_GC
+
+
+def has_finalizer(cls: type) -> bool:
+    """Whether instances have a ``__del__`` written in Python."""
+    return any(type(base.__dict__.get("__del__")) is types.FunctionType for base in _mro(cls))
+
+
+def may_be_bare(cls: type) -> bool:
+    """Whether a bare instance can be made that does nothing when it goes."""
+    return not has_finalizer(cls) or bool(native.AVAILABLE and cls.__flags__ & _COLLECTED)
+
+
+def without_finalizer(standin: Any) -> None:
+    """Keep ``__del__`` from running for a stand-in."""
+    if has_finalizer(type(standin)):
+        native.mark_finalized(standin)
 
 
 def native_new(cls: type) -> tuple[type, Any]:
@@ -42,7 +63,7 @@ def slots(cls: type) -> list[types.MemberDescriptorType]:
 def is_bare(cls: type) -> bool:
     """Whether ``object.__new__`` makes instances: C types without a constructor refuse."""
     try:
-        object.__new__(cls)
+        without_finalizer(object.__new__(cls))
     except TypeError:
         return False
     return True

@@ -14,7 +14,14 @@ from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, ValueAt
 from fxstack_capture.world.constants import is_constant_key, is_value
 from fxstack_capture.world.descriptors import raw_dict
-from fxstack_capture.world.instances import dict_descriptor, is_bare, native_new, slots
+from fxstack_capture.world.instances import (
+    dict_descriptor,
+    is_bare,
+    may_be_bare,
+    native_new,
+    slots,
+    without_finalizer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +38,8 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 def handler(cls: type) -> Handler | None:
     """How instances of ``cls`` enter; None when their state is out of reach."""
     base, _ = native_new(cls)
+    if not may_be_bare(cls):
+        return None
     if base is object and not is_bare(cls):
         return None
     if base is tuple and not cls.__flags__ & _HEAP_TYPE:
@@ -42,6 +51,7 @@ def _register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any
     """Enter the pair and prepare lazy reads of the instance's dictionary and slots."""
     world.registry.add(obj, standin, source)
     cls = type(obj)
+    without_finalizer(standin)
     if dict_descriptor(cls) is not None:
         world.add_instance(standin, raw_dict(obj), source)
     if slots(cls):

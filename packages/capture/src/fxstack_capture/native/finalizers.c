@@ -1,0 +1,23 @@
+/* Objects whose `__del__` must never run: stand-ins of the trace are not the program's objects.
+ *
+ * CPython finalizes an object once (PEP 442) and notes so in the low bit of the word before it, the
+ * `_gc_prev` of its PyGC_Head: the same in 3.11 to 3.13. The public PyObject_GC_IsFinalized tells whether
+ * the note was understood.
+ */
+#include "native.h"
+
+static PyObject *py_mark_finalized(PyObject *module, PyObject *obj) {
+    (void)module;
+    if (!PyObject_IS_GC(obj)) Py_RETURN_FALSE;
+    if (PyObject_GC_IsFinalized(obj)) Py_RETURN_TRUE;
+    uintptr_t *note = (uintptr_t *)obj - 1;
+    *note |= 1;
+    if (PyObject_GC_IsFinalized(obj)) Py_RETURN_TRUE;
+    *note &= ~(uintptr_t)1;
+    Py_RETURN_FALSE;
+}
+
+PyMethodDef finalizers_methods[] = {
+    {"mark_finalized", py_mark_finalized, METH_O, "mark_finalized(obj) -> whether its __del__ will never run"},
+    {NULL, NULL, 0, NULL},
+};
