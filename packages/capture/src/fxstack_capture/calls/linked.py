@@ -15,6 +15,7 @@ from fxstack_capture.calls import policy
 from fxstack_capture.calls.disabled import is_disabled
 from fxstack_capture.calls.rules.torch_wrappers import CODE_RULES
 from fxstack_capture.interpreter.stopping import RETURNED, Link
+from fxstack_capture.world.instances import has_finalizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,8 @@ def _construct(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Any:
         lookup = calls.world.classes.lookup
         init = lookup(cls, "__init__")
         if (
-            lookup(cls, "__new__") is _object_new
+            not has_finalizer(cls)
+            and lookup(cls, "__new__") is _object_new
             and type(init) is types.FunctionType
             and id(init) not in calls.rules
             and not calls.is_leaf(init)
