@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fxstack_capture.api import (
     BackendError,
+    ShapeProfile,
     Unsupported,
     capture,
     disable,
@@ -11,6 +12,7 @@ from fxstack_capture.api import (
     graph_break,
     is_compiling,
     optimize,
+    profile_of,
     reset,
 )
 from fxstack_capture.options import CaptureOptions
@@ -24,6 +26,7 @@ from fxstack_capture.shapes.marks import (
 __all__ = [
     "BackendError",
     "CaptureOptions",
+    "ShapeProfile",
     "Unsupported",
     "capture",
     "disable",
@@ -35,5 +38,6 @@ __all__ = [
     "mark_unbacked",
     "maybe_mark_dynamic",
     "optimize",
+    "profile_of",
     "reset",
 ]

@@ -18,6 +18,7 @@ from fxstack_capture.driver.explanation import Explanation
 from fxstack_capture.driver.whole import Captured, capture_whole, frame_of_call
 from fxstack_capture.optimized_module import OptimizedModule, wrap
 from fxstack_capture.options import CaptureOptions
+from fxstack_capture.shapes.profile import ShapeProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,7 @@ def optimize(
     dynamic: bool | None = None,
     options: CaptureOptions | None = None,
     observer: Observer | None = None,
+    profile: ShapeProfile | None = None,
 ) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: the function, method or module with its torch operations captured and compiled.
 
@@ -46,6 +48,8 @@ def optimize(
         dynamic: True: sizes and numbers are symbolic from the start; False: never; None: once they change.
         options: More options; ``fullgraph`` and ``dynamic`` are taken from the arguments above unless given here.
         observer: Told of every trace and graph break.
+        profile: What earlier processes saw (``profile_of``): sizes and numbers that changed then are
+            symbolic at once.
     """
     chosen = options or CaptureOptions(fullgraph=fullgraph, dynamic=dynamic)
 
@@ -55,7 +59,10 @@ def optimize(
         if not native.AVAILABLE:
             warnings.warn(f"{native.WHY_MISSING}; running in plain Python", stacklevel=2)
             return fn
-        return _optimized(fn, _compiler(backend, chosen, observer), decorate)
+        compiler = _compiler(backend, chosen, observer)
+        if profile is not None:
+            compiler.profile = profile
+        return _optimized(fn, compiler, decorate)
 
     return decorate
 
@@ -85,6 +92,21 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
     made = run(fn)
     functools.update_wrapper(made, fn)
     return made
+
+
+def profile_of(compiled: Any) -> ShapeProfile:
+    """What a function or module returned by ``optimize`` has seen of sizes and numbers.
+
+    Save it, and pass it to ``optimize`` in the next process; ``merged`` joins the profiles of several ranks.
+
+    Raises:
+        TypeError: ``compiled`` was not made by ``optimize``.
+    """
+    entrance = compiled._fxstack_call if isinstance(compiled, OptimizedModule) else compiled
+    compiler = getattr(getattr(entrance, "callback", None), "__self__", None)
+    if not isinstance(compiler, FrameCompiler):
+        raise TypeError(f"profile_of: expected what optimize returned, got {compiled!r}")
+    return compiler.seen()
 
 
 def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Captured:
@@ -126,6 +148,7 @@ __all__ = [
     "BackendError",
     "Captured",
     "Explanation",
+    "ShapeProfile",
     "Unsupported",
     "capture",
     "disable",
@@ -133,5 +156,6 @@ __all__ = [
     "graph_break",
     "is_compiling",
     "optimize",
+    "profile_of",
     "reset",
 ]

@@ -118,7 +118,7 @@ def apply(x, fn):
 
 def test_entries_that_died_count_to_another_limit():
     backend = Counting()
-    fn = compiled(apply, backend, recompile_limit=2, accumulated_recompile_limit=5)
+    fn = compiled(apply, backend, recompile_limit=99, accumulated_recompile_limit=5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for k in range(9):

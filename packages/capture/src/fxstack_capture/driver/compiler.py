@@ -33,6 +33,7 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.history import FrameHistory
+from fxstack_capture.shapes.profile import ShapeProfile, key_of
 from fxstack_capture.trace import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
 
@@ -95,6 +96,8 @@ class FrameCompiler:
         self.root: Any = None
         """The module whose calls are compiled, if it is one."""
         self.records = records
+        self.profile = ShapeProfile()
+        """What earlier processes saw of sizes and numbers."""
         self.programs: ProgramTable = program_table()
         self.resumptions = Resumptions(self._never_trace)
         self._states: dict[int, CodeState] = {}
@@ -127,7 +130,7 @@ class FrameCompiler:
         if is_module_call(code) and arguments.get("self") is not self.root:
             return native.RUN
         with _TRACING:
-            state = self._states.setdefault(id(code), CodeState(code))
+            state = self._state_of(code)
             frame = real_frame(function, code, arguments, cells)
             fitting, again = fitting_entry(frame, code, self.owner)
             if fitting is not None:  # another thread was faster
@@ -139,6 +142,17 @@ class FrameCompiler:
             if again.failures:
                 self._announce(again)
             return self._compile(frame, code, state, again)
+
+    def _state_of(self, code: CodeType) -> CodeState:
+        state = self._states.get(id(code))
+        if state is None:
+            state = self._states[id(code)] = CodeState(code, self.profile.history_of(code))
+        return state
+
+    def seen(self) -> ShapeProfile:
+        """The profile it started from, joined with what was seen since."""
+        histories = {key_of(state.code): state.history for state in self._states.values()}
+        return self.profile.merged(ShapeProfile(histories))
 
     def _announce(self, again: Recompilation) -> None:
         """Say that and why a function is compiled again."""

@@ -62,6 +62,12 @@ def identity(world: MirrorWorld, obj: Any, source: Source) -> Any:
     return world.enter_as_itself(obj, source)
 
 
+def member(world: MirrorWorld, obj: enum.Enum, source: Source) -> Any:
+    """A member of an enumeration: itself, as long as it is of its class."""
+    world.trace.guard(source, TypeIs(type(obj)))
+    return identity(world, obj, source)
+
+
 def singleton(world: MirrorWorld, obj: Any, source: Source) -> Any:
     world.trace.guard(source, IdentityIs(obj, id(obj)))
     return obj
@@ -237,7 +243,9 @@ def _handler_of_kind(obj: Any) -> Handler:
     if isinstance(obj, torch.Tensor):
         return tensor
     cls = type(obj)
-    if issubclass(cls, (type, types.ModuleType)) or isinstance(obj, enum.Enum):
+    if isinstance(obj, enum.Enum):
+        return member
+    if issubclass(cls, (type, types.ModuleType)):
         return identity
     if issubclass(
         cls, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
