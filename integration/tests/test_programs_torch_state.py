@@ -4,6 +4,13 @@ import pytest
 import torch
 from beside_eager import beside_eager
 from torch import nn
+from torch.library import custom_op
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import fxstack_capture
 
 PROGRAMS = {}
 
@@ -97,6 +104,240 @@ def objects_that_share_their_dictionary(c):
         return y * a.n
 
     return f(torch.randn(3)), a.n, b.n, f(torch.randn(3)), a.n
+
+
+# --- torch's global state ----------------------------------------------------------------------------
+
+
+def attend(q):
+    return F.scaled_dot_product_attention(q, q, q)
+
+
+def flash():
+    return torch.backends.cuda.flash_sdp_enabled()
+
+
+@program(breaks=0)
+def implementations_of_attention_chosen_inside(c):
+    @c
+    def f(q):
+        with sdpa_kernel([SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION]):
+            inside = attend(q), flash()
+        return inside, flash(), SDPBackend.MATH
+
+    q = torch.randn(1, 2, 4, 8)
+    return f(q), f(q), flash()
+
+
+@program(breaks=1)
+def graph_break_while_attention_is_restricted(c):
+    @c
+    def f(q):
+        with sdpa_kernel(SDPBackend.MATH):
+            y = q * 2
+            fxstack_capture.graph_break()
+            inside = attend(y), flash()
+        return inside, flash()
+
+    return f(torch.randn(1, 2, 4, 8)), flash()
+
+
+@program(graphs=2, breaks=0)
+def state_that_was_asked_for_is_guarded(c):
+    f = c(lambda x: x * 2 if flash() else x * 3)
+    outs = [f(torch.ones(2))]
+    with sdpa_kernel(SDPBackend.MATH):
+        outs.append(f(torch.ones(2)))
+    return outs, f(torch.ones(2))
+
+
+@program()
+def inference_mode_inside_and_around(c):
+    @c
+    def inside(x):
+        with torch.inference_mode():
+            y = x * 2
+        return y, y.is_inference()
+
+    around = c(lambda x: (x * 2, torch.is_inference_mode_enabled()))
+    with torch.inference_mode():
+        x = torch.ones(3)
+        seen = around(x)[1], around(torch.ones(3))[1]
+    return inside(torch.ones(3))[1], seen, around(torch.ones(3)), x.is_inference()
+
+
+@program(breaks=0)
+def autocast_nested(c):
+    model = nn.Linear(4, 4)
+
+    @c
+    def f(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = model(x)
+            with torch.autocast("cpu", enabled=False):
+                z = model(x)
+            return y, z, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    return f(torch.ones(2, 4))
+
+
+class Doubling(torch.overrides.TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen += 1
+        result = func(*args, **(kwargs or {}))
+        return result * 2 if func is torch.sin else result
+
+
+@program()
+def function_modes(c):
+    def entering(x):
+        with Doubling() as mode:
+            return torch.sin(x), mode.seen
+
+    f = c(lambda x: torch.sin(x) + 1)
+    with Doubling() as mode:
+        around = f(torch.ones(3)), f(torch.ones(3)), mode.seen
+    return c(entering)(torch.ones(3)), around, f(torch.ones(3))
+
+
+class Counter(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@program()
+def dispatch_modes(c):
+    def entering(x):
+        with Counter() as mode:
+            y = torch.sin(x) + 1
+        return y, mode.names
+
+    f = c(lambda x: torch.sin(x) + 1)
+    with Counter() as mode:
+        around = f(torch.ones(3)), mode.names
+    return c(entering)(torch.ones(3)), around, f(torch.ones(3))
+
+
+# --- kinds of tensors, operators, hooks ----------------------------------------------------------------
+
+
+@program(breaks=0)
+def buffers_are_known_as_such(c):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.total = nn.Buffer(torch.ones(3))
+
+        def forward(self, x):
+            self.total.add_(1)
+            return x * self.total, isinstance(self.total, nn.Buffer), isinstance(x, nn.Buffer)
+
+    model = Model()
+    f = c(model)
+    return f(torch.ones(3)), f(torch.ones(3)), model
+
+
+class Tagged(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@program()
+def subclasses(c):
+    f = c(lambda x: (x * 2).sin())
+    return type(f(torch.ones(3).as_subclass(Tagged))).__name__, f(TwoTensor(X, X)).b
+
+
+X = torch.ones(3)
+
+
+@custom_op("fxtest::add_one_", mutates_args=("x",))
+def add_one_(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+@custom_op("fxtest::square", mutates_args=())
+def square(x: torch.Tensor) -> torch.Tensor:
+    return x * x
+
+
+square.register_fake(torch.empty_like)
+square.register_autograd(
+    lambda ctx, g: g * 2 * ctx.saved_tensors[0],
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+@program()
+def operators_of_the_program(c):
+    @c
+    def f(x):
+        y = x.clone()
+        add_one_(y)
+        torch.ops.fxtest.add_one_(y)
+        return square(y) + torch.ops.fxtest.square(x)
+
+    x = torch.ones(3, requires_grad=True)
+    y = f(x)
+    y.sum().backward()
+    return y, x
+
+
+@program(graphs=1, breaks=0)
+def operator_of_a_library(c):
+    library = torch.library.Library("fxtest_library", "FRAGMENT")
+    name = f"twice{len(NAMES)}"
+    NAMES.append(name)
+    library.define(f"{name}(Tensor x) -> Tensor")
+    library.impl(name, lambda x: x * 2, "CompositeExplicitAutograd")
+    return c(lambda x: getattr(torch.ops.fxtest_library, name)(x) + 1)(torch.ones(3))
+
+
+NAMES = []
+
+
+@program(breaks=0)
+def forward_hooks(c):
+    model, seen = nn.Linear(3, 3), []
+    double = lambda mod, args, kwargs: (args, {"input": kwargs["input"] * 2})
+    model.register_forward_pre_hook(double, with_kwargs=True)
+    model.register_forward_hook(lambda mod, args, out: seen.append(1), always_call=True)
+    return c(lambda x: model(input=x))(torch.ones(2, 3)), seen
+
+
+@program()
+def backward_hooks(c):
+    model, seen = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), []
+    model[0].register_full_backward_hook(lambda mod, gi, go: seen.append(len(gi)))
+    model[1].register_full_backward_pre_hook(lambda mod, go: (go[0] * 2,))
+    x = torch.ones(2, 3, requires_grad=True)
+    c(model)(x).sum().backward()
+    return x, model, seen
+
+
+@program()
+def hooks_of_tensors_made_inside(c):
+    @c
+    def f(x):
+        y = x * 2
+        y.register_hook(lambda g: g * 3)
+        y.retain_grad()
+        return y, (y * y).sum()
+
+    x = torch.ones(3, requires_grad=True)
+    y, loss = f(x)
+    loss.backward()
+    return x, y.grad
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

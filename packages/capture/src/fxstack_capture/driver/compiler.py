@@ -23,7 +23,12 @@ from fxstack_capture.driver.errors import (
     TracingWarning,
     Unsupported,
 )
-from fxstack_capture.driver.policy import is_foreign, is_module_call, is_own
+from fxstack_capture.driver.policy import (
+    has_foreign_modes,
+    is_foreign,
+    is_module_call,
+    is_own,
+)
 from fxstack_capture.driver.recompiling import LOG, fitting_entry
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
 from fxstack_capture.emit.breaking import draft_stop
@@ -127,6 +132,8 @@ class FrameCompiler:
             return native.Entry(self.owner, None, disabled_code(frame, code))
         if is_foreign(code) or is_own(function):
             return native.SKIP
+        if has_foreign_modes():
+            return native.RUN
         if is_module_call(code) and arguments.get("self") is not self.root:
             return native.RUN
         with _TRACING:

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch.utils._device import DeviceContext
+
+from fxstack_capture.guards.torch_state import function_mode_at
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
@@ -59,6 +62,14 @@ def is_own(function: FunctionType) -> bool:
     """Whether this is a function of the compiler itself, by the package that defines it."""
     name = function.__globals__.get("__name__")
     return type(name) is str and name.partition(".")[0] in _OWN_PACKAGES
+
+
+def has_foreign_modes() -> bool:
+    """Whether modes of the program watch torch's calls: tracing would show them calls that are not its own."""
+    if torch._C._len_torch_dispatch_stack():
+        return True
+    count = torch._C._len_torch_function_stack()
+    return any(type(function_mode_at(i)) is not DeviceContext for i in range(count))
 
 
 def is_module_call(code: CodeType) -> bool:

@@ -31,7 +31,8 @@ class Applied:
         self.function = function
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
-        self.__module__ = function.__module__
+        # torch.fx prints what lies below ``torch`` by its path, and there lies the class.
+        self.__module__ = function.__module__.replace("torch", "applied", 1)
 
     def __call__(self, *args: Any) -> Any:
         return self.function.apply(*args)  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import _higher_order_ops
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorConverter,
@@ -79,6 +80,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self._symbolic_recipes = OperatorCache()
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
+        _share_rules()
 
     def use_symbols(self, env: ShapeEnv) -> None:
         """From now on sizes may be symbolic."""
@@ -162,3 +164,11 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         torch._C._set_throw_on_mutable_data_ptr(made)
         made.__dict__.update(template)
         return made
+
+
+def _share_rules() -> None:
+    """Higher-order operators find their rule by the exact class of a mode: ours is that of torch's."""
+    for operator in _higher_order_ops.values():
+        rules = operator.python_key_table
+        if FakeTensorMode in rules and CaptureFakeMode not in rules:
+            rules[CaptureFakeMode] = rules[FakeTensorMode]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_side import autograd_function, gradients
+from fxstack_capture.torch_side import autograd_function, gradients, state
 from fxstack_capture.torch_side.execution import name_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 def query(_tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Answered while tracing; the answer is guarded with torch's state or follows from the arguments."""
     return fn(*args, **kwargs)
+
+
+def guarded_query(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """State that no other guard covers: what it was when the trace began is guarded once it matters."""
+    tracer.guard_flag(fn)
+    return fn(*args, **kwargs)
+
+
+def set_attention(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    tracer.guard_flag(_GETTER_OF[fn])
+    return set_state(tracer, fn, args, kwargs)
 
 
 def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
@@ -238,7 +249,14 @@ _READS_DATA = (
 )
 """Operators that give plain numbers computed from data; on stand-ins some would make them up."""
 
+_GETTER_OF: dict[Any, Callable[[], Any]] = {
+    getattr(torch._C, f"_set_sdp_use_{name}"): getter
+    for name, getter in state.ATTENTION_FLAGS.items()
+}
+
 _FUNCTION_RULES: dict[Any, Rule] = {
+    **dict.fromkeys(_GETTER_OF, set_attention),
+    **dict.fromkeys(_GETTER_OF.values(), guarded_query),
     **dict.fromkeys(_READS_DATA, data_leaves),
     autograd_function.APPLY: autograd_function.apply,
     torch.autograd.grad: gradients.grad,

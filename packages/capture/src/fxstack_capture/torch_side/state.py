@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Redo = tuple["Callable[..., Any]", tuple[Any, ...]]
+
+
+class Flag(partial):  # type: ignore[type-arg]
+    """A getter of torch's state as an object whose ``value`` is read without running Python code."""
+
+    value = property(methodcaller("__call__"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,18 @@ def set_deterministic(mode: bool, warn_only: bool) -> None:
     torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
 
 
+ATTENTION_FLAGS: dict[str, Callable[[], bool]] = {
+    name: getattr(torch._C, f"_get_{name}_sdp_enabled")
+    for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")
+}
+"""Which implementations of attention may be chosen: name -> getter."""
+
+
+def _attention_variable(name: str) -> Variable:
+    getter = ATTENTION_FLAGS[name]
+    return Variable(lambda: (getter(),), getattr(torch._C, f"_set_sdp_use_{name}"))
+
+
 VARIABLES: tuple[Variable, ...] = (
     Variable(lambda: (torch.is_grad_enabled(),), torch._C._set_grad_enabled),
     *_autocast_variables("cpu"),
@@ -58,6 +78,7 @@ VARIABLES: tuple[Variable, ...] = (
         ),
         set_deterministic,
     ),
+    *map(_attention_variable, ATTENTION_FLAGS),
 )
 
 

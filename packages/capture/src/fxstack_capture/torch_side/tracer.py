@@ -17,7 +17,7 @@ from fxstack_capture.shapes.env import CaptureShapeEnv
 from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic, numbers
 from fxstack_capture.shapes.history import FrameHistory, offset_of
 from fxstack_capture.shapes.policy import Kind, plan_number, plan_tensor
-from fxstack_capture.sources import StorageOffset, pinned
+from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
 from fxstack_capture.torch_side import attributes, facts, finishing, gradients, leaves, rules, state
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.execution import name_of, run_fake
@@ -64,6 +64,7 @@ class TorchTracer:
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
         self._offsets_guarded = False
         self._finishes: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {}
+        self._flags: set[Callable[[], Any]] = set()
         self._tags: dict[str, object] = {}
         self._attributes: dict[int, dict[str, Any]] = {}
         options = trace.options
@@ -174,6 +175,13 @@ class TorchTracer:
         """Whatever torch does depends on its global state as it was when the trace began."""
         self.trace.guard(pinned(torch, "torch"), TorchStateIs(self._entry_state))
         self._entry_state = None
+
+    def guard_flag(self, getter: Callable[[], Any]) -> None:
+        """Guard what ``getter`` gives; called before the trace changes it."""
+        if getter not in self._flags:
+            self._flags.add(getter)
+            source = pinned(state.Flag(getter), getter.__name__)
+            self.trace.guard(BuiltinAttr(source, "value"), Equals(getter()))
 
     def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""

@@ -30,6 +30,7 @@ IMMUTABLE_TYPES: frozenset[type] = frozenset(
         torch.device,
         torch.layout,
         torch.memory_format,
+        torch._C._SDPBackend,
     }
 )
 

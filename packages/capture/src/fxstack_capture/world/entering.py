@@ -192,6 +192,7 @@ HANDLERS: dict[type, Handler] = {
     torch.layout: singleton,
     torch.memory_format: singleton,
     torch.device: equal,
+    torch._C._SDPBackend: identity,
     types.FunctionType: identity,
     types.CodeType: identity,
     types.ModuleType: identity,

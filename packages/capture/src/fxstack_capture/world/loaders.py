@@ -88,6 +88,8 @@ def _bind_to_class(world: MirrorWorld, raw: Any, getter: Any, cls: type) -> Any:
 
 
 def load_module(world: MirrorWorld, module: Any, name: str) -> Any:
+    if type(module) is not types.ModuleType and name not in module.__dict__:
+        getattr(module, name, None)  # namespaces of operators hold what was asked for once
     state = world.namespace(module.__dict__)
     value = state.get(name)
     if value is not ABSENT:

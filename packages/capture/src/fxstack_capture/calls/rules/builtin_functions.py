@@ -111,7 +111,10 @@ def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
     if classes is torch.nn.Parameter or classes is torch.nn.parameter.Parameter:
         return issubclass(shown, torch.nn.Parameter)
     if classes is torch.nn.Buffer:
-        return bool(getattr(value, "_is_buffer", False))
+        try:
+            return bool(trace.torch.load_attr(value, "_is_buffer"))
+        except AttributeError:
+            return False
     if isinstance(
         classes, torch._C._TensorMeta if hasattr(torch._C, "_TensorMeta") else type(torch.Tensor)
     ):

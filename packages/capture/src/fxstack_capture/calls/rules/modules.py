@@ -4,11 +4,13 @@ submodules are found directly.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.nn.modules import module as _module
+from torch.utils.hooks import BackwardHook
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import LengthIs
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -82,3 +84,9 @@ def _empty_outside(trace: Trace, state: LazyDict, name: str) -> bool:
 @RULES.rule(torch._C._get_tracing_state)
 def _no_tracing_state(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     return None
+
+
+@RULES.rule(BackwardHook, BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
+def _backward_hooks(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+    """They hang on nodes of autograd's graph, which are others in compiled code."""
+    raise graph_break("unsupported-call", "a module's backward hooks")
