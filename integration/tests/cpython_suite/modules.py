@@ -19,4 +19,13 @@ test_exception_variations test_generator_stop test_typechecks test_context test_
 INCOMPARABLE = {
     "test_repr_deep": "measures how deep the C stack is",
     "test_deep": "measures how deep the C stack is",
+    "test_deep_split": "measures how deep the C stack is",
+    "test_trashcan_recursion": "a million iterations of nothing, each of which is traced",
+    "test_long_chain_of_empty_iterables": "a million iterations of nothing, each of which is traced",
+    "test_raise_and_yield_from": "where a signal arrives that the program sends itself",
+    "test_default_wildcard": "sys.settrace sees the frames that run, which are not the program's",
+    "test_only_default_wildcard": "sys.settrace sees the frames that run, which are not the program's",
+    "test_bug1229429": "counts references to objects",
+    "test_ref_counting_behavior": "counts references to objects",
+    "test_splittable_popitem": "measures how large a dictionary's table is",
 }

@@ -3,7 +3,9 @@
 import functools
 import io
 import itertools
+import math
 import operator
+import signal
 import threading
 import weakref
 
@@ -11,7 +13,8 @@ import pytest
 import torch
 from beside import breaks_beside_plain
 
-from fxstack_capture import graph_break, native
+from fxstack_capture import graph_break, native, optimize
+from fxstack_capture.calls.rules import RULES
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 OUT = io.StringIO()
@@ -103,3 +106,39 @@ def attributes_of_c_objects(x, part):
 
 def test_attributes_stored_on_c_objects_from_outside_are_there_afterwards():
     breaks_beside_plain(attributes_of_c_objects, lambda: (torch.ones(2), functools.partial(int)))
+
+
+def busy(x):
+    done.append("begun")
+    try:
+        y = x + math.hypot(3, 4)
+    except BaseException:
+        done.append("caught")
+        raise
+    done.append("ended")
+    return y
+
+
+done = []
+
+
+def test_control_c_stops_the_tracer_and_leaves_the_program_untouched(monkeypatch):
+    def interrupt(trace, args, kwargs):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setitem(RULES._rules, id(math.hypot), (math.hypot, interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        optimize()(busy)(torch.ones(2))
+    assert done == []
+
+
+def raises_interrupt(x, log):
+    try:
+        log.append(x + 1)
+        raise KeyboardInterrupt("mine")
+    except KeyboardInterrupt as error:
+        return x + 2, error
+
+
+def test_a_program_may_raise_that_itself():
+    assert breaks_beside_plain(raises_interrupt, lambda: (torch.ones(2), [])) == []

@@ -1,6 +1,7 @@
 """Objects from outside with Python methods that C code calls, and methods that read the frame of their caller."""
 
 import dataclasses
+import sys
 import weakref
 
 import pytest
@@ -175,3 +176,20 @@ def test_what_was_traced_is_let_go_at_once():
     optimize()(lambda x, obj: x + obj.value)(torch.ones(2), big)
     del big
     assert reference() is None
+
+
+def caller():
+    try:
+        frame = sys._getframe(1)
+    except ValueError:
+        return None
+    else:
+        return frame.f_code.co_name
+
+
+def asks_for_its_caller(x):
+    return x + 1, caller()
+
+
+def test_a_function_without_variables_may_look_at_frames():
+    breaks_beside_plain(asks_for_its_caller, lambda: (torch.ones(2),))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.calls import CallDispatcher
 from fxstack_capture.emit.resolve import RealFrame
 from fxstack_capture.guards.records import GuardSet
+from fxstack_capture.interpreter.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.torch_side import TorchTracer
@@ -65,6 +66,8 @@ def attempt(
             outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
             trace.world.close()  # type: ignore[attr-defined]
             yield Attempt(trace, outcome)
+    except InterruptedTracing:
+        raise KeyboardInterrupt from None
     finally:
         arguments.clear()
         _take_apart(trace)

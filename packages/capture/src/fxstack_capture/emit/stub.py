@@ -55,7 +55,9 @@ def make_stub(
     shown = variables or ()
     on_stack = stack_arguments(slots)
     names = slot_names(user)
-    rest = tuple(n for n in user.co_varnames if n not in shown and n not in free) if shown else ()
+    rest = (
+        tuple(n for n in user.co_varnames if n not in shown and n not in free) if uses_cells else ()
+    )
     layout = Layout((*shown, *on_stack), rest, free)
     position = step.ops[-1].position
     operation = Body([Op(_forward(op.name), op.arg, op.target, op.position) for op in step.ops])

@@ -32,6 +32,10 @@ class HandledException:
         return None
 
 
+class InterruptedTracing(BaseException):
+    """Control-C was pressed while a frame was traced: leaves the interpreter past the program's handlers."""
+
+
 class Flight:
     """An exception on its way through interpreted frames, as the program sees it.
 

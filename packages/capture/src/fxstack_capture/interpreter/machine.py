@@ -16,6 +16,7 @@ from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter.errors import (
     Flight,
     HandledException,
+    InterruptedTracing,
     chain_context,
     name_types_as_outside,
 )
@@ -185,7 +186,12 @@ class BytecodeInterpreter:
         What Python's own ``raise`` did to it inside the interpreter is undone.
         """
         flight = self._flight
+        if isinstance(error, InterruptedTracing):
+            raise error
         if flight is None or flight.error is not error:
+            if isinstance(error, KeyboardInterrupt):
+                # Nobody in the program raised it: it is meant for the tracer.
+                raise InterruptedTracing
             if isinstance(error, RecursionError):
                 # Ours or the program's: plain Python will tell.
                 raise graph_break("inline-limit", "the recursion limit was reached")
