@@ -114,6 +114,14 @@ def test_saved_parameters_and_inputs_are_not_counted():
     assert simulate(part).saved_bytes == 0
 
 
+def test_arguments_that_the_caller_holds_live_to_the_end():
+    part = partition(corpus.load("stack_4"), "save_all")
+    holding = simulate(part, release=False)
+    assert holding.peak > simulate(part).peak
+    gradients = holding.moments[-1].bytes - simulate(part).moments[-1].bytes
+    assert gradients == pytest.approx(holding.saved_bytes, rel=0.05)
+
+
 def test_a_timeline_names_its_peak():
     timeline = simulate(partition(corpus.load("softmaxes")))
     moment = max(timeline.moments, key=lambda m: m.bytes)

@@ -91,8 +91,13 @@ class Timeline:
         return max((m.bytes for m in self.moments if m.stage == stage), default=0)
 
 
-def simulate(partition: Partition, options: PartitionOptions = _DEFAULTS) -> Timeline:
-    """Run forward and backward of ``partition`` in the model above, with symbols at their hints."""
+def simulate(
+    partition: Partition, options: PartitionOptions = _DEFAULTS, *, release: bool = True
+) -> Timeline:
+    """Run forward and backward of ``partition`` in the model above, with symbols at their hints.
+
+    Without ``release`` the backward's arguments live until it returns, as they do when its caller holds them.
+    """
     table = StorageTable(SizeModel(partition.forward, options))
     forward, backward = (_nodes(stage) for stage in (partition.forward, partition.backward))
     for node in forward[:-1]:
@@ -115,7 +120,8 @@ def simulate(partition: Partition, options: PartitionOptions = _DEFAULTS) -> Tim
     tangents = _tangents(table, partition.backward, backward)
     gradients = {s for node in backward[-1].all_input_nodes for s in table.of[node]}
     held = saved | results | tangents
-    second = alive_bytes(_steps(table, backward), table.sizes, held, results | gradients)
+    kept = results | gradients if release else held | gradients
+    second = alive_bytes(_steps(table, backward), table.sizes, held, kept)
     moments = [*_moments(forward, "forward", first), *_moments(backward, "backward", second)]
     return Timeline(tuple(moments), sum(table.sizes[s] for s in saved - results))
 

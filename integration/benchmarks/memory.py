@@ -1,0 +1,118 @@
+"""Simulated and measured peak memory of compiled training steps: ``python memory.py [MODEL ...]``.
+
+The prediction is ``fxstack_partition.simulate`` of the partition that the compiled model runs; the measurement is the
+running sum of the CPU allocator's events over one step, as torch's profiler records them. Backend ``operators`` runs
+the partitioned graphs operator by operator, which is what is simulated; ``inductor`` fuses and reuses buffers, and
+its caller holds the backward's arguments.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import torch
+import zoo
+
+import fxstack
+from fxstack_functionalize import aot
+from fxstack_inductor import decompositions
+from fxstack_partition import PartitionOptions, partition, simulate
+
+
+def measured_peak(step) -> int:
+    """Bytes that a step has alive at most, beyond what was alive before it."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+        step()
+    alive = peak = 0
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        alive += event.nbytes()
+        peak = max(peak, alive)
+    return peak
+
+
+class Boxed(torch.fx.Interpreter):
+    """Runs a graph operator by operator and drops each value, arguments included, after its last use."""
+
+    boxed = True
+
+    def __call__(self, arguments):
+        values = list(arguments)
+        arguments.clear()
+        nodes = list(self.module.graph.nodes)
+        placeholders = [n for n in nodes if n.op == "placeholder"]
+        self.env = {n: v for n, v in zip(placeholders, values, strict=True) if n.users}
+        values.clear()
+        for node in nodes[len(placeholders) :]:
+            result = self.run_node(node)
+            if node.op == "output":
+                self.env = {}
+                return result
+            self.env[node] = result
+            del result
+            for dead in self.user_to_last_uses.get(node, ()):
+                self.env.pop(dead, None)
+            if not node.users:
+                self.env.pop(node)
+        raise AssertionError
+
+
+def operators(partitioner):
+    """A backend that runs the partitioned graphs with ``Boxed``."""
+
+    def backend(graph, inputs):
+        table = decompositions()
+
+        def build(module, _inputs):
+            return Boxed(module)
+
+        return aot(graph, inputs, fw_compiler=build, partitioner=partitioner, decompositions=table)
+
+    return backend
+
+
+def compare(name: str, partitioner: str, backend: str) -> tuple[int, int]:
+    """Simulated and measured peak of one step of one model."""
+    case = zoo.build(name, zoo.BENCH)
+    case.model.train()
+    parts = []
+
+    def keep(joint, options=PartitionOptions()):  # noqa: B008 - frozen
+        parts.append(partition(joint, partitioner, options))
+        return parts[-1]
+
+    if backend == "operators":
+        compiled = fxstack.compile(case.model, backend=operators(keep))
+    else:
+        compiled = fxstack.compile(case.model, options={"partitioner": keep})
+
+    def step() -> None:
+        output = compiled(**case.batch)
+        loss = output.square().mean() if isinstance(output, torch.Tensor) else output.loss
+        loss.backward()
+
+    for _ in range(2):
+        step()
+        case.model.zero_grad(set_to_none=True)
+    found = measured_peak(step)
+    predicted = sum(simulate(part, release=backend == "operators").peak for part in parts)
+    return predicted, found
+
+
+def main(names: list[str]) -> None:
+    print("| model | partitioner | backend | simulated MB | measured MB | measured / simulated |")
+    print("|---|---|---|---|---|---|")
+    for backend in ("operators", "inductor"):
+        run = partial(compare, backend=backend)
+        for name in names or zoo.CASES:
+            for partitioner in ("min_cut",):
+                predicted, found = run(name, partitioner)
+                ratio = found / predicted
+                cells = (name, partitioner, backend, f"{predicted / 1e6:.2f}", f"{found / 1e6:.2f}")
+                print("|", " | ".join(cells), "|", f"{ratio:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
