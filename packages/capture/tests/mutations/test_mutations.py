@@ -5,8 +5,8 @@ import pytest
 
 import fxstack_capture
 
-# Seeds that showed a missing guard once: empty cells (292, 446), attributes of enum members (567), -0.0 (885).
-KNOWN = [292, 446, 567, 885]
+# Seeds that showed a missing guard once: empty cells (292, 446), attributes and classes of enum members (567, 2122), -0.0 (885).
+KNOWN = [292, 446, 567, 885, 2122]
 
 
 @pytest.fixture(autouse=True)
