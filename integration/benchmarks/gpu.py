@@ -246,7 +246,7 @@ def _environment() -> dict[str, str]:
 
 def build_capture() -> str:
     """Build capture's extension module where it is not built yet; what went wrong, or nothing."""
-    check = [sys.executable, "-c", "import fxstack_capture"]
+    check = [sys.executable, "-c", "import fxstack_capture._native"]
     if subprocess.run(check, env=_environment(), capture_output=True, check=False).returncode == 0:
         return ""
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
@@ -265,6 +265,8 @@ def start_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None
     if dry:
         command.append("--dry")
         environment["TRITON_INTERPRET"] = "1"
+    for old in (folder / f"{name}.json", folder / f"{name}.failed"):
+        old.unlink(missing_ok=True)
     with (folder / f"{name}.log").open("w") as log:
         try:
             done = subprocess.run(

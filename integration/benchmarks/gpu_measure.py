@@ -52,7 +52,7 @@ class Machine:
 
     def _ours(self, function: Callable[..., Any], mode: str) -> Any:
         options = {"target": "cuda"} if self.dry else None
-        return fxstack.compile(function, mode=mode, options=options)
+        return Watched(fxstack.compile(function, mode=mode, options=options))
 
     def median_ms(self, run: Callable[[], Any], *, flush: bool = True) -> float:
         """Median milliseconds on the device, each run after the L2 cache was overwritten if ``flush``."""
@@ -92,6 +92,22 @@ class Machine:
         run()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() / 2**20
+
+
+@dataclass
+class Watched:
+    """A function that we compiled; it complains if it was not: eager's speed under our name would be no result."""
+
+    compiled: Any
+    checked: bool = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self.compiled(*args, **kwargs)
+        if not self.checked:
+            if not fxstack.compile_log(self.compiled).graph_count:
+                raise RuntimeError("nothing was compiled; the section's log says why")
+            self.checked = True
+        return result
 
 
 def _wall_ms(run: Callable[[], Any]) -> float:
