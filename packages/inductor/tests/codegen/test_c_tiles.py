@@ -63,3 +63,8 @@ def test_symbolic_sizes():
 
 def test_across_in_a_window_of_a_larger_tensor():
     turned(lambda x: x[3:30, 5:40].t().contiguous(), torch.randn(50, 60))
+
+
+def test_what_is_the_same_along_the_last_loop_is_not_turned_over():
+    compiled = check(lambda a, b: a * b, torch.randn(64, 64), torch.randn(64, 1))
+    assert [strategy(k) for k in kernels(compiled)] == ["points"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import REGISTER
-from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step
+from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c_text import index_text, parameters
 from fxstack_inductor.codegen.c_tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
@@ -170,6 +170,7 @@ class FunctionWriter(LoopWriter):
                 f"const int64_t stop = {size} - block < {BLOCK} ? {size} : block + {BLOCK};"
             )
             self._partials(reduces, accumulators)
+        self._open_keys(reduces, "part" if blocked else "v")
         self._simd(reduces, accumulators, blocked)
         start, stop = ("block", "stop") if blocked else ("0", size)
         self.out.open(
@@ -177,6 +178,7 @@ class FunctionWriter(LoopWriter):
         )
         self._inner_body(stage, reduces, stores, "part" if blocked else "v")
         self.out.close()
+        self._close_keys(reduces, "part" if blocked else "v")
         if blocked:
             self._add_partials(reduces)
             self.out.close()
@@ -200,8 +202,37 @@ class FunctionWriter(LoopWriter):
             if k in self.saved:
                 self.out.line(f"{self.saved[k]}[{self.kernel.inner[-1].var.name}] = v{k};")
         for k in reduces:
-            self.out.line(self._step(k, f"{prefix}{k}"))
+            self.out.line(self._key_step(k) or self._step(k, f"{prefix}{k}"))
         self._stores(stores)
+
+    # --- floating-point extremes, compared as integers in vector loops -----------------------------------
+
+    def _keyed(self, position: int) -> tuple[str, Accumulator] | None:
+        value = self.kernel.values[position]
+        assert isinstance(value, Reduce)
+        if value.op.startswith("arg"):
+            return None
+        how = self._accumulator(position)
+        return (value.op, how) if how.key else None
+
+    def _key_step(self, position: int) -> str | None:
+        found = self._keyed(position)
+        value = self.kernel.values[position]
+        if found is None or not isinstance(value, Reduce):
+            return None
+        op, how = found
+        return key_step(op, how.register, f"key{position}", self.names.operand(value.args[0]))
+
+    def _open_keys(self, reduces: list[int], prefix: str) -> None:
+        for k in reduces:
+            if (found := self._keyed(k)) is not None:
+                op, how = found
+                self.out.line(f"{how.key} key{k} = {op}_key_{how.register}({prefix}{k});")
+
+    def _close_keys(self, reduces: list[int], prefix: str) -> None:
+        for k in reduces:
+            if (found := self._keyed(k)) is not None:
+                self.out.line(f"{prefix}{k} = key_value_{found[1].register}(key{k});")
 
     def _step(self, position: int, target: str) -> str:
         value = self.kernel.values[position]
@@ -270,7 +301,7 @@ class FunctionWriter(LoopWriter):
             return
         prefix = "part" if blocked else "v"
         clauses = [
-            f" reduction({how.clause}:{prefix}{k})"
+            f" reduction({how.clause}:{'key' if how.key else prefix}{k})"
             for k, how in zip(reduces, accumulators, strict=True)
             if how is not None
         ]
@@ -356,10 +387,12 @@ class FunctionWriter(LoopWriter):
             start, stop, opened = "block", "stop", 1
         accumulators: list[Accumulator | None] = [self._accumulator(k) for k in reduces]
         self._partials(reduces, accumulators)
+        self._open_keys(reduces, "part")
         self._simd(reduces, accumulators, blocked=True)
         self.out.open(f"for (int64_t {name} = {start}; {name} < {stop}; {name}++)")
         self._inner_body(stage, reduces, stores, "part")
         self.out.close()
+        self._close_keys(reduces, "part")
         for k in reduces:
             self.out.line(self._accumulator(k).step.format(acc=f"own{k}", x=f"part{k}"))
         self.out.close(opened)

@@ -18,8 +18,24 @@ class Accumulator:
     step: str
     clause: str
     """The reduction identifier of ``#pragma omp simd reduction``; empty when the loop stays scalar."""
+    key: str
+    """Type of the integers that vector loops compare instead (``max_key_float`` and so on); empty if none."""
     wide: str
     """Type of the sum of partial results: double for float sums, so that long sums keep their accuracy."""
+
+
+KEYS = {torch.float32: "int32_t", torch.float64: "int64_t"}
+"""Integers whose order is that of the floats, NaN beyond all: their extremes need one instruction a vector."""
+
+
+def key_step(op: str, register: str, key: str, x: str) -> str:
+    """Take ``x`` into the running extreme ``key``."""
+    return _plain_step(op).format(acc=key, x=f"{op}_key_{register}({x})")
+
+
+def _plain_step(op: str) -> str:
+    sign = ">" if op == "max" else "<"
+    return f"{{acc}} = {{acc}} {sign} {{x}} ? {{acc}} : {{x}};"
 
 
 LIMITS = {
@@ -40,18 +56,22 @@ def accumulator(op: str, dtype: torch.dtype) -> Accumulator:
     match op:
         case "sum":
             wide = "double" if dtype is torch.float32 else register
-            return Accumulator(register, "0", "{acc} = {acc} + {x};", "+", wide)
+            return Accumulator(register, "0", "{acc} = {acc} + {x};", "+", "", wide)
         case "prod":
-            return Accumulator(register, "1", "{acc} = {acc} * {x};", "*", register)
+            return Accumulator(register, "1", "{acc} = {acc} * {x};", "*", "", register)
         case "max" | "min":
             identity = low if op == "max" else high
-            clause = "" if dtype is torch.bool else f"{op}_{register}"
+            clause = ""
             step = f"{{acc}} = {op}_{register}({{acc}}, {{x}});"
-            return Accumulator(register, identity, step, clause, register)
+            if dtype.is_floating_point:
+                clause = op
+            elif dtype is not torch.bool:
+                clause, step = op, _plain_step(op)
+            return Accumulator(register, identity, step, clause, KEYS.get(dtype, ""), register)
         case "any":
-            return Accumulator(register, "false", "{acc} = {acc} | {x};", "|", register)
+            return Accumulator(register, "false", "{acc} = {acc} | {x};", "|", "", register)
         case "all":
-            return Accumulator(register, "true", "{acc} = {acc} & {x};", "&", register)
+            return Accumulator(register, "true", "{acc} = {acc} & {x};", "&", "", register)
         case _:
             raise AssertionError(f"reduction {op}")
 

@@ -50,7 +50,7 @@ def _along(index: Expr, kernel: Kernel) -> list[Var]:
 
 def _across(index: Expr, last: Var) -> bool:
     step = index.coefficient(last)
-    return step is not None and step not in {0, 1}
+    return step is not None and step.as_int() not in {0, 1}
 
 
 class TileWriter(LoopWriter):

@@ -71,21 +71,27 @@ INT_DIVISION(int16_t)
 INT_DIVISION(int8_t)
 INT_DIVISION(uint8_t)
 
-#define PRAGMA(text) _Pragma(#text)
-
 /* Extremes that keep NaN, whichever side it is on. */
-#define EXTREMES(T, LOW, HIGH) \
+#define EXTREMES(T) \
   static inline T max_##T(T a, T b) { return (a > b) | (a != a) ? a : b; } \
-  static inline T min_##T(T a, T b) { return (a < b) | (a != a) ? a : b; } \
-  PRAGMA(omp declare reduction(max_##T: T: omp_out = max_##T(omp_out, omp_in)) initializer(omp_priv = LOW)) \
-  PRAGMA(omp declare reduction(min_##T: T: omp_out = min_##T(omp_out, omp_in)) initializer(omp_priv = HIGH))
-EXTREMES(float, -INFINITY, INFINITY)
-EXTREMES(double, -INFINITY, INFINITY)
-EXTREMES(int64_t, INT64_MIN, INT64_MAX)
-EXTREMES(int32_t, INT32_MIN, INT32_MAX)
-EXTREMES(int16_t, INT16_MIN, INT16_MAX)
-EXTREMES(int8_t, INT8_MIN, INT8_MAX)
-EXTREMES(uint8_t, 0, UINT8_MAX)
+  static inline T min_##T(T a, T b) { return (a < b) | (a != a) ? a : b; }
+EXTREMES(float)
+EXTREMES(double)
+EXTREMES(int64_t)
+EXTREMES(int32_t)
+EXTREMES(int16_t)
+EXTREMES(int8_t)
+EXTREMES(uint8_t)
+
+/* Integers in the order of the floats that they stand for, NaN above all (max) or below all (min). */
+#define KEYS(T, I, SIGN, LOW, HIGH) \
+  typedef union { T value; I bits; } T##_bits; \
+  static inline I ordered_##T(I i) { return i ^ ((i >> SIGN) & HIGH); } \
+  static inline I max_key_##T(T x) { T##_bits v = {x}; I i = ordered_##T(v.bits); return x != x ? HIGH : i; } \
+  static inline I min_key_##T(T x) { T##_bits v = {x}; I i = ordered_##T(v.bits); return x != x ? LOW : i; } \
+  static inline T key_value_##T(I key) { T##_bits v; v.bits = ordered_##T(key); return v.value; }
+KEYS(float, int32_t, 31, INT32_MIN, INT32_MAX)
+KEYS(double, int64_t, 63, INT64_MIN, INT64_MAX)
 static inline bool max_bool(bool a, bool b) { return a | b; }
 static inline bool min_bool(bool a, bool b) { return a & b; }
 

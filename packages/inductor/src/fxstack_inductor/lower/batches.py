@@ -181,6 +181,11 @@ def functional_batch_norm(
     _requirements(x)
     if not training:
         raise NotLowered("evaluation")
+    if any(
+        new.dtype != old.dtype
+        for new, old in zip(ctx.value[3:], (running_mean, running_var), strict=True)
+    ):
+        raise NotLowered("statistics of another dtype")
     found, results = _train(ctx, x, weight, bias, eps)
     return (
         *results,

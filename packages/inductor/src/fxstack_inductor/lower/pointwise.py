@@ -314,6 +314,15 @@ def div_mode(
     dtype = promote(x, y)
     if not dtype.is_floating_point:
         _require_nonzero(y)
+    if rounding_mode == "trunc" and dtype != value_dtype(dtype):
+        # Eager rounds the quotient first, which may reach the next whole number.
+        return elementwise(
+            ctx,
+            (x, y),
+            dtype,
+            dtype,
+            lambda a, b: call("trunc", round_to(call("div", a, b), dtype)),
+        )
     op = {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
     return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call(op, a, b))
 

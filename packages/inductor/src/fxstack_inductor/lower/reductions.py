@@ -9,7 +9,7 @@ import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product
-from fxstack_inductor.ir.nodes import Body, Const, Index, Node, value_dtype
+from fxstack_inductor.ir.nodes import Body, Call, Const, Index, Node, value_dtype
 from fxstack_inductor.lower.context import cast, read
 from fxstack_inductor.lower.pointwise import BOOL, call, elementwise, like
 from fxstack_inductor.lower.registry import Registry
@@ -308,19 +308,59 @@ def var_mean(
 # --- arg-reductions -----------------------------------------------------------------------------------
 
 
+def _position(
+    ctx: Context, x: Node, dims: tuple[int, ...], op: str, extreme: Node | None, *, keepdim: bool
+) -> Node:
+    """Where the (first) extreme is, flat over ``dims``.
+
+    On CPU that is the least position of what equals ``extreme`` (with ``dims`` kept), NaN above all: two passes of vectors
+    instead of one of scalars.
+    """
+    if ctx.options.target == "cuda" or x.device.type != "cpu":
+        return reduce(ctx, x, dims, f"arg{op}", torch.int64, keepdim=keepdim)
+    top = extreme or reduce(ctx, x, dims, op, x.dtype, keepdim=True)
+    kept = [k for k in range(len(x.shape)) if k not in dims]
+    count = _count(x, dims)
+    _, high = count.bounds()
+    dtype = torch.int32 if high is not None and high < _INT32_LIMIT else torch.int64
+
+    def body(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
+        coords, flat = [ZERO] * len(x.shape), ZERO
+        for position, k in enumerate(kept):
+            coords[k] = index[position]
+        places = list(coords)
+        for position, k in enumerate(dims):
+            coords[k] = reduced[position]
+            flat = flat * x.shape[k] + reduced[position]
+        value = read(x, coords)
+        found = call("eq", value, read(top, places), dtype=BOOL)
+        if x.dtype.is_floating_point:
+            found = call("bitwise_or", found, call("ne", value, value, dtype=BOOL))
+        last = torch.iinfo(dtype).max
+        return Call("where", (found, Index(flat, dtype), Const(last, dtype)), dtype)
+
+    shape, ranges = [x.shape[k] for k in kept], [x.shape[k] for k in dims]
+    least = ctx.reduction("min", shape, ranges, dtype, body)
+    place = elementwise(ctx, (least,), torch.int64, torch.int64, lambda a: a)
+    return unreduce(ctx, place, dims, len(x.shape)) if keepdim else place
+
+
+_INT32_LIMIT = 2**31 - 1
+
+
 def _arg(op: str) -> Callable[..., Node]:
     def lower(ctx: Context, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
         if not x.shape:
             raise NotLowered("arg-reduction of a scalar")
         dims = normalise_dims(x, dim)
         _require_elements(x, dims)
-        return reduce(ctx, x, dims, op, torch.int64, keepdim=keepdim)
+        return _position(ctx, x, dims, op, None, keepdim=keepdim)
 
     return lower
 
 
-registry.add("argmax.default", _arg("argmax"))
-registry.add("argmin.default", _arg("argmin"))
+registry.add("argmax.default", _arg("max"))
+registry.add("argmin.default", _arg("min"))
 
 
 def _extreme_with_index(op: str) -> Callable[..., tuple[Node, Node]]:
@@ -329,9 +369,9 @@ def _extreme_with_index(op: str) -> Callable[..., tuple[Node, Node]]:
             raise NotLowered("arg-reduction of a scalar")
         dims = normalise_dims(x, dim)
         _require_elements(x, dims)
-        value = reduce(ctx, x, dims, op, x.dtype, keepdim=keepdim)
-        position = reduce(ctx, x, dims, f"arg{op}", torch.int64, keepdim=keepdim)
-        return value, position
+        value = reduce(ctx, x, dims, op, x.dtype, keepdim=True)
+        place = _position(ctx, x, dims, op, value, keepdim=keepdim)
+        return value if keepdim else drop(ctx, value, dims), place
 
     return lower
 
