@@ -2,6 +2,8 @@
 
 import torch
 from helpers import run_graph, save_everything
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize import AotOptions, UnsupportedGraphError, aot
@@ -102,9 +104,19 @@ def roots_of(inputs):
     return [t.root for t in inputs if hasattr(t, "root")]
 
 
-def check(fn, make, *, tol=0.0, poke=True, calls=2, **options):
+def dynamic(inputs):
+    """Fake examples of the inputs with a symbol for each of their sizes."""
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    made = []
+    for t in inputs:
+        context = StatelessSymbolicContext([DimDynamic.DYNAMIC] * t.dim())
+        made.append(mode.from_tensor(t, symbolic_context=context))
+    return made
+
+
+def check(fn, make, *, tol=0.0, poke=True, calls=2, examples=list, **options):
     """Compare ``fn`` eager with ahead-of-time on the inputs that ``make()`` gives, again and again."""
-    example = make()
+    example = examples(make())
     function = compiled(fn, example, **options)
     for call in range(calls):
         results = []

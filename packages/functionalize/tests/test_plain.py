@@ -77,3 +77,10 @@ def test_closure_tensor_is_a_constant():
 def test_function_without_source():
     fn = eval("lambda x: x * 2")
     assert torch.equal(aot_function(fn, **COMPILE)(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def test_lazy_module():
+    module = nn.LazyLinear(4)
+    compiled = aot_module(module, **COMPILE)
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(2, 3)), module(torch.ones(2, 3)))

@@ -2,22 +2,10 @@
 
 import pytest
 import torch
-from compare import as_graph
+from compare import as_graph, dynamic
 from helpers import run_graph, save_everything
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from fxstack_functionalize import AotOptions, aot
-
-
-def dynamic(inputs):
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    made = []
-    for t in inputs:
-        context = StatelessSymbolicContext([DimDynamic.DYNAMIC] * t.dim())
-        made.append(mode.from_tensor(t, symbolic_context=context))
-    return made
-
 
 CASES = {
     "pointwise": lambda x: (x.sin() * 2,),
@@ -28,6 +16,7 @@ CASES = {
     "sizes": lambda x: (x.new_zeros(x.size(0), x.size(1) * 2) + x[0, 0], x.shape[0] * x.shape[1]),
     "cat": lambda x: (torch.cat([x, x * 2], 1).chunk(2, 0),),
     "expand": lambda x: (x.unsqueeze(0).expand(3, -1, -1) * torch.arange(3.0)[:, None, None],),
+    "transposed result": lambda x: ((x.t() * 2).t() + 1, (x * 3).t().contiguous().t()),
     "layer norm": lambda x: (torch.nn.functional.layer_norm(x, (x.size(1),)),),
 }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph, GraphModule
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.aot import aot
@@ -44,6 +45,8 @@ class _AotModule(torch.nn.Module):
         self._cache = _Cache(root, None, aot_arguments)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if any(map(is_lazy, self.module.parameters())) or any(map(is_lazy, self.module.buffers())):
+            return self.module(*args, **kwargs)  # the call that gives lazy parameters their size
         return self._cache.call(*args, **kwargs)
 
 

@@ -6,6 +6,7 @@ comes a function that evaluates any size expression given the call's arguments.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -65,6 +66,14 @@ def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
         for number in numbers
         if isinstance(number, torch.SymInt)
     )
+
+
+def hint_of(number: int | torch.SymInt) -> int:
+    """Return the value seen when the graph was captured; a number that depends on data counts as large."""
+    if not isinstance(number, torch.SymInt):
+        return number
+    hint = number.node.hint
+    return sys.maxsize if hint is None else int(hint)
 
 
 def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:

@@ -1,6 +1,8 @@
 """torch's database of operators: forward and backward, eager against ahead-of-time.
 
-    python sweeps/operators.py [samples per operator and dtype] [every n-th operator] [dtype ...]
+    python sweeps/operators.py [samples per operator and dtype] [every n-th operator] [dtype ...] [dynamic]
+
+``dynamic`` compiles for symbolic sizes.
 
 Prints what differs and what is refused, then a summary for each dtype.
 """
@@ -17,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import torch.testing._internal.common_methods_invocations as invocations
-from compare import check
+from compare import check, dynamic
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
@@ -54,21 +56,22 @@ def program_of(op, sample):
     return program, make
 
 
-def run_sample(op, dtype, sample):
+def run_sample(op, dtype, sample, examples):
     """Return ``equal``, ``eager raises``, or the text of a refusal; raise where there is a difference."""
     program, make = program_of(op, sample)
+    tol = TOLERANCE.get(dtype, 1e-9)
     try:
         program(*make())
     except Exception:
         return "eager raises"
     try:
-        check(program, make, calls=1, poke=False, tol=TOLERANCE.get(dtype, 1e-9))
+        check(program, make, calls=1, poke=False, tol=tol, examples=examples)
     except UnsupportedGraphError as error:
         return f"refused: {error.what.splitlines()[0][:110]}"
     return "equal"
 
 
-def run_dtype(dtype, samples, chosen):
+def run_dtype(dtype, samples, chosen, examples):
     seen = Counter()
     for op in chosen:
         if dtype not in op.supported_dtypes("cpu"):
@@ -80,7 +83,7 @@ def run_dtype(dtype, samples, chosen):
             for sample in itertools.islice(
                 op.sample_inputs("cpu", dtype, requires_grad=grad), samples
             ):
-                what = run_sample(op, dtype, sample)
+                what = run_sample(op, dtype, sample, examples)
                 seen[what.split(":")[0]] += 1
                 if what not in ("equal", "eager raises"):
                     print(f"  {dtype} {name}: {what}", flush=True)
@@ -96,8 +99,9 @@ def main(samples="1", every="1", *dtypes):
     logging.disable()
     invocations.wrapper_set_seed = unseeded
     chosen = [op for op in op_db if not any(word in op.name for word in UNDEFINED)][:: int(every)]
-    for name in dtypes or DTYPES:
-        run_dtype(getattr(torch, name), int(samples), chosen)
+    examples = dynamic if "dynamic" in dtypes else list
+    for name in [name for name in dtypes if name != "dynamic"] or DTYPES:
+        run_dtype(getattr(torch, name), int(samples), chosen, examples)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize.runtime.tangents import tangent_fixer
+from fxstack_functionalize.symbols import hint_of
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
@@ -83,13 +84,9 @@ def _tangents(traced: Traced) -> list[torch.Tensor]:
 
 
 def _zeros(example: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    order = sorted(range(example.dim()), key=lambda dim: -_weight(example.stride(dim)))
+    order = sorted(range(example.dim()), key=lambda dim: -hint_of(example.stride(dim)))
     dense = torch.zeros([size[dim] for dim in order], dtype=example.dtype, device=example.device)
     return dense.permute([order.index(dim) for dim in range(len(order))])
-
-
-def _weight(stride: int | torch.SymInt) -> int:
-    return int(stride.node.require_hint()) if isinstance(stride, torch.SymInt) else stride
 
 
 def _sources(traced: Traced, tangents: Sequence[str]) -> dict[int, frozenset[int]]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
+from fxstack_functionalize.symbols import hint_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
     from torch.fx import Node
 
 
@@ -38,11 +39,5 @@ def _dimension_order(example: torch.Tensor) -> list[int]:
     """Dimensions from the outermost to the innermost in memory; ties keep their order."""
     if example.is_contiguous():
         return list(range(example.dim()))
-    strides = [_hint(stride) for stride in example.stride()]
+    strides = [hint_of(stride) for stride in example.stride()]
     return sorted(range(example.dim()), key=lambda dim: -strides[dim])
-
-
-def _hint(stride: int | torch.SymInt) -> int:
-    if isinstance(stride, torch.SymInt):
-        return int(stride.node.require_hint())
-    return stride

@@ -1,0 +1,80 @@
+"""torch's database of modules: training and evaluation, eager against ahead-of-time.
+
+python sweeps/modules.py
+"""
+
+import copy
+import logging
+import sys
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from helpers import run_graph, save_everything
+from torch.testing._internal.common_modules import module_db
+from torch.utils import _pytree as pytree
+
+from fxstack_functionalize import UnsupportedGraphError, aot_module
+
+
+def results(module, args, kwargs, training):
+    """Outputs, gradients of parameters and inputs, buffers afterwards, random state afterwards."""
+    torch.manual_seed(0)
+    outputs = module(*args, **kwargs)
+    tensors = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
+    roots = [t for t in tensors if t.requires_grad]
+    if training and roots:
+        torch.autograd.backward(roots, [torch.ones_like(t) for t in roots])
+    inputs = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    grads = [t.grad for t in (*module.parameters(), *inputs)]
+    return [t.detach() for t in tensors], grads, [*module.buffers()], torch.get_rng_state()
+
+
+def compare(info, sample, training):
+    torch.manual_seed(1)
+    build, call = sample.constructor_input, sample.forward_input
+    module = info.module_cls(*build.args, **build.kwargs)
+    module.train(training)
+    sides = []
+    for wrap in (
+        lambda m: aot_module(m, fw_compiler=run_graph, partitioner=save_everything),
+        lambda m: m,
+    ):
+        args, kwargs = pytree.tree_map_only(
+            torch.Tensor,
+            lambda t: t.detach().clone().requires_grad_(t.requires_grad),
+            (call.args, call.kwargs),
+        )
+        sides.append(results(wrap(copy.deepcopy(module)), args, kwargs, training))
+    torch.testing.assert_close(*sides, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def main():
+    warnings.simplefilter("ignore")
+    logging.disable()
+    seen = Counter()
+    for info in module_db:
+        for training in (True, False):
+            samples = info.module_inputs_func(
+                info, device="cpu", dtype=torch.float32, requires_grad=training, training=training
+            )
+            for sample in samples:
+                try:
+                    compare(info, sample, training)
+                    seen["equal"] += 1
+                except UnsupportedGraphError as error:
+                    seen["refused"] += 1
+                    print(f"  {info.name}: refused: {error.what.splitlines()[0][:150]}", flush=True)
+                except Exception as error:
+                    seen["differs"] += 1
+                    text = traceback.format_exception_only(error)[-1].strip().replace("\n", " ")
+                    print(f"  {info.name} training={training}: DIFFERS {text[:200]}", flush=True)
+    print(f"modules: {dict(seen)}")
+
+
+if __name__ == "__main__":
+    main()
