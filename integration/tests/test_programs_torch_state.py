@@ -340,6 +340,22 @@ def hooks_of_tensors_made_inside(c):
     return x, y.grad
 
 
+@program(graphs=1, breaks=0)
+def lazy_modules(c):
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
+    f = c(model)
+    outs = [f(torch.randn(2, 3)) for _ in range(3)]
+    outs[-1].sum().backward()
+    return outs, model, [type(layer).__name__ for layer in model]
+
+
+@program()
+def lazy_module_in_a_function(c):
+    model = nn.LazyLinear(4)
+    f = c(lambda x: model(x) * 2)
+    return f(torch.ones(2, 3)), f(torch.ones(2, 3)), model
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_equals_eager(name):
     fn, options = PROGRAMS[name]

@@ -23,6 +23,7 @@ from fxstack_capture.driver.errors import (
     TracingWarning,
     Unsupported,
 )
+from fxstack_capture.driver.lazy_modules import first_lazy, uncompiled_entry
 from fxstack_capture.driver.policy import (
     has_foreign_modes,
     is_foreign,
@@ -136,6 +137,10 @@ class FrameCompiler:
             return native.RUN
         if is_module_call(code) and arguments.get("self") is not self.root:
             return native.RUN
+        lazy = first_lazy(self.root) if is_module_call(code) else None
+        if lazy is not None:
+            frame = real_frame(function, code, arguments, cells)
+            return uncompiled_entry(self.owner, frame, code, lazy)
         with _TRACING:
             state = self._state_of(code)
             frame = real_frame(function, code, arguments, cells)
