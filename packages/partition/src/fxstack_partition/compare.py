@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fxstack_partition.api import partition
-from fxstack_partition.budget import BudgetError
+from fxstack_partition.extract import PartitionError
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.simulate import Timeline, simulate
 from fxstack_partition.work import WorkModel
@@ -95,7 +95,7 @@ def _row(
     start = time.perf_counter()
     try:
         part = partition(joint, name, options)
-    except BudgetError as error:
+    except PartitionError as error:
         return Row(label, 0, 0, 0, 0.0, 0.0, Timeline((), 0), None, str(error))
     spent = time.perf_counter() - start
     timeline = simulate(part, options)
