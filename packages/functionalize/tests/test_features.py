@@ -1,13 +1,20 @@
 """Autocast, checkpointing, custom and higher-order operators, modes."""
 
+from contextlib import nullcontext
+from functools import partial
+
 import pytest
 import torch
 from compare import as_graph, check, compiled
 from helpers import run_graph, save_everything
 from test_semantics import A, N, leaf, mk
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
-from fxstack_functionalize import aot, trace_inference, trace_joint
+from fxstack_functionalize import UnsupportedGraphError, aot, trace_inference, trace_joint
 from fxstack_interchange import verify
 
 
@@ -141,6 +148,43 @@ def test_checkpoint_node_is_tagged():
     nodes = {node.name: node for node in joint.graph_module.graph.nodes}
     assert nodes["sin"].meta["recompute"] == "must_recompute"
     verify(joint)
+
+
+def checkpoint_graph(body, context_fn):
+    root, graph = torch.nn.Module(), torch.fx.Graph()
+    root.body = torch.fx.symbolic_trace(body)
+    root.context_fn = context_fn
+    x = graph.placeholder("x")
+    options = {"use_reentrant": False, "context_fn": graph.get_attr("context_fn")}
+    graph.output((graph.call_function(checkpoint, (graph.get_attr("body"), x), options),))
+    return torch.fx.GraphModule(root, graph)
+
+
+def save_matmul(ctx, op, *args, **kwargs):
+    wide = args[0].shape[0] > 1
+    save = op is torch.ops.aten.mm.default and wide
+    return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@pytest.mark.parametrize("policy", [save_matmul, [torch.ops.aten.mm.default]])
+def test_selective_checkpoint_tags(policy):
+    contexts = partial(create_selective_checkpoint_contexts, policy)
+    gm = checkpoint_graph(lambda x: (x @ x).sin().exp(), contexts)
+    joint = trace_joint(gm, [leaf(3, 3)])
+    nodes = {node.name: node for node in joint.graph_module.graph.nodes}
+    assert nodes["mm"].meta["recompute"] == "must_save"
+    assert nodes["sin"].meta["recompute"] == nodes["exp"].meta["recompute"] == "prefer_recompute"
+    verify(joint)
+    x, y = leaf(3, 3), leaf(3, 3)
+    aot(gm, [x], fw_compiler=run_graph, partitioner=save_everything)(x)[0].sum().backward()
+    (y @ y).sin().exp().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_foreign_checkpoint_contexts_are_refused():
+    gm = checkpoint_graph(lambda x: x.sin(), lambda: (nullcontext(), nullcontext()))
+    with pytest.raises(UnsupportedGraphError, match="context_fn of its own"):
+        trace_joint(gm, [leaf(3)])
 
 
 def swap(x, y):

@@ -65,7 +65,7 @@ class CapturedRun:
         if region is None:
             return self._call(node.target, args, self._load(node.kwargs))
         self.tracer.enter_origin({"recompute": RECOMPUTE_TAG, **node.meta}, node.name)
-        return region(*args, **self._load(node.kwargs))
+        return region(self.tracer.graph, *args, **self._load(node.kwargs))
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):

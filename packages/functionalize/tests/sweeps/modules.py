@@ -41,16 +41,22 @@ def compare(info, sample, training):
     module.train(training)
     sides = []
     for wrap in (
-        lambda m: aot_module(m, fw_compiler=run_graph, partitioner=save_everything),
         lambda m: m,
+        lambda m: aot_module(m, fw_compiler=run_graph, partitioner=save_everything),
     ):
         args, kwargs = pytree.tree_map_only(
             torch.Tensor,
             lambda t: t.detach().clone().requires_grad_(t.requires_grad),
             (call.args, call.kwargs),
         )
-        sides.append(results(wrap(copy.deepcopy(module)), args, kwargs, training))
+        try:
+            sides.append(results(wrap(copy.deepcopy(module)), args, kwargs, training))
+        except Exception:
+            if not sides:
+                return "eager raises"
+            raise
     torch.testing.assert_close(*sides, rtol=1e-5, atol=1e-5, equal_nan=True)
+    return "equal"
 
 
 def main():
@@ -64,8 +70,7 @@ def main():
             )
             for sample in samples:
                 try:
-                    compare(info, sample, training)
-                    seen["equal"] += 1
+                    seen[compare(info, sample, training)] += 1
                 except UnsupportedGraphError as error:
                     seen["refused"] += 1
                     print(f"  {info.name}: refused: {error.what.splitlines()[0][:150]}", flush=True)
