@@ -126,3 +126,15 @@ def test_work_grows_in_proportion_to_layers():
 
     calls(2)
     assert calls(80) < 6 * calls(20)
+
+
+def test_a_heavy_tensor_is_not_computed_in_two_passes():
+    x = torch.randn(2, 3, 8, 8)
+
+    def fn(x):
+        pooled = torch.nn.functional.max_pool2d(x, 3, 1, 1)
+        return pooled - pooled.mean((0, 2, 3), keepdim=True)
+
+    compiled = check(fn, x)
+    reasons = {refusal.rule for _, _, refusal in compiled.lowered.plan.refusals}
+    assert "heavy, and needed in several passes" in reasons

@@ -17,6 +17,7 @@ from fxstack_inductor.ir.nodes import (
     Computed,
     Extern,
     ExternCall,
+    Masked,
     Node,
     Read,
     Reduction,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from fxstack_inductor.options import InductorOptions
     from fxstack_inductor.schedule.realise import Usage
 
+HEAVY = 32
+"""Operations for an element from which on a tensor is better read again than computed in a second pass."""
 SIBLINGS = 6
 """How many of the latest groups reading the same memory are tried for a merge."""
 
@@ -79,6 +82,7 @@ class Fusion:
     direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
     readers: dict[Node, list[Group]] = field(default_factory=dict)
     refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
+    weights: dict[Computed, int] = field(default_factory=dict)
     counter: int = 0
 
     def fresh(self, extent: Expr) -> Var:
@@ -335,6 +339,35 @@ def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal 
     return None
 
 
+def _recomputed(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """What is heavy is computed once: a group that passes over it again, after a reduction, must load it."""
+    heavy = {
+        n for n in merged.placed if not isinstance(n, Reduction) and _weight(fusion, n) > HEAVY
+    }
+    if not heavy:
+        return None
+    late: set[Computed] = set()
+    for node in sorted(merged.placed, key=lambda n: fusion.position[id(n)]):
+        read: set[Node] = {r.node for r in fusion.reads(node)}
+        if any(isinstance(r, Reduction) and r in merged.placed for r in read) or read & late:
+            late.add(node)
+    for node in heavy:
+        if any(merged.placed[n].variables == frozenset(merged.space) for n in late - {node}):
+            return Refusal("heavy, and needed in several passes", node.name)
+    return None
+
+
+def _weight(fusion: Fusion, node: Computed) -> int:
+    """Operations for one element, those of inlined tensors included."""
+    found = fusion.weights.get(node)
+    if found is None:
+        found = sum(isinstance(b, (Call, Masked)) for b in walk(node.body))
+        inlined = [r.node for r in node.reads if r.node in fusion.inlined]
+        found += sum(_weight(fusion, n) for n in inlined if isinstance(n, Computed))
+        fusion.weights[node] = found
+    return found
+
+
 def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
     """Nothing outside the two groups may lie between them."""
     own = {id(left), id(right)}
@@ -372,7 +405,7 @@ def _producers(fusion: Fusion, unit: Unit) -> list[Unit]:
     return [u for u in found if u is not None and u is not unit]
 
 
-RULES = (_levels, _small, _acyclic)
+RULES = (_levels, _small, _recomputed, _acyclic)
 """What a merge must satisfy, in order; a rule returns None or a refusal."""
 
 __all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]
