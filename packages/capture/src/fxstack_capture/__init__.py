@@ -5,7 +5,9 @@ from __future__ import annotations
 from fxstack_capture.api import (
     BackendError,
     ShapeProfile,
+    SkipFrame,
     Unsupported,
+    WrongResultError,
     capture,
     disable,
     explain,
@@ -14,6 +16,15 @@ from fxstack_capture.api import (
     optimize,
     profile_of,
     reset,
+    skip,
+)
+from fxstack_capture.comptime import ComptimeContext, ComptimeVar, comptime
+from fxstack_capture.driver.errors import ComptimeError, RecompileError
+from fxstack_capture.marking import (
+    allow_in_graph,
+    assume_constant_result,
+    disallow_in_graph,
+    forbid_in_graph,
 )
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.marks import (
@@ -22,15 +33,27 @@ from fxstack_capture.shapes.marks import (
     mark_unbacked,
     maybe_mark_dynamic,
 )
+from fxstack_capture.stance import patch_options, run, set_stance
 
 __all__ = [
     "BackendError",
     "CaptureOptions",
+    "ComptimeContext",
+    "ComptimeError",
+    "ComptimeVar",
+    "RecompileError",
     "ShapeProfile",
+    "SkipFrame",
     "Unsupported",
+    "WrongResultError",
+    "allow_in_graph",
+    "assume_constant_result",
     "capture",
+    "comptime",
     "disable",
+    "disallow_in_graph",
     "explain",
+    "forbid_in_graph",
     "graph_break",
     "is_compiling",
     "mark_dynamic",
@@ -38,6 +61,10 @@ __all__ = [
     "mark_unbacked",
     "maybe_mark_dynamic",
     "optimize",
+    "patch_options",
     "profile_of",
     "reset",
+    "run",
+    "set_stance",
+    "skip",
 ]

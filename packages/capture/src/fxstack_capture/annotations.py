@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -17,21 +18,50 @@ F = TypeVar("F", bound="Callable[..., Any]")
 DISABLED = "_fxstack_disable"
 
 
-def disable(fn: F) -> F:
-    """``fn`` as it is: never compiled, nor anything that it calls. Also a decorator; modules are changed in place."""
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """``fn`` as it is: never compiled, nor anything that it calls. Also a decorator; modules are changed in place.
+
+    Args:
+        fn: A function, method or module; None gives a decorator.
+        recursive: False: only ``fn`` itself is left alone, what it calls is compiled (``skip``).
+        reason: For people: why. Shown by ``explain`` where the graph breaks.
+    """
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if not recursive:
+        return skip(fn)
     if isinstance(fn, torch.nn.Module):
-        fn.forward = disable(fn.forward)
+        fn.forward = disable(fn.forward, reason=reason)
         return fn
-    if not callable(fn):
-        raise TypeError(f"disable: expected a function or module, got {fn!r}")
+    check_callable(fn, "disable")
     off = native.Disabled(fn) if native.AVAILABLE else fn
 
     @functools.wraps(fn)
     def disabled(*args: Any, **kwargs: Any) -> Any:
         return off(*args, **kwargs)
 
-    setattr(disabled, DISABLED, True)
-    return disabled  # type: ignore[return-value]
+    setattr(disabled, DISABLED, reason or True)
+    return disabled
+
+
+def skip(fn: F) -> F:
+    """``fn`` itself is not compiled; the functions that it calls are. Returns ``fn``."""
+    check_callable(fn, "skip")
+    if isinstance(fn, torch.nn.Module):
+        fn.forward = skip(fn.forward)
+        return fn
+    function = getattr(fn, "__func__", fn)
+    if not isinstance(function, FunctionType):
+        raise TypeError(f"skip: expected a Python function, got {fn!r}")
+    setattr(function, DISABLED, True)
+    if native.AVAILABLE:
+        native.skip(function.__code__)
+    return fn
+
+
+def check_callable(fn: object, name: str) -> None:
+    if not callable(fn):
+        raise TypeError(f"{name}: expected a function or module, got {fn!r}")
 
 
 def graph_break() -> None:

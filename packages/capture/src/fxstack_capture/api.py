@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from fxstack_capture import native
-from fxstack_capture.annotations import disable, graph_break, is_compiling
+from fxstack_capture.annotations import disable, graph_break, is_compiling, skip
 from fxstack_capture.driver.backend import eager
 from fxstack_capture.driver.compiler import FrameCompiler
-from fxstack_capture.driver.errors import BackendError, Unsupported
+from fxstack_capture.driver.errors import BackendError, SkipFrame, Unsupported, WrongResultError
 from fxstack_capture.driver.explanation import Explanation
 from fxstack_capture.driver.whole import Captured, capture_whole, frame_of_call
 from fxstack_capture.optimized_module import OptimizedModule, wrap
@@ -149,7 +149,9 @@ __all__ = [
     "Captured",
     "Explanation",
     "ShapeProfile",
+    "SkipFrame",
     "Unsupported",
+    "WrongResultError",
     "capture",
     "disable",
     "explain",
@@ -158,4 +160,5 @@ __all__ = [
     "optimize",
     "profile_of",
     "reset",
+    "skip",
 ]

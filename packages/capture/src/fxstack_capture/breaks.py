@@ -42,6 +42,8 @@ class GraphBreak(BaseException):
     ) -> None:
         super().__init__(reason.id, detail)
         self.record = BreakRecord(reason, detail, stack)
+        self.error: Exception | None = None
+        """Raised to the caller of the compiled code instead of breaking the graph."""
         self.path: tuple[int, ...] = ()
         """Where to stop before it: a step of the root frame, of the frame that this step calls, and so on."""
 
@@ -80,6 +82,24 @@ _REASONS = (
         "{detail} is marked as not to be compiled",
         "It, or a library, asked for this with disable().",
         "Remove the annotation, or accept the break.",
+    ),
+    Reason(
+        "disallowed",
+        "{detail} must not be in a graph",
+        "The program asked for it with disallow_in_graph().",
+        "Remove the call of disallow_in_graph(), or accept the break.",
+    ),
+    Reason(
+        "forbidden",
+        "{detail} is called in compiled code",
+        "The program has forbidden this with forbid_in_graph(), so it is an error.",
+        "Call it outside of the compiled function.",
+    ),
+    Reason(
+        "skipped-by-backend",
+        "the backend asked to skip this frame: {detail}",
+        "A backend may raise SkipFrame for graphs that it does not want.",
+        "Nothing is wrong: the frame runs in plain Python.",
     ),
     Reason(
         "user-break",

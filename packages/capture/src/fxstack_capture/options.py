@@ -27,3 +27,5 @@ class CaptureOptions:
     """``nonzero`` and the like become unbacked sizes instead of graph breaks."""
     inline_limit: int = 400
     """Depth of inlined Python calls beyond which tracing gives up on the frame."""
+    verify_correctness: bool = False
+    """Run every graph beside its compiled code, and raise ``WrongResultError`` where they differ."""

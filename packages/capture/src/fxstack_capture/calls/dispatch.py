@@ -14,6 +14,7 @@ from fxstack_capture.calls import classes, linked, operators, policy
 from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.disabled import is_disabled
 from fxstack_capture.calls.native_run import run, run_intercepted
+from fxstack_capture.calls.registered import registered
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch_wrappers import CODE_RULES
@@ -37,7 +38,7 @@ class CallDispatcher:
 
     def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
         self.trace = trace
-        self.rules = rules.by_id()
+        self.rules = {**rules.by_id(), **registered()}
         self.forwards = rules.forwards_by_id()
         self.leaves: dict[int, tuple[object, bool]] = {}
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native
-from fxstack_capture.driver.errors import BackendError
+from fxstack_capture.driver.errors import BackendError, SkipFrame
+from fxstack_capture.driver.verifying import verified
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
+    from fxstack_capture.options import CaptureOptions
     from fxstack_capture.trace import CapturedCode
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
@@ -25,13 +27,19 @@ def name_of(backend: Backend) -> str:
     return getattr(backend, "__qualname__", None) or type(backend).__qualname__
 
 
-def compile_graph(backend: Backend, captured: CapturedCode, where: str) -> Callable[..., Any]:
-    """The compiled graph; it runs with the frame hook off."""
+def compile_graph(
+    backend: Backend, captured: CapturedCode, where: str, options: CaptureOptions
+) -> Callable[..., Any]:
+    """The compiled graph; it runs with the frame hook off. Raises BackendError, or SkipFrame if the backend does."""
     try:
         made = backend(captured.graph_module, list(captured.example_inputs))
+    except SkipFrame:
+        raise
     except Exception as error:
         raise BackendError(name_of(backend), where, error) from error
     if not callable(made):
         error = TypeError(f"it returned a {type(made).__qualname__}, not a callable")
         raise BackendError(name_of(backend), where, error)
+    if options.verify_correctness:
+        made = verified(made, captured.graph_module, name_of(backend), where)
     return native.Disabled(made) if native.AVAILABLE else made  # type: ignore[no-any-return]

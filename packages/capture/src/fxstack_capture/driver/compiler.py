@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
@@ -18,8 +18,10 @@ from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_fra
 from fxstack_capture.driver.backend import compile_graph
 from fxstack_capture.driver.disabling import disabled_code, is_disabled
 from fxstack_capture.driver.errors import (
+    ComptimeError,
     RecompileError,
     RecompileLimitError,
+    SkipFrame,
     TracingWarning,
     Unsupported,
 )
@@ -40,6 +42,7 @@ from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.shapes.profile import ShapeProfile, key_of
+from fxstack_capture.stance import current_stance, with_changes
 from fxstack_capture.trace import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
 
@@ -96,7 +99,7 @@ class FrameCompiler:
     ) -> None:
         """``records``: where to write down what becomes of frames; None keeps nothing alive."""
         self.backend = backend
-        self.options = options
+        self._options = options
         self.owner = owner
         self.observer = observer
         self.root: Any = None
@@ -111,6 +114,11 @@ class FrameCompiler:
     def _never_trace(self, code: CodeType) -> None:
         if native.AVAILABLE:
             native.skip(code)
+
+    @property
+    def options(self) -> CaptureOptions:
+        """The options in force: those given, with the changes of ``patch_options``."""
+        return with_changes(self._options)
 
     def reset(self) -> None:
         """Forget everything that was compiled."""
@@ -141,12 +149,17 @@ class FrameCompiler:
         if lazy is not None:
             frame = real_frame(function, code, arguments, cells)
             return uncompiled_entry(self.owner, frame, code, lazy)
+        stance = current_stance()
+        if stance == "eager_on_recompile":
+            return native.RUN
         with _TRACING:
             state = self._state_of(code)
             frame = real_frame(function, code, arguments, cells)
             fitting, again = fitting_entry(frame, code, self.owner)
             if fitting is not None:  # another thread was faster
                 return fitting
+            if stance == "fail_on_recompile":
+                self._refuse(again)
             if len(again.failures) >= self.options.recompile_limit:
                 return self._limit_reached(again, "recompile_limit", len(again.failures))
             if state.entries >= self.options.accumulated_recompile_limit:
@@ -175,13 +188,22 @@ class FrameCompiler:
         if self.options.error_on_recompile:
             raise RecompileError(again.message)
 
+    def _refuse(self, again: Recompilation) -> NoReturn:
+        """Raise for the stance ``fail_on_recompile``."""
+        reasons = "\n".join(f"  {failure.message}" for failure in again.failures)
+        raise RecompileError(
+            f"{again.name} ({again.file}:{again.line}) would have to be compiled under the stance 'fail_on_recompile':\n"
+            f"{reasons or '  it has not been compiled yet'}\n"
+            "fix: make its arguments more uniform, compile it before, or call set_stance('default')."
+        )
+
     def _compile(
         self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation
     ) -> Any:
         started = time.perf_counter()
         try:
             written = self._write(frame, code, state)
-        except Unsupported:
+        except (Unsupported, ComptimeError):
             raise
         except (CannotRebuildError, CannotResumeError) as reason:
             return self._plain(code, state, str(reason))
@@ -218,6 +240,8 @@ class FrameCompiler:
             try:
                 return self._traced(frame, code, state, stop_at, record)
             except GraphBreak as reason:
+                if reason.error is not None:
+                    raise reason.error from reason.error.__cause__
                 at, found = reason.path, reason.record
             except CannotRebuildError as reason:
                 found = graph_break("escaping-object", reason.what).record
@@ -240,7 +264,7 @@ class FrameCompiler:
     def _report(self, record: BreakRecord) -> None:
         if self.observer is not None:
             self.observer.on_break(record)
-        if self.options.fullgraph:
+        if self.options.fullgraph or record.reason.id == "forbidden":
             raise Unsupported(record)
 
     def _traced(
@@ -300,7 +324,11 @@ class FrameCompiler:
         graph = None
         if draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
-            graph = compile_graph(self.backend, draft.captured, where)
+            try:
+                graph = compile_graph(self.backend, draft.captured, where, self.options)
+            except SkipFrame as reason:
+                record = graph_break("skipped-by-backend", str(reason)).record
+                return self._plain(code, state, record.message)
         emitted = draft.complete(graph)
         return self._entry(state, written, tree, emitted, again)
 

@@ -28,12 +28,24 @@ class BackendError(RuntimeError):
         self.backend = backend
 
 
+class SkipFrame(Exception):  # noqa: N818 - a request, not an error
+    """A backend raises this to say that the frame of the graph it was given should run in plain Python."""
+
+
+class ComptimeError(RuntimeError):
+    """Code given to ``comptime`` raised an exception, which is its cause."""
+
+
+class WrongResultError(RuntimeError):
+    """``verify_correctness`` found that compiled code and graph disagree."""
+
+
 class RecompileLimitError(RuntimeError):
     """``fail_on_recompile_limit`` was set and a function reached ``recompile_limit`` entries."""
 
 
 class RecompileError(RuntimeError):
-    """``error_on_recompile`` was set and a function that was compiled before does not fit a call."""
+    """What is compiled does not fit a call, and ``error_on_recompile`` or ``set_stance("fail_on_recompile")`` forbids more."""
 
 
 class TracingWarning(UserWarning):

@@ -10,6 +10,7 @@ why and what to install, and everything below raises ``NativeMissingError`` when
     Optimized(fn, callback, owner)   # a callable that does the same; binds as a method, has a
                                      # __dict__ (functools.update_wrapper works) and weak references
     Disabled(fn)                     # a callable that runs fn with every mode off
+    bypass(on) -> bool               # Optimized callables of this thread run plainly; gives what was
     mode() -> "off" | "compile" | "intercept"   # of this thread, now
 
 ``owner`` is an instance of ``Owner`` (subclass it as you like); entries belong to one owner and die
@@ -162,5 +163,6 @@ never_intercept = _function("never_intercept")
 mark_finalized = _function("mark_finalized")
 use_tensors = _function("use_tensors")
 use_continuation = _function("use_continuation")
+bypass = _function("bypass")
 storage_key = _function("storage_key")
 time_check = _function("time_check")

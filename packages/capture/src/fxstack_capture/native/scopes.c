@@ -93,12 +93,15 @@ static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
     Py_RETURN_NONE;
 }
 
+static PyObject *py_bypass(PyObject *module, PyObject *on);
+
 PyMethodDef scopes_methods[] = {
     {"run_with", (PyCFunction)(void *)py_run_with, METH_FASTCALL, "run_with(callback, owner, fn, args=(), kwargs=None)"},
     {"intercept", (PyCFunction)(void *)py_intercept, METH_FASTCALL | METH_KEYWORDS,
      "intercept(callback, fn, args=(), kwargs=None, passthrough=None)"},
     {"mode", py_mode, METH_NOARGS, "mode() -> 'off', 'compile' or 'intercept'"},
     {"use_continuation", py_use_continuation, METH_O, "use_continuation(type): what replacements return to go on"},
+    {"bypass", py_bypass, METH_O, "bypass(on) -> whether it was on: this thread's Optimized callables run plainly"},
     {"stats", py_stats, METH_NOARGS, "stats() -> counters"},
     {NULL, NULL, 0, NULL},
 };
@@ -112,8 +115,21 @@ typedef struct {
     PyObject *dict, *weakrefs;
 } Wrapper;
 
+static __thread int bypassed; /* optimised callables run plainly in this thread */
+
+static PyObject *py_bypass(PyObject *module, PyObject *on) {
+    (void)module;
+    int was = bypassed, now = PyObject_IsTrue(on);
+    if (now < 0) return NULL;
+    bypassed = now;
+    return PyBool_FromLong(was);
+}
+
+static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names);
+
 static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     Wrapper *w = (Wrapper *)self;
+    if (bypassed) return disabled_call(self, args, nargsf, names);
     Scope scope = {MODE_COMPILE, w->callback, w->owner, NULL};
     Py_INCREF(self);
     PyObject *result = call_in_scope(scope, w->fn, args, nargsf, names);

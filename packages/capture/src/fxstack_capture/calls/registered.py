@@ -1,0 +1,76 @@
+"""What programs say about their own callables: rules that are looked up by identity, added at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.sources import pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_capture.trace import Trace
+
+Rule = Callable[..., Any]
+"""``(trace, args, kwargs) -> result``, as in ``table``."""
+
+# Registrations outlive every compiler, as those of torch.library do; ``reset`` does not forget them.
+_RULES: Final[dict[int, tuple[object, Rule]]] = {}
+
+
+def register(fn: object, rule: Rule) -> None:
+    """Calls of ``fn`` go to ``rule`` from now on."""
+    _RULES[id(fn)] = (fn, rule)
+
+
+def registered() -> Mapping[int, Rule]:
+    """All rules, by the id of their callable (which is kept alive)."""
+    return MappingProxyType({key: rule for key, (_, rule) in _RULES.items()})
+
+
+def label_of(fn: object) -> str:
+    return getattr(fn, "__qualname__", None) or repr(fn)
+
+
+def as_one_node(fn: Any) -> Rule:
+    """The call becomes one node of the graph; ``fn`` runs on fake tensors to find its results."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return trace.torch.call(fn, args, kwargs)
+
+    return rule
+
+
+def ending_the_graph(fn: object, reason: str) -> Rule:
+    """The call runs in plain Python, between two graphs."""
+
+    def rule(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+        raise graph_break(reason, label_of(fn))
+
+    return rule
+
+
+def called_once(fn: Any) -> Rule:
+    """``fn`` is called for real while tracing, and its result is taken to be the same for ever."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        world = trace.world
+        real = [world.original_of(arg) for arg in args]
+        named = {name: world.original_of(arg) for name, arg in kwargs.items()}
+        for given, meant in zip((*args, *kwargs.values()), (*real, *named.values()), strict=True):
+            if given is meant and not _is_plain(given) and not world.is_preexisting(given):
+                detail = (
+                    f"{label_of(fn)}, whose result is assumed constant, with values of the graph"
+                )
+                raise graph_break("unsupported-call", detail)
+        value = fn(*real, **named)
+        return world.enter(value, pinned(value, f"{label_of(fn)}()"))
+
+    return rule
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) in (int, float, complex, bool, str, bytes, type(None))

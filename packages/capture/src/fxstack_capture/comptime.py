@@ -1,0 +1,263 @@
+"""Code that runs while its surroundings are being traced: look at locals, stack, graph and guards, stop in a debugger.
+
+In compiled code ``comptime(fn)`` calls ``fn`` with a ``ComptimeContext`` at that point of the trace, and the short forms
+(``comptime.print_graph()``) do what the method of the context of that name does. In plain Python nothing happens.
+Comptime code leaves no trace in the graph, and runs once per attempt to trace the frame, not once per call.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TextIO
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.registered import register
+from fxstack_capture.driver.errors import ComptimeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import Graph
+
+    from fxstack_capture.guards.records import Guard
+    from fxstack_capture.interpreter.frame import Frame
+    from fxstack_capture.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ComptimeVar:
+    """A value of the traced program: a fake tensor, a symbolic number, or a Python object."""
+
+    value: Any
+    source: str | None = None
+    """Where it comes from, as an expression; None if it was made in the traced code."""
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether its value is not known while tracing."""
+        symbolic = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+        return isinstance(self.value, symbolic)
+
+    def python_type(self) -> type:
+        """The class that the program sees."""
+        return _SHOWN.get(type(self.value), type(self.value))
+
+    def as_python_constant(self) -> Any:
+        """The value. Raises ValueError if it is symbolic."""
+        if self.is_symbolic:
+            raise ValueError(f"{self} is not known while tracing")
+        return self.value
+
+    def as_fake(self) -> Any:
+        """The fake tensor or symbolic number."""
+        return self.value
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.value.size() if dim is None else self.value.size(dim)
+
+    def is_dynamic(self) -> bool:
+        """Whether it is a symbolic number, or a tensor with a symbolic size."""
+        if isinstance(self.value, torch.Tensor):
+            return any(isinstance(size, torch.SymInt) for size in self.value.shape)
+        return self.is_symbolic
+
+    def __str__(self) -> str:
+        value = self.value
+        if isinstance(value, torch.Tensor):
+            sizes = ", ".join(map(str, value.shape))
+            shown = f"tensor({value.dtype}, [{sizes}])"
+        else:
+            shown = str(value) if self.is_symbolic else repr(value)
+        return shown if self.source is None else f"{shown} from {self.source}"
+
+
+_SHOWN: dict[type, type] = {
+    torch.SymInt: int,
+    torch.SymFloat: float,
+    torch.SymBool: bool,
+}
+
+
+class ComptimeContext:
+    """What comptime code sees. ``file`` arguments default to standard output."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    # --- data ------------------------------------------------------------------------------------
+
+    def get_local(self, name: str, *, stacklevel: int = 0) -> ComptimeVar:
+        """A variable of the frame ``stacklevel`` above; KeyError if it is not bound."""
+        return self._variable(self._frame(stacklevel).local_values()[name])
+
+    def locals(self, *, stacklevel: int = 0) -> dict[str, ComptimeVar]:
+        """The bound variables of a frame."""
+        values = self._frame(stacklevel).local_values()
+        return {name: self._variable(value) for name, value in values.items()}
+
+    def stack(self, *, stacklevel: int = 0) -> tuple[ComptimeVar, ...]:
+        """The value stack of a frame, the top last."""
+        return tuple(self._variable(value) for value in self._frame(stacklevel).stack)
+
+    def graph(self) -> Graph:
+        """The graph so far. Look, but do not change it."""
+        builder: Any = self._trace.torch
+        return builder.builder.graph  # type: ignore[no-any-return]
+
+    def guards(self) -> tuple[Guard, ...]:
+        """The guards so far."""
+        return tuple(self._trace.guards)
+
+    def user_stack(self) -> tuple[tuple[str, int, str], ...]:
+        """(file, line, function) of the traced frames, innermost last."""
+        return self._trace.interp.user_stack()
+
+    # --- showing ---------------------------------------------------------------------------------
+
+    def print(self, value: Any, *, file: TextIO | None = None) -> None:
+        """A value of the traced program, or a ComptimeVar."""
+        shown = value if isinstance(value, ComptimeVar) else self._variable(value)
+        builtins.print(shown, file=file or sys.stdout)
+
+    def print_locals(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
+        for name, value in self.locals(stacklevel=stacklevel).items():
+            builtins.print(f"{name} = {value}", file=file or sys.stdout)
+
+    def print_value_stack(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
+        for value in self.stack(stacklevel=stacklevel):
+            builtins.print(f"- {value}", file=file or sys.stdout)
+
+    def print_graph(self, *, file: TextIO | None = None) -> None:
+        builtins.print(self.graph(), file=file or sys.stdout)
+
+    def print_guards(self, *, file: TextIO | None = None) -> None:
+        for guard in self.guards():
+            builtins.print(f"{guard.source.name}: {guard.check}", file=file or sys.stdout)
+
+    def print_bt(self, *, file: TextIO | None = None) -> None:
+        """The traced frames, as a traceback shows them."""
+        for name, line, function in self.user_stack():
+            builtins.print(f'  File "{name}", line {line}, in {function}', file=file or sys.stdout)
+
+    # --- acting ----------------------------------------------------------------------------------
+
+    def graph_break(self, message: str = "by comptime code") -> None:
+        """End the graph here."""
+        raise graph_break("user-break", message)
+
+    def breakpoint(self) -> None:
+        """Stop in the debugger; ``ctx`` of this frame is ``self``."""
+        builtins.breakpoint()  # noqa: T100 - what the method is for
+
+    def assume(self, condition: Any) -> None:
+        """Add a fact about symbols: a guard, or a run-time assertion where the symbol is data-dependent."""
+        torch._check(condition.value if isinstance(condition, ComptimeVar) else condition)
+
+    def force_static(self, value: Any) -> Any:
+        """The plain number behind a symbolic one; guarded, so other values compile anew."""
+        given = value.value if isinstance(value, ComptimeVar) else value
+        return (
+            self._trace.torch.specialize(given) if self._trace.torch.is_symbolic(given) else given
+        )
+
+    def assert_static(self, value: Any) -> None:
+        """Raises ValueError if ``value`` is symbolic."""
+        shown = value if isinstance(value, ComptimeVar) else self._variable(value)
+        if shown.is_dynamic():
+            raise ValueError(f"expected a static value, got {shown}")
+
+    # --- helpers ---------------------------------------------------------------------------------
+
+    def _frame(self, stacklevel: int) -> Frame:
+        interp: Any = self._trace.interp
+        frame: Frame = interp.current_frame()
+        for _ in range(stacklevel):
+            if frame.back is None:
+                raise ValueError(f"stacklevel {stacklevel}: there are not so many traced frames")
+            frame = frame.back
+        return frame
+
+    def _variable(self, value: Any) -> ComptimeVar:
+        source = self._trace.world.source_of(value)
+        if source is None and isinstance(value, torch.Tensor):
+            source = self._trace.torch.source_of(value)
+        return ComptimeVar(value, None if source is None else source.name)
+
+
+class _Comptime:
+    """``comptime(fn)`` and the short forms."""
+
+    def __call__(
+        self,
+        fn: Callable[[ComptimeContext], Any],  # noqa: ARG002 - the rule for tracing takes it
+        fallback_fn: Callable[[], Any] = lambda: None,
+    ) -> Any:
+        """Call ``fn`` with the context, where this is traced; in plain Python call ``fallback_fn``."""
+        return fallback_fn()
+
+    def print(self, value: Any) -> None:
+        """See ``ComptimeContext.print``; so the others."""
+
+    def print_locals(self) -> None: ...
+
+    def print_value_stack(self) -> None: ...
+
+    def print_graph(self) -> None: ...
+
+    def print_guards(self) -> None: ...
+
+    def print_bt(self) -> None: ...
+
+    def graph_break(self, message: str = "by comptime code") -> None: ...
+
+    def breakpoint(self) -> None: ...
+
+    def assume(self, condition: Any) -> None: ...
+
+    def assert_static(self, value: Any) -> None: ...
+
+
+def _called(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+    _run(_outside(trace, args[1]), ComptimeContext(trace))
+
+
+def _run(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """What comptime code raises is nothing that the traced program could catch: it goes to the caller."""
+    try:
+        fn(*args, **kwargs)
+    except Exception as error:
+        leaving = graph_break("user-break", "by an error in comptime code")
+        leaving.error = ComptimeError(f"comptime code raised {type(error).__name__}: {error}")
+        leaving.error.__cause__ = error
+        raise leaving from None
+
+
+def _outside(trace: Trace, fn: Any) -> Any:
+    """Comptime code works on the real objects around the traced code, not on what stands for them in the trace."""
+    if not isinstance(fn, FunctionType):
+        return trace.world.original_of(fn)
+    cells = tuple(trace.world.original_of(cell) for cell in fn.__closure__ or ()) or None
+    made = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
+    made.__kwdefaults__ = fn.__kwdefaults__
+    return made
+
+
+def _short(name: str) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], None]:
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        _run(getattr(ComptimeContext(trace), name), *args[1:], **kwargs)
+
+    return rule
+
+
+for _name, _method in vars(_Comptime).items():
+    if _name == "__call__":
+        register(_method, _called)
+    elif not _name.startswith("_"):
+        register(_method, _short(_name))
+
+comptime = _Comptime()

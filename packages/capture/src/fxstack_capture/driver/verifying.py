@@ -1,0 +1,91 @@
+"""``verify_correctness``: the captured graph and the compiled code side by side; the first difference is an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.driver.errors import WrongResultError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import GraphModule
+
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
+_DOUBLE_RELATIVE, _DOUBLE_ABSOLUTE = 1e-7, 1e-8
+
+
+def verified(
+    compiled: Callable[..., Any], graph: GraphModule, backend: str, where: str
+) -> Callable[..., Any]:
+    """``compiled``, compared in every call with ``graph`` on copies of the inputs, under the same random numbers.
+
+    Compared are outputs and what happened to the inputs: shape, strides, type, gradient flag and values, these with the
+    tolerances 1e-3 and 1e-4 (double precision: 1e-7 and 1e-8). NaNs equal each other.
+    """
+
+    def run(*inputs: Any) -> Any:
+        copies = [_copy(value) for value in inputs]
+        state = torch.get_rng_state()
+        expected = graph(*copies)
+        torch.set_rng_state(state)
+        found = compiled(*inputs)
+        names = _output_names(graph)
+        pairs = [*zip(names, expected, found, strict=True)]
+        placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        pairs += zip(placeholders, copies, inputs, strict=True)
+        for name, graph_value, value in pairs:
+            text = difference(graph_value, value)
+            if text is not None:
+                raise WrongResultError(
+                    f"the code that backend {backend} compiled from {where} is wrong: {name} {text}\n"
+                    "fix: report this to the backend's authors with the program; run with backend='eager' meanwhile."
+                )
+        return found
+
+    return run
+
+
+def _copy(value: Any) -> Any:
+    """A leaf of its own with the same memory layout."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    made = value.detach().clone(memory_format=torch.preserve_format)
+    if made.stride() != value.stride():
+        made = torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=value.device
+        ).copy_(value.detach())
+    made.requires_grad_(value.requires_grad)
+    # In-place operations are forbidden on leaves that need gradients, and allowed on others.
+    return made if value.is_leaf else made.view_as(made)
+
+
+def _output_names(graph: GraphModule) -> list[str]:
+    (output,) = (node for node in graph.graph.nodes if node.op == "output")
+    return [getattr(value, "name", repr(value)) for value in output.args[0]]
+
+
+def difference(expected: Any, found: Any) -> str | None:
+    """What differs, in words; None if nothing does."""
+    if not isinstance(expected, torch.Tensor):
+        return None if expected == found else f"is {found!r}, should be {expected!r}"
+    if not isinstance(found, torch.Tensor):
+        return f"is a {type(found).__name__}, should be a tensor"
+    for fact in (lambda t: t.dtype, lambda t: tuple(t.shape), lambda t: t.requires_grad):
+        if fact(expected) != fact(found):
+            return f"is {fact(found)}, should be {fact(expected)}"
+    double = expected.dtype in (torch.float64, torch.complex128)
+    relative, absolute = (_DOUBLE_RELATIVE, _DOUBLE_ABSOLUTE) if double else (_RELATIVE, _ABSOLUTE)
+    if expected.is_floating_point() or expected.is_complex():
+        close = torch.isclose(
+            found.detach(), expected.detach(), rtol=relative, atol=absolute, equal_nan=True
+        )
+    else:
+        close = found == expected
+    if bool(close.all()):
+        return None
+    index = tuple(int(i) for i in (~close).nonzero()[0])
+    wrong, right = found.detach()[index].item(), expected.detach()[index].item()
+    return f"differs in {int((~close).sum())} place(s), first at {index}: is {wrong}, should be {right}"

@@ -1,0 +1,53 @@
+"""What a program says about its callables: one node of the graph, never in a graph, a constant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fxstack_capture.annotations import check_callable
+from fxstack_capture.calls.registered import (
+    as_one_node,
+    called_once,
+    ending_the_graph,
+    register,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Calls of ``fn`` become one node of the graph: it is not looked into. Also takes a list; returns what it gets.
+
+    ``fn`` must be a function of its tensor arguments alone, and run on fake tensors.
+    """
+    return _each(fn, "allow_in_graph", lambda f: register(f, as_one_node(f)))
+
+
+def disallow_in_graph(fn: Any) -> Any:
+    """Calls of ``fn`` end the graph and run in plain Python. Also takes a list; returns what it gets."""
+    return _each(fn, "disallow_in_graph", lambda f: register(f, ending_the_graph(f, "disallowed")))
+
+
+def forbid_in_graph(fn: Any) -> Any:
+    """A call of ``fn`` in compiled code is an error (``Unsupported``). Also takes a list; returns what it gets."""
+    return _each(fn, "forbid_in_graph", lambda f: register(f, ending_the_graph(f, "forbidden")))
+
+
+def assume_constant_result(fn: F) -> F:
+    """``fn`` is called once, while tracing; its result is a constant of the compiled code. Returns ``fn``.
+
+    Nothing guards that the result stays the same: that is the caller's promise.
+    """
+    check_callable(fn, "assume_constant_result")
+    register(fn, called_once(fn))
+    return fn
+
+
+def _each(fn: Any, name: str, mark: Callable[[Any], None]) -> Any:
+    for one in fn if isinstance(fn, (list, tuple)) else (fn,):
+        check_callable(one, name)
+        mark(one)
+    return fn

@@ -1,0 +1,119 @@
+"""What compiled functions do meanwhile: compile as needed, never, only what is compiled already; and options to try.
+
+``set_stance`` and ``patch_options`` are for one thread and can be nested. Both are read when a frame is compiled or
+a compiled function is called, never while a graph runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from fxstack_capture import native
+from fxstack_capture.options import CaptureOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+STANCES: Final = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
+
+
+class _State(threading.local):
+    stance: str = "default"
+    changes: tuple[tuple[str, Any], ...] = ()
+
+
+_STATE: Final = _State()
+
+
+def current_stance() -> str:
+    """The stance of this thread."""
+    return _STATE.stance
+
+
+def with_changes(options: CaptureOptions) -> CaptureOptions:
+    """``options`` with what ``patch_options`` blocks of this thread say."""
+    return dataclasses.replace(options, **dict(_STATE.changes)) if _STATE.changes else options
+
+
+class _Scope:
+    """A change of the state that has happened already, and ends with a ``with`` block (or call) if it has one."""
+
+    def __init__(self, before: tuple[str, tuple[tuple[str, Any], ...]], undo: Any) -> None:
+        self._before = before
+        self._after = (_STATE.stance, _STATE.changes)
+        self._undo = undo
+
+    def __enter__(self) -> Self:
+        _enter(*self._after)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _enter(*self._before)
+
+    def __call__(self, fn: F) -> F:
+        """Decorator: the state while ``fn`` runs."""
+        _enter(*self._before)
+        again = self._undo
+
+        @functools.wraps(fn)
+        def scoped(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return fn(*args, **kwargs)
+
+        return scoped  # type: ignore[return-value]
+
+
+def _enter(stance: str, changes: tuple[tuple[str, Any], ...]) -> None:
+    _STATE.stance, _STATE.changes = stance, changes
+    if native.AVAILABLE:
+        native.bypass(stance == "force_eager")
+
+
+def set_stance(stance: str) -> _Scope:
+    """Say what compiled functions do from now on in this thread; also a context manager and a decorator.
+
+    - ``default``: compile what is new.
+    - ``force_eager``: run everything in plain Python.
+    - ``eager_on_recompile``: use what is compiled, run everything else in plain Python.
+    - ``fail_on_recompile``: use what is compiled; raise ``RecompileError`` for anything else.
+    """
+    if stance not in STANCES:
+        raise ValueError(
+            f"set_stance: unknown stance {stance!r}; choose one of {', '.join(STANCES)}"
+        )
+    before = (_STATE.stance, _STATE.changes)
+    _enter(stance, _STATE.changes)
+    return _Scope(before, lambda: set_stance(stance))
+
+
+def patch_options(**changes: Any) -> _Scope:
+    """Compile with other options while a ``with`` block or a decorated function runs.
+
+    Raises:
+        TypeError: there is no such option.
+    """
+    known = {field.name for field in dataclasses.fields(CaptureOptions)}
+    unknown = sorted(changes.keys() - known)
+    if unknown:
+        raise TypeError(
+            f"patch_options: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+        )
+    before = (_STATE.stance, _STATE.changes)
+    _enter(_STATE.stance, tuple({**dict(_STATE.changes), **changes}.items()))
+    return _Scope(before, lambda: patch_options(**changes))
+
+
+def run(fn: F) -> F:
+    """``fn`` with what is compiled already; whatever is not runs in plain Python."""
+
+    @functools.wraps(fn)
+    def running(*args: Any, **kwargs: Any) -> Any:
+        with set_stance("eager_on_recompile"):
+            return fn(*args, **kwargs)
+
+    return running  # type: ignore[return-value]

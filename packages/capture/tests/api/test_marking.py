@@ -1,0 +1,132 @@
+"""What programs say about their callables: one node, no graph, an error, a constant, never compiled."""
+
+import pytest
+import torch
+
+import fxstack_capture as fx
+
+X = torch.ones(3)
+
+
+class Graphs(list):
+    def __call__(self, graph_module, _):
+        self.append(graph_module)
+        return graph_module.forward
+
+
+def run(fn, *args, **options):
+    """The result and the graphs."""
+    graphs = Graphs()
+    return fx.optimize(graphs, **options)(fn)(*args), graphs
+
+
+@fx.allow_in_graph
+def cubed(x, k=2):
+    for _ in range(3):
+        x = x * k
+    return x
+
+
+def test_allowed_functions_are_one_node():
+    found, graphs = run(lambda x: cubed(x + 1) + 1, X, fullgraph=True)
+    assert torch.equal(found, cubed(X + 1) + 1)
+    targets = [n.target for n in graphs[0].graph.nodes if n.op == "call_function"]
+    assert cubed in targets
+    assert len(targets) == 3
+
+
+@fx.disallow_in_graph
+def disallowed(x):
+    return x + 1
+
+
+def test_disallowed_functions_break():
+    found, _ = run(lambda x: disallowed(x * 2) * 3, X)
+    assert torch.equal(found, torch.full((3,), 9.0))
+    explained = fx.explain(lambda x: disallowed(x * 2) * 3)(X)
+    assert [b.reason.id for b in explained.breaks] == ["disallowed"]
+
+
+@fx.forbid_in_graph
+def forbidden(x):
+    return x + 1
+
+
+def test_forbidden_functions_are_errors():
+    with pytest.raises(fx.Unsupported, match="forbidden is called in compiled code"):
+        run(lambda x: forbidden(x), X)
+    assert torch.equal(forbidden(X), X + 1)
+
+
+def test_constant_results_are_found_once():
+    calls = []
+
+    @fx.assume_constant_result
+    def table(k):
+        calls.append(k)
+        return {"a": k, "t": torch.full((3,), 2.0)}
+
+    fn = fx.optimize(fullgraph=True)(lambda x: x * table(4)["a"] + table(4)["t"])
+    assert torch.equal(fn(X), torch.full((3,), 6.0))
+    seen = len(calls)
+    assert torch.equal(fn(X), torch.full((3,), 6.0))
+    assert len(calls) == seen > 0
+
+
+def test_constant_results_of_tensors_of_the_graph_are_not_assumed():
+    @fx.assume_constant_result
+    def shape(x):
+        return x.shape[0]
+
+    found, _ = run(lambda x: x * shape(x + 1), X)
+    assert torch.equal(found, X * 3)
+
+
+def inner(x):
+    return x.sin() * 2
+
+
+@fx.skip
+def skipped(x):
+    return inner(x) + 1
+
+
+def test_skipped_functions_call_compiled_ones():
+    found, graphs = run(lambda x: skipped(x * 2) * 3, X)
+    assert torch.allclose(found, ((X * 2).sin() * 2 + 1) * 3)
+    assert any("sin" in g.code for g in graphs)
+    assert not any("+ 1" in g.code for g in graphs)
+
+
+@pytest.mark.parametrize(
+    "disable", [fx.disable, fx.disable(), fx.disable(recursive=True, reason="so")]
+)
+def test_disabled_functions_call_plain_ones(disable):
+    found, graphs = run(lambda x: (disable(inner))(x * 2) * 3, X)
+    assert torch.allclose(found, (X * 2).sin() * 6)
+    assert not any("sin" in g.code for g in graphs)
+
+
+def test_not_recursively_disabled_is_skipped():
+    def outer(x):
+        return inner(x) + 1
+
+    marked = fx.disable(outer, recursive=False)
+    assert marked is outer
+    _, graphs = run(lambda x: marked(x * 2) * 3, X)
+    assert any("sin" in g.code for g in graphs)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [fx.allow_in_graph, fx.disallow_in_graph, fx.forbid_in_graph, fx.assume_constant_result]
+    + [fx.skip, fx.disable],
+)
+def test_only_callables_are_marked(mark):
+    with pytest.raises(TypeError, match="expected a function"):
+        mark(3)
+
+
+def test_lists_are_marked_and_returned():
+    functions = [lambda x: x + 1, lambda x: x + 2]
+    assert fx.allow_in_graph(functions) is functions

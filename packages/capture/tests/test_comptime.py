@@ -1,0 +1,89 @@
+"""Code that runs while its surroundings are traced."""
+
+import pytest
+import torch
+
+import fxstack_capture as fx
+from fxstack_capture import comptime
+
+X = torch.ones(3)
+
+
+def seen(fn, *args, **options):
+    """What ``fn(ctx)`` gives in the middle of a traced function with locals x, n, y."""
+    found = []
+
+    def program(x, n):
+        y = x * n
+        comptime(lambda ctx: found.append(fn(ctx)))
+        return [y, y + n][1]
+
+    assert torch.equal(fx.optimize(**options)(program)(X, 3), X * 3 + 3)
+    return found[-1]
+
+
+def test_nothing_happens_in_plain_python(capsys):
+    assert comptime(lambda ctx: 1 / 0) is None
+    assert comptime(lambda ctx: 1 / 0, lambda: "plain") == "plain"
+    comptime.print_graph()
+    assert capsys.readouterr().out == ""
+
+
+def test_locals():
+    values = seen(lambda ctx: ctx.locals())
+    assert set(values) == {"x", "n", "y", "found", "fn"} & set(values) | {"x", "n", "y"}
+    assert (values["x"].source, values["y"].source) == ("x", None)
+    assert values["n"].as_python_constant() == 3
+
+
+def test_symbolic_numbers():
+    number = seen(lambda ctx: ctx.get_local("n"), dynamic=True)
+    assert number.is_dynamic()
+    assert number.python_type() is int
+    with pytest.raises(ValueError, match="not known while tracing"):
+        number.as_python_constant()
+    assert seen(lambda ctx: ctx.force_static(ctx.get_local("n")), dynamic=True) == 3
+
+
+def test_graph_guards_and_frames():
+    assert "mul" in str(seen(lambda ctx: ctx.graph()))
+    assert "x" in [guard.source.name for guard in seen(lambda ctx: ctx.guards())]
+    assert seen(lambda ctx: ctx.user_stack())[-1][2].endswith("program")
+
+
+def test_short_forms_print(capsys):
+    def program(x):
+        y = x + 1
+        comptime.print(y)
+        comptime.print_locals()
+        comptime.print_graph()
+        comptime.print_guards()
+        comptime.print_bt()
+        return [x, comptime.print_value_stack(), y]
+
+    fx.optimize(fullgraph=True)(program)(X)
+    out = capsys.readouterr().out
+    for text in ("tensor(torch.float32, [3])\n", "x = tensor", "call_function", "x: TensorIs"):
+        assert text in out
+    assert "in test_short_forms_print.<locals>.program" in out
+    assert "- tensor(torch.float32, [3]) from x" in out
+
+
+def test_graph_break():
+    def program(x):
+        y = x + 1
+        comptime.graph_break()
+        return y * 2
+
+    explained = fx.explain(program)(X)
+    assert [b.reason.id for b in explained.breaks] == ["user-break"]
+    assert len(explained.graphs) == 2
+
+
+def test_assert_static():
+    with pytest.raises(fx.ComptimeError, match="ValueError: expected a static value, got tensor"):
+        seen(lambda ctx: ctx.assert_static(ctx.get_local("x")), dynamic=True)
+
+
+def test_facts():
+    assert seen(lambda ctx: ctx.assume(ctx.get_local("n").value > 2), dynamic=True) is None

@@ -1,0 +1,110 @@
+"""What compiled functions do meanwhile, and options for a while."""
+
+import threading
+
+import pytest
+import torch
+
+import fxstack_capture as fx
+
+X, OTHER = torch.ones(3), torch.ones(2, 2, dtype=torch.int)
+
+
+class Counting(list):
+    def __call__(self, graph_module, _):
+        self.append(graph_module)
+        return graph_module.forward
+
+
+@pytest.fixture
+def graphs():
+    return Counting()
+
+
+@pytest.fixture
+def double(graphs):
+    return fx.optimize(graphs)(lambda x: x * 2)
+
+
+def test_force_eager_compiles_and_runs_nothing(double, graphs):
+    ran = []
+    counting = fx.optimize(lambda gm, _: lambda *a: ran.append(1) or gm(*a))(lambda x: x * 2)
+    counting(X)
+    with fx.set_stance("force_eager"):
+        assert torch.equal(double(X), X * 2)
+        counting(X)
+    assert (len(graphs), len(ran)) == (0, 1)
+    double(X)
+    assert len(graphs) == 1
+
+
+def test_eager_on_recompile_uses_what_there_is(double, graphs):
+    double(X)
+    with fx.set_stance("eager_on_recompile"):
+        assert torch.equal(double(OTHER), OTHER * 2)
+    assert len(graphs) == 1
+    double(OTHER)
+    assert len(graphs) == 2
+
+
+def test_fail_on_recompile_says_why(double):
+    double(X)
+    with fx.set_stance("fail_on_recompile"):
+        double(X)
+        with pytest.raises(fx.RecompileError, match=r"dtype is torch.int32(.|\n)*fix: "):
+            double(OTHER)
+        with pytest.raises(fx.RecompileError, match="not been compiled yet"):
+            fx.optimize()(lambda x: x + 1)(X)
+    double(OTHER)
+
+
+def test_decorator_and_plain_call(double, graphs):
+    @fx.set_stance("force_eager")
+    def plain():
+        return double(X)
+
+    plain()
+    assert len(graphs) == 0
+    fx.set_stance("force_eager")
+    try:
+        double(X)
+        assert len(graphs) == 0
+    finally:
+        fx.set_stance("default")
+    double(X)
+    assert len(graphs) == 1
+
+
+def test_stances_nest_and_belong_to_a_thread(double, graphs):
+    with fx.set_stance("force_eager"):
+        with fx.set_stance("default"):
+            double(X)
+        assert len(graphs) == 1
+        thread = threading.Thread(target=double, args=(OTHER,))
+        thread.start()
+        thread.join()
+        assert len(graphs) == 2
+
+
+def test_unknown_stance():
+    with pytest.raises(
+        ValueError, match="unknown stance 'fast'; choose one of default, force_eager"
+    ):
+        fx.set_stance("fast")
+
+
+def test_run_never_compiles(double, graphs):
+    assert torch.equal(fx.run(double)(X), X * 2)
+    assert len(graphs) == 0
+
+
+def test_patched_options_hold_inside():
+    noisy = lambda x: print(x.shape)
+    with fx.patch_options(fullgraph=True), pytest.raises(fx.Unsupported):
+        fx.optimize()(noisy)(X)
+    fx.optimize()(noisy)(X)
+
+
+def test_unknown_option():
+    with pytest.raises(TypeError, match="patch_options: unknown fast; known are "):
+        fx.patch_options(fast=True)
