@@ -142,3 +142,31 @@ def raises_interrupt(x, log):
 
 def test_a_program_may_raise_that_itself():
     assert breaks_beside_plain(raises_interrupt, lambda: (torch.ones(2), [])) == []
+
+
+def leaves_generators_open(x, log):
+    def numbers(name):
+        try:
+            yield x + 1
+        finally:
+            log.append(name)
+
+    first, second = numbers("first"), numbers("second")
+    return next(first) + next(second), log
+
+
+def breaks_while_closing(x, log):
+    def numbers():
+        try:
+            yield x + 1
+        finally:
+            graph_break()
+            log.append("closed")
+
+    it = numbers()
+    return next(it), log
+
+
+def test_generators_that_die_with_the_frame_are_closed():
+    assert breaks_beside_plain(leaves_generators_open, lambda: (torch.ones(2), [])) == []
+    breaks_beside_plain(breaks_while_closing, lambda: (torch.ones(2), []))

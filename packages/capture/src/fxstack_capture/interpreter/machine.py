@@ -158,9 +158,13 @@ class BytecodeInterpreter:
         frame.depth = depth = 0 if back is None else back.depth + 1
         if depth > self.trace.options.inline_limit:
             raise graph_break("inline-limit", f"{depth} nested calls")
+        self.raise_pending()
+        self.frame = frame
+
+    def raise_pending(self) -> None:
+        """Raise the graph break that happened in a destructor."""
         if self._pending_break is not None:
             raise self._pending_break
-        self.frame = frame
 
     def unwind(self, frame: Frame, error: BaseException) -> int:
         """The step of ``frame`` that handles ``error``; raises it again when there is none."""

@@ -80,7 +80,7 @@ class RootRun:
                     elif target >= 0:
                         pc = target
                     else:
-                        return Returned(frame.stack.pop())
+                        return self._returned(frame)
             except GraphBreak:
                 raise
             except BaseException as raised:
@@ -90,6 +90,14 @@ class RootRun:
                 return Raised(error)
             pc = interp.unwind(frame, error)
             del error
+
+    def _returned(self, frame: Frame) -> Returned:
+        """Generators that only the frame held are closed as it goes, which may run the program's code."""
+        value = frame.stack.pop()
+        for index in range(len(frame.fast)):
+            frame.fast[index] = NULL
+        self.interp.raise_pending()
+        return Returned(value)
 
     def _entering_steps(self) -> tuple[Step, ...]:
         return tuple(
