@@ -5,6 +5,7 @@ handlers.
 from __future__ import annotations
 
 import dis
+import sysconfig
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from fxstack_capture.interpreter.program import Lowering
 
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
+_SITE_PACKAGES = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
 _CACHE = dis.opmap["CACHE"]
 _EXTENDED_ARG = "EXTENDED_ARG"
 _KW_NAMES = "KW_NAMES"
@@ -67,8 +70,13 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         throw_warns=instruction_set.throw_warns,
         close_returns_value=instruction_set.close_returns_value,
         ours=code.co_filename == generators.__file__,
+        library=_is_library(code.co_filename),
         traceback_stub=TracebackStub(code),
     )
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(_STANDARD_LIBRARY) and not file.startswith(_SITE_PACKAGES)
 
 
 def local_names(code: CodeType) -> tuple[str, ...]:

@@ -136,7 +136,8 @@ class BytecodeInterpreter:
                             return frame.stack.pop()
                 except GraphBreak as reason:
                     self.locate(reason)
-                    reason.leave(count - 1, is_linked=frame.link is not None)
+                    own = bool(reason.path) or not frame.program.library
+                    reason.leave(count - 1, is_linked=own and frame.link is not None)
                     raise
                 except BaseException as raised:
                     error = raised

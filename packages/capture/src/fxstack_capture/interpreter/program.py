@@ -118,6 +118,8 @@ class Program:
     close_returns_value: bool
     ours: bool
     """A method of ``TraceGenerator``: not part of the program, so it is called, not interpreted."""
+    library: bool
+    """Python's standard library: a break in it ends the graph at the program's call of it."""
     traceback_stub: TracebackStub
 
 
