@@ -1,5 +1,6 @@
 """Saved-tensor hooks around compiled calls: inlined, or in eager where they cannot be."""
 
+import math
 import warnings
 from functools import partial
 from typing import NamedTuple
@@ -101,6 +102,7 @@ EXACT = [
     (lambda t: (t.shape, t.clone(), [None, "word"]), lambda p: p[1].view(p[0])),
     (scaled, partial(lambda s, t: t / s, 2.0)),
     (as_graph_module(lambda t: t * 4), as_graph_module(lambda t: t / 4)),
+    (lambda t: t * math.exp(1.5), lambda t: t / math.exp(1.5)),
     (save_on_cpu().pack_hook, save_on_cpu().unpack_hook),
 ]
 LOSSY = [(to_float8, from_float8), (to_int8, from_int8)]
@@ -348,3 +350,15 @@ def test_checkpoint_around_a_compiled_call(recwarn):
         results.append((x.grad, w.grad))
     torch.testing.assert_close(*results)
     assert not recwarn.list
+
+
+def squared(t):
+    return t @ t if t.dim() == 2 else t
+
+
+def test_pack_runs_under_the_callers_autocast():
+    hooks = (squared, lambda t: t.float())
+    x, w = make()
+    with torch.autocast("cpu", torch.bfloat16):
+        f = compiled(product, (x, w))
+        torch.testing.assert_close(*both(f, product, hooks), rtol=0, atol=0)

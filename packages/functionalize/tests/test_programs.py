@@ -8,6 +8,7 @@ from helpers import run_graph, save_everything
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import INPUTS, MODES, OPS, make_input, run_program
+from seeded_programs import run_seed
 
 from fxstack_functionalize import UnsupportedGraphError, aot
 
@@ -59,3 +60,16 @@ def run_one(kinds, steps, outputs):
 def test_random_programs():
     run_one()
     assert SEEN["equal"] > 5 * SEEN["refused"], SEEN
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [1018, 2141, 2394, 2583, 2587, 2656, 3275, 10393, 10635, 11419],  # each once differed
+)
+def test_seed(seed, recwarn):
+    assert run_seed(seed).startswith(("equal", "refused"))
+
+
+def test_more_seeds(recwarn):
+    seen = Counter(run_seed(seed).split(":")[0] for seed in range(60))
+    assert seen["equal"] > 30, seen

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import math
 import re
 from dataclasses import dataclass
 from functools import partial
@@ -172,6 +173,7 @@ def _is_known(value: Any) -> bool:
     if isinstance(value, BuiltinFunctionType):
         name = value.__name__
         own = getattr(builtins, name, None) is value and name in BUILTINS
+        own = own or getattr(math, name, None) is value
         spaces = (torch._C._VariableFunctions, torch._C._nn)  # type: ignore[attr-defined]
         return own or any(getattr(space, name, None) == value for space in spaces)
     if isinstance(value, FunctionType):

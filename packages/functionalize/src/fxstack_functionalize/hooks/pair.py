@@ -96,7 +96,8 @@ class HookPair:
             leaves = [next(remaining) if isinstance(x, Node) else x for x in packed.leaves]
             return _like(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
 
-        return self._trace(call, examples)
+        with torch._C._DisableAutocast():  # eager's backward runs outside of its forward's autocast
+            return self._trace(call, examples)
 
     def _trace(self, call: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> TracedHook:
         names = [f"packed_{number}" for number in range(len(examples))]
@@ -107,7 +108,7 @@ class HookPair:
         captured = Captured(GraphModule({}, Graph()), inputs, {}, self.fake_mode)
         session = Session(captured, DispatcherEngine(), AtenTracer(), self.table)
         try:
-            with torch.no_grad(), torch._C._DisableAutocast(), session.recording():
+            with torch.no_grad(), session.recording():
                 result = call([traced.argument for traced in session.inputs])
                 return _finish(session, result)
         except NotTraceableError:

@@ -1,19 +1,6 @@
-"""Random programs of views, in-place operators, outputs and aliases: eager against ahead-of-time.
+"""Programs made from a seed: views, in-place operators, outputs and aliases over a few inputs."""
 
-    python sweeps/programs.py [count] [first seed]
-
-Program ``seed`` is always the same one. Prints every difference, then a summary.
-"""
-
-import logging
 import random
-import sys
-import traceback
-import warnings
-from collections import Counter
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from compare import as_graph, check
 from helpers import run_graph, save_everything
@@ -72,23 +59,3 @@ def _refused(program, make, error):
     except (RuntimeError, IndexError):
         return "eager raises"
     raise AssertionError(f"eager raises {type(error).__name__}: {error}; ahead of time does not")
-
-
-def main(count=1000, first=0):
-    warnings.simplefilter("ignore")
-    logging.disable()
-    seen, wrong = Counter(), []
-    for seed in range(first, first + count):
-        try:
-            seen[run_seed(seed)] += 1
-        except Exception as error:
-            wrong.append(seed)
-            text = traceback.format_exception_only(error)[-1].strip()
-            print(f"seed {seed}: {text[:400]}\n  {program_of(seed)}", flush=True)
-    print(f"{count} programs from seed {first}: {len(wrong)} differ {wrong[:50]}")
-    for what, number in seen.most_common():
-        print(f"  {number:6d} {what}")
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
