@@ -51,6 +51,18 @@ def test_many_buffers_shrink_the_tile():
     assert [t.config.xblock for t in tiles] == [512]
 
 
+def test_few_rows_are_spread_over_the_device():
+    (few,) = tilings(lambda x: x.softmax(-1), torch.empty(300, 100))
+    (many,) = tilings(lambda x: x.softmax(-1), torch.empty(30_000, 100))
+    assert (few.config.xblock, few.config.num_warps) == (1, 1)
+    assert (many.config.xblock, many.config.num_warps) == (16, 4)
+
+
+def test_columns_stay_together():
+    (tiling,) = tilings(lambda x: x.sum(0), torch.empty(30, 100))
+    assert tiling.config.xblock == 16
+
+
 def test_broadcasting_loops_are_points():
     (tiling,) = tilings(lambda x, y: (x + y, y.exp()), torch.empty(30, 200), torch.empty(30, 1))
     assert tiling.kind == "flat"

@@ -23,6 +23,11 @@ PERSISTENT = 4096
 """Longest inner extent that is held in one tile."""
 POINTS = 1024
 TILE = 2048
+PROGRAMS = 256
+"""What fills the processors of a large GPU about twice."""
+RUN = 16
+"""Neighbouring points that a program must read together where memory runs along them."""
+LEAST_PER_WARP = 256
 CROWDED = 16
 """Buffers that a kernel can touch with full tiles."""
 NARROW = 8
@@ -75,8 +80,17 @@ def tile(kernel: Kernel) -> Tiling:
             "looped", kernel, Config(elements // 32, 32, 4) if _along_outer(kernel) else wide
         )
     rblock = power_of_two(count)
-    xblock = max(1, min(64, elements // rblock))
+    xblock = _spread(max(1, min(64, elements // rblock)), kernel)
     return Tiling("persistent", kernel, Config(xblock, rblock, _warps(xblock * rblock, elements)))
+
+
+def _spread(xblock: int, kernel: Kernel) -> int:
+    """Fewer points a program where there would be too few programs to fill a GPU, as long as memory is read in runs."""
+    points = extent(kernel.outer).as_int()
+    least = RUN if _along_outer(kernel) else 1
+    while points is not None and xblock > least and points < PROGRAMS * xblock:
+        xblock //= 2
+    return xblock
 
 
 def _crowding(kernel: Kernel) -> int:
@@ -85,8 +99,10 @@ def _crowding(kernel: Kernel) -> int:
 
 
 def _warps(tile_size: int, elements: int) -> int:
-    """Four, or as many more (at most 16) as keep the elements of one thread few."""
-    return min(16, 4 * power_of_two(max(1, tile_size // elements)))
+    """Four; up to 16 where a thread would hold too many elements, fewer where threads would have none."""
+    if tile_size <= elements:
+        return max(1, min(4, tile_size // LEAST_PER_WARP))
+    return min(16, 4 * power_of_two(tile_size // elements))
 
 
 def _pointwise(kernel: Kernel) -> Tiling:
