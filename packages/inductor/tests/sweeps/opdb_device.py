@@ -1,12 +1,13 @@
 """Sweep torch's operator database through the Triton kernels: on a GPU, or on CPU in Triton's interpreter.
 
-    TRITON_INTERPRET=1 python packages/inductor/tests/sweeps/opdb_device.py [--dtypes float32,int64] [--ops PATTERN]
+    python packages/inductor/tests/sweeps/opdb_device.py [--dtypes float32,int64] [--ops PATTERN]
 
 A sample is counted when at least one kernel is generated for it; the others only show that ATen is called.
 Prints one line per operator and dtype that differs or fails, and totals.
 """
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -89,6 +90,8 @@ def main():
     parser.add_argument("--grad", action="store_true")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
+    if args.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     start, result = time.time(), None
     for result in sweep(args.device, args.dtypes.split(","), args.ops, args.samples, args.grad):
         if result.problem:
