@@ -27,3 +27,9 @@ def test_an_impossible_budget_is_a_row_that_says_so():
     table = compare(corpus.load("mlp_symbolic"), ["budget"], budgets=[1])
     assert "cannot be met" in table.rows[0].error
     assert "cannot be met" in str(table)
+
+
+def test_without_budgets_the_options_count():
+    table = compare(corpus.load("softmaxes"), ["budget"], (), PartitionOptions(budget=0.0))
+    assert [row.label for row in table.rows] == ["budget"]
+    assert table.rows[0].recomputed_flops > 0

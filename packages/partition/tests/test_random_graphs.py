@@ -44,7 +44,11 @@ def program(choices, outputs):
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps, st.lists(st.integers(0, 99), max_size=2), st.sampled_from(["save_all", "min_cut"]))
+@given(
+    steps,
+    st.lists(st.integers(0, 99), max_size=2),
+    st.sampled_from(["save_all", "min_cut", "sac", "budget"]),
+)
 def test_forward_and_backward_equal_the_joint_graph(choices, outputs, name):
     torch.manual_seed(3)
     inputs = [torch.randn(4, 4, requires_grad=True) for _ in range(2)]

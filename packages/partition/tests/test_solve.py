@@ -90,10 +90,11 @@ def test_solvers_agree_with_networkx_on_joint_graphs(program):
 
 SCRIPT = """
 from joints import trace_joint
-from joint_programs import residual_chain, rand
+from joint_programs import mlp, rand
 from fxstack_partition import partition
-part = partition(trace_joint(residual_chain, rand(4, 6), rand(6, 6)))
-print(part.saved, part.recomputed, part.backward.graph_module.code)
+for name in ("min_cut", "budget"):
+    part = partition(trace_joint(mlp, rand(6, 5), rand(5, 7), rand(7, 3)), name)
+    print(part.saved, part.recomputed, part.backward.graph_module.code)
 """
 
 

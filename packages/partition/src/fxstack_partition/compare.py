@@ -75,11 +75,14 @@ def compare(
     budgets: Sequence[float | int] = (0.2, 0.5),
     options: PartitionOptions = _DEFAULTS,
 ) -> Comparison:
-    """Cut ``joint`` with each partitioner (``budget`` and ``ilp`` once per budget), simulate and estimate."""
+    """Cut ``joint`` with each partitioner (``budget`` and ``ilp`` once per budget), simulate and estimate.
+
+    Without ``budgets`` they use ``options.budget``.
+    """
     rows = []
     for name in names:
         label = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
-        for bound in budgets if label in BUDGETED else (None,):
+        for bound in (budgets or (None,)) if label in BUDGETED else (None,):
             shown = label if bound is None else f"{label} {bound:g}"
             given = options if bound is None else replace(options, budget=bound)
             rows.append(_row(joint, name, shown, given))

@@ -47,8 +47,8 @@ class Choice:
 RATES = (0.0, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12)
 """Bytes that a second of recomputation is worth, from recomputing whatever can be to almost nothing."""
 
-PIECES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48)
-PIECE_RATES = (0.0, 1e8, 1e10)
+PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+PIECE_RATES = (0.0, 1e9)
 
 
 def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]:
@@ -105,7 +105,7 @@ def _family(
 
 
 MOST_DECISIONS = 1000
-CAPS = 16
+CAPS = 12
 FEWER_CAPS = 6
 """Caps on saved bytes for which the integer program is solved: fewer above 200 decisions, none above the most."""
 
