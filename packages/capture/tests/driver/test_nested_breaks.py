@@ -312,6 +312,7 @@ def warnings_name_the_caller(x):
         (constructor_that_returns, 1),
         (calls_with_keywords, 3),
         (contexts, None),
+        (operation_raises, 1),
         (caught_by_caller, 2),
         (operation_caught_by_caller, 2),
         (uncaught, 1),

@@ -269,17 +269,21 @@ class _Ending:
         """Inside ``try`` or ``with`` of the user: what the operation raises is raised again there."""
         found = [(d, level.handler) for d, level in enumerate(self._levels)]
         inside = [(depth, entry) for depth, entry in found if entry is not None]
-        if not inside:
-            return run
-        depth, entry = inside[-1]
         builder = self._writer.builder
-        caught, kept = builder.fresh("error"), builder.fresh("raised")
-        keep: ast.stmt = ast.Assign([store(kept)], load(caught))
+        trim = builder.constant(without_frames, "without_frames")
         base = builder.constant(BaseException, "BaseException")
+        caught, kept = builder.fresh("error"), builder.fresh("raised")
+        if not inside:
+            if len(self._levels) > 1:
+                return run
+            # Stub and replacement stand for one frame, which raising again puts back.
+            again = ast.Raise(call(trim, load(caught), ast.Constant(2)))
+            return [ast.Try(run, [ast.ExceptHandler(base, caught, [again])], [], [])]
+        depth, entry = inside[-1]
+        keep: ast.stmt = ast.Assign([store(kept)], load(caught))
         handler = ast.ExceptHandler(base, caught, [keep])
         none: ast.stmt = ast.Assign([store(kept)], ast.Constant(None))
         raised = ast.Compare(load(kept), [ast.IsNot()], [ast.Constant(None)])
-        trim = builder.constant(without_frames, "without_frames")
         # The frame that raises again adds itself; at the root, stub and replacement stand for one frame.
         frames = depth + 1 if len(self._levels) > 1 else 2
         error = call(trim, load(kept), ast.Constant(frames))
