@@ -16,6 +16,7 @@ from fxstack_partition import (
     JointGraphError,
     PartitionError,
     as_partition_fn,
+    check_partition,
     corpus,
     from_partition_fn,
     partition,
@@ -100,12 +101,19 @@ def test_torch_compile_with_our_partitioner(dynamic):
 
 
 @pytest.mark.parametrize("incumbent", INCUMBENTS)
-@pytest.mark.parametrize("program", ["mlp", "norm_dropout", "attention", "conv_relu"])
+@pytest.mark.parametrize("program", ["mlp", "residual_chain", "attention", "conv_relu"])
 def test_torch_partitioners_work_here(program, incumbent):
     fn, inputs = PROGRAMS[program]
     joint = trace_joint(fn, *inputs())
     part = partition(joint, INCUMBENTS[incumbent])
     compare(joint, part, inputs())
+
+
+@pytest.mark.parametrize("name", ["softmaxes", "unet_symbolic"])
+def test_merged_repetitions_are_no_error(name):
+    """torch's min-cut merges equal computations first."""
+    joint = corpus.load(name)
+    check_partition(joint, partition(joint, INCUMBENTS["min_cut"]))
 
 
 def test_torch_drawing_random_numbers_again_is_refused():

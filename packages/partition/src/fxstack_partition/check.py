@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from fxstack_interchange import InputKind, OutputKind, Stage
 from fxstack_partition.extract import NEVER_TWICE, PartitionError
@@ -119,8 +120,9 @@ _MADE_BY_CUTTING = (torch.ops.aten.clone.default, torch.ops.aten.sym_size.int)
 
 
 def _topology(case: Case) -> Iterator[tuple[str, str]]:
-    """Every node is the joint graph's, reading what it reads there."""
+    """Every node is the joint graph's, reading what it reads there, or the same computed elsewhere."""
     known = {node.name: node for node in case.facts.nodes}
+    same = _equal_values(case.facts)
     for stage in (case.part.forward, case.part.backward):
         renamed = _names_in_joint(case, stage)
         for node in case.ran(stage):
@@ -131,8 +133,31 @@ def _topology(case: Case) -> Iterator[tuple[str, str]]:
                 continue
             reads = [renamed.get(arg.name, arg.name) for arg in node.all_input_nodes]
             wanted = [arg.name for arg in original.all_input_nodes]
-            if reads != wanted:
+            if [same.get(n, n) for n in reads] != [same[n] for n in wanted]:
                 yield node.name, f"reads {', '.join(reads)} instead of {', '.join(wanted)}"
+
+
+def _equal_values(facts: JointFacts) -> dict[str, str]:
+    """Map each node to the first that computes the same from the same, so that merged repetitions are no error."""
+    first: dict[str, str] = {}
+    same: dict[str, str] = {}
+    for node in facts.nodes[:-1]:
+        same[node.name] = node.name
+        if node.op == "call_function" and facts.kinds[node] not in NEVER_TWICE:
+            # Nodes print as their names: two equal texts are two equal computations.
+            named = map_arg((node.args, node.kwargs), lambda n: _Name(same[n.name]))
+            key = f"{node.target}{named}"
+            same[node.name] = first.setdefault(key, node.name)
+    return same
+
+
+class _Name(str):
+    """Stands for a node in a printed argument list."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"%{self}"
 
 
 def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:
