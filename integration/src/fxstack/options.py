@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import CaptureOptions
+from fxstack_functionalize import AotOptions
 from fxstack_inductor import InductorOptions, options_from_environment
 
 if TYPE_CHECKING:
@@ -28,13 +29,14 @@ class CompileOptions:
     partitioner: str | Callable[..., Any] = "min_cut"
     capture: CaptureOptions = field(default_factory=CaptureOptions)
     inductor: InductorOptions = field(default_factory=options_from_environment)
+    functionalize: AotOptions = field(default_factory=AotOptions)
 
 
 def make_options(mode: str | None, options: Mapping[str, Any] | None) -> CompileOptions:
     """The record for ``compile(mode=, options=)``.
 
     ``options`` may hold ``partitioner`` and any field of ``CaptureOptions`` (but ``fullgraph`` and
-    ``dynamic``, which are arguments of ``compile``) and ``InductorOptions``.
+    ``dynamic``, which are arguments of ``compile``), ``AotOptions`` and ``InductorOptions``.
 
     Raises:
         ValueError: an unknown mode or option; the message lists the known ones and the closest match.
@@ -44,7 +46,8 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
     given = dict(options or {})
     capture = {f.name for f in fields(CaptureOptions)} - {"fullgraph", "dynamic"}
     inductor = {f.name for f in fields(InductorOptions)}
-    known = {"partitioner"} | capture | inductor
+    functionalize = {f.name for f in fields(AotOptions)}
+    known = {"partitioner"} | capture | inductor | functionalize
     for name in given:
         if name not in known:
             raise ValueError(_unknown("option", name, known))
@@ -56,6 +59,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
         replace(
             options_from_environment(), **{name: given[name] for name in inductor & given.keys()}
         ),
+        AotOptions(**{name: given[name] for name in functionalize & given.keys()}),
     )
 
 

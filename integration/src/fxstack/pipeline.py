@@ -126,11 +126,13 @@ class Compilation:
         compiled = aot(
             graph_module,
             example_inputs,
-            fw_compiler=forward,
-            bw_compiler=disable(backward),  # it is called from the user's backward(), frame hook on
+            # All but the last may be called from the user's calls and backward(), with the frame hook on.
+            fw_compiler=disable(forward),
+            bw_compiler=disable(backward),
+            partitioner=disable(self.cut),
             inference_compiler=forward,
-            partitioner=self.cut,
             decompositions=table,
+            options=self.options.functionalize,
         )
         spent = sum(map(self.log.seconds, inner)) - before
         own = time.perf_counter() - start - spent

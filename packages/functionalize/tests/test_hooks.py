@@ -12,7 +12,7 @@ from helpers import run_graph, save_everything
 from test_semantics import leaf
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
-from fxstack_functionalize import SavedTensorHooks
+from fxstack_functionalize import AotOptions, SavedTensorHooks
 from fxstack_functionalize.hooks import HookReader, NotTraceableError
 from fxstack_interchange import verify
 
@@ -362,3 +362,9 @@ def test_pack_runs_under_the_callers_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         f = compiled(product, (x, w))
         torch.testing.assert_close(*both(f, product, hooks), rtol=0, atol=0)
+
+
+def test_option_as_a_word():
+    assert AotOptions(saved_tensor_hooks="eager").saved_tensor_hooks is SavedTensorHooks.EAGER
+    with pytest.raises(ValueError, match="must be one of 'inline'"):
+        AotOptions(saved_tensor_hooks="never")

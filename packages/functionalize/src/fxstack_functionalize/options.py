@@ -33,3 +33,18 @@ class AotOptions:
     """What becomes of hooks set by ``torch.autograd.graph.saved_tensors_hooks``; those that cannot be traced run in eager."""
     verify: bool = False
     """Check every graph that is made, and what the partitioner returns, against the interchange format's rules."""
+
+    def __post_init__(self) -> None:
+        """Accept ``saved_tensor_hooks`` as a word.
+
+        Raises:
+            ValueError: for a word that is none of ``SavedTensorHooks``.
+        """
+        try:
+            mode = SavedTensorHooks(self.saved_tensor_hooks)
+        except ValueError:
+            known = ", ".join(repr(str(mode)) for mode in SavedTensorHooks)
+            raise ValueError(
+                f"saved_tensor_hooks is {self.saved_tensor_hooks!r}, must be one of {known}"
+            ) from None
+        object.__setattr__(self, "saved_tensor_hooks", mode)

@@ -65,7 +65,7 @@ class HookedCalls:
 
     def find(self, hooks: Hooks) -> Apply | None:
         """Return the function with ``hooks`` inlined, made now if need be; None if they must run in eager."""
-        if self._mode is SavedTensorHooks.EAGER:
+        if self._mode == SavedTensorHooks.EAGER:
             return None
         try:
             key = tuple(self._reader.identity(hook) for hook in hooks)
