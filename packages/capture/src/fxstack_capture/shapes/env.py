@@ -56,6 +56,9 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
         self.memo = Memo()
         self.floats = FloatArithmetic()
+        # ShapeEnv's caches are the process's, and are emptied when they meet another version: without one of its
+        # own this environment would stay in them for good.
+        self._version_counter = id(self)
         self._needs_scalar_outputs = False
 
     def create_symintnode(self, sym: sympy.Expr, **settings: Any) -> Any:
