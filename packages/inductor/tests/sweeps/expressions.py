@@ -1,0 +1,230 @@
+"""Random programs of all dtypes against eager and against float64: shapes, strides, broadcasting, reductions, indexing.
+
+    python packages/inductor/tests/sweeps/expressions.py [--count 300] [--seed 0] [--batch 8] [--symbolic]
+
+``--batch`` programs are one graph (one run of the C compiler). Integers and booleans must be eager's exactly. A float may
+differ from eager by rounding: it must be as close to the same program in float64 as eager is, with a margin. Prints each
+difference with the seed that repeats it, and totals.
+"""
+
+import argparse
+import random
+import sys
+import time
+import warnings
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import fxstack_inductor as fi
+
+warnings.filterwarnings("ignore")
+FLOATS = [torch.float32, torch.float64, torch.bfloat16]
+DTYPES = [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool]
+SHAPES = [(4, 6), (1, 6), (4, 1), (3, 4, 6), (6,), (2, 3, 1, 6), ()]
+
+
+def floating(x):
+    return x if x.is_floating_point() else x.to(torch.float32)
+
+
+def number(x):
+    return x.to(torch.int64) if x.dtype is torch.bool else x
+
+
+UNARY = {
+    "neg": lambda x, r: -number(x),
+    "abs": lambda x, r: number(x).abs(),
+    "sin": lambda x, r: floating(x).sin(),
+    "tanh": lambda x, r: floating(x).tanh(),
+    "sigmoid": lambda x, r: floating(x).sigmoid(),
+    "exp": lambda x, r: (-floating(x).abs()).exp(),
+    "square": lambda x, r: number(x).clamp(-3, 3).square(),
+    "sqrt": lambda x, r: floating(x).abs().sqrt(),
+    "relu": lambda x, r: number(x).relu(),
+    "sign": lambda x, r: x.sign(),
+    "not": lambda x, r: x == 0,
+    "where": lambda x, r: torch.where(x > 0, number(x), 1),
+    "clamp": lambda x, r: number(x).clamp(-1, 2),
+    "transpose": lambda x, r: x.transpose(0, -1) if x.dim() > 1 else x,
+    "permute": lambda x, r: x.permute(r.sample(range(x.dim()), x.dim())),
+    "flip": lambda x, r: x.flip(r.randrange(x.dim())) if x.dim() else x,
+    "roll": lambda x, r: x.roll(2, r.randrange(x.dim())) if x.dim() else x,
+    "slice": lambda x, r: x[..., 1::2] if x.dim() else x,
+    "select": lambda x, r: x.select(r.randrange(x.dim()), -1) if x.dim() else x,
+    "flatten": lambda x, r: x.reshape(-1),
+    "fold": lambda x, r: x.reshape(2, -1) if x.numel() % 2 == 0 else x,
+    "unsqueeze": lambda x, r: x.unsqueeze(r.randrange(x.dim() + 1)),
+    "sum": lambda x, r: x.sum(r.randrange(x.dim()), keepdim=r.random() < 0.5) if x.dim() else x,
+    "total": lambda x, r: x.sum(),
+    "mean": lambda x, r: floating(x).mean(-1, keepdim=True) if x.dim() else floating(x),
+    "max": lambda x, r: x.amax(r.randrange(x.dim())) if x.dim() else x,
+    "argmax": lambda x, r: number(x).argmax(r.randrange(x.dim())) if x.dim() else x,
+    "any": lambda x, r: (x > 0).any(-1) if x.dim() else x,
+    "softmax": lambda x, r: floating(x).softmax(-1) if x.dim() else x,
+    "var": lambda x, r: floating(x).var(-1, unbiased=False) if x.dim() else x,
+    "cat": lambda x, r: torch.cat([x, x.flip(0)], r.randrange(x.dim())) if x.dim() else x,
+    "pad": lambda x, r: torch.nn.functional.pad(number(x), (1, 2)) if x.dim() else x,
+    "gather": lambda x, r: x.index_select(0, torch.tensor([0, 0])) if x.dim() else x,
+    "index": lambda x, r: x[torch.tensor([-1, 0])] if x.dim() else x,
+    "half": lambda x, r: floating(x).to(torch.bfloat16),
+    "int": lambda x, r: (floating(x).clamp(-9, 9) * 2).to(torch.int32),
+    "double": lambda x, r: x.to(torch.float64),
+    "triangle": lambda x, r: x.tril() if x.dim() > 1 else x,
+    "cumsum": lambda x, r: x.cumsum(-1) if x.dim() else x,
+}
+BINARY = {
+    "add": torch.add,
+    "mul": torch.mul,
+    "sub": lambda a, b: number(a) - number(b),
+    "maximum": torch.maximum,
+    "lt": torch.lt,
+    "div": lambda a, b: floating(a) / (floating(b).abs() + 1),
+    "floordiv": lambda a, b: number(a) // 3 + number(b),
+    "remainder": lambda a, b: number(a) % 5 + number(b),
+    "select": lambda a, b: torch.where(a > 0, number(a), number(b)),
+}
+
+
+def tensors(rng):
+    """Inputs of random shapes, dtypes and strides, special values among them."""
+    made = []
+    for _ in range(3):
+        shape, dtype = rng.choice(SHAPES), rng.choice(DTYPES)
+        x = torch.randn(shape[::-1]) * 3
+        if dtype.is_floating_point and rng.random() < 0.2 and x.numel() > 2:
+            x.view(-1)[0] = rng.choice([float("nan"), float("inf"), -0.0, 1e30])
+        x = (
+            (x > 0)
+            if dtype is torch.bool
+            else x.abs().to(dtype)
+            if dtype is torch.uint8
+            else x.to(dtype)
+        )
+        made.append(x.permute(list(reversed(range(x.dim())))))
+    return made
+
+
+class Program:
+    """Steps drawn once, on the real inputs; replayed on any inputs of the same shapes."""
+
+    def __init__(self, seed):
+        rng = random.Random(seed)
+        torch.manual_seed(seed)
+        self.seed, self.inputs, self.steps = seed, tensors(rng), []
+        values = list(self.inputs)
+        for _ in range(rng.randint(2, 9)):
+            step = (
+                rng.choice([*UNARY, *BINARY]),
+                rng.randrange(len(values)),
+                rng.randrange(len(values)),
+                rng.random(),
+            )
+            try:
+                values.append(self.apply(step, values))
+            except (RuntimeError, IndexError):
+                continue
+            if values[-1].numel() > 4096:
+                values.pop()
+                continue
+            self.steps.append(step)
+
+    def apply(self, step, values):
+        op, a, b, seed = step
+        if op in UNARY:
+            return UNARY[op](values[a], random.Random(seed))
+        return BINARY[op](values[a], values[b])
+
+    def __call__(self, *inputs):
+        values = list(inputs)
+        for step in self.steps:
+            values.append(self.apply(step, values))
+        return tuple(values[len(inputs) :][-3:])
+
+
+def strides(x):
+    """Those that matter: of dimensions with more than one element."""
+    return [t for n, t in zip(x.shape, x.stride()) if n > 1] if x.numel() else []
+
+
+def close(got, want, exact):
+    """None, or how ``got`` differs from eager's ``want``; ``exact`` is the program in float64, None where it has other values."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{tuple(got.shape)} instead of {want.dtype}{tuple(want.shape)}"
+    if strides(got) != strides(want):
+        return f"strides {got.stride()} instead of {want.stride()}"
+    if not want.is_floating_point():
+        return (
+            None
+            if torch.equal(got, want)
+            else f"{got.flatten()[:4]} instead of {want.flatten()[:4]}"
+        )
+    margin = {torch.bfloat16: 4e-2, torch.float32: 4e-5}.get(want.dtype, 1e-9)
+    if torch.allclose(got, want, margin, margin, equal_nan=True):
+        return None
+    if exact is not None and exact.shape == got.shape:
+        error, theirs = ((t.double() - exact).abs().nan_to_num(0) for t in (got, want))
+        if (error <= 2 * theirs + margin * exact.abs().nan_to_num(0) + margin).all():
+            return None
+    return f"{got.flatten()[:4]} instead of {want.flatten()[:4]}"
+
+
+def exactly(program):
+    """The results in float64, if the program does not choose by dtype."""
+    if any(op in {"half", "int"} for op, *_ in program.steps):
+        return None
+    try:
+        return program(*(x.double() if x.is_floating_point() else x for x in program.inputs))
+    except RuntimeError:
+        return None
+
+
+def check(programs, symbolic):
+    """Compile the programs as one graph; returns the differences found."""
+
+    def together(*inputs):
+        return tuple(t for k, p in enumerate(programs) for t in p(*inputs[3 * k : 3 * k + 3]))
+
+    inputs = [x for p in programs for x in p.inputs]
+    mode = "symbolic" if symbolic else "fake"
+    raw = torch.func.functionalize(
+        make_fx(together, tracing_mode=mode)(*inputs), remove="mutations"
+    )
+    graph = make_fx(raw, decomposition_table=fi.decompositions(), tracing_mode=mode)(*inputs)
+    compiled = fi.compile_graph(graph, inputs, fi.InductorOptions(optimization=1, use_cache=False))
+    defects = [str(f) for f in compiled.lowered.plan.program.fallbacks if f.defect]
+    got, found = list(compiled(*inputs)), defects
+    for program in programs:
+        wanted, exact = program(*program.inputs), exactly(program)
+        for k, want in enumerate(wanted):
+            problem = close(got.pop(0), want, None if exact is None else exact[k])
+            if problem:
+                found.append(f"seed {program.seed}: {problem}; {[s[0] for s in program.steps]}")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--symbolic", action="store_true")
+    args = parser.parse_args()
+    start, bad = time.time(), 0
+    for first in range(args.seed, args.seed + args.count, args.batch):
+        programs = [Program(seed) for seed in range(first, first + args.batch)]
+        try:
+            found = check([p for p in programs if p.steps], args.symbolic)
+        except Exception as error:
+            found = [
+                f"seeds {first}..{first + args.batch - 1}: {type(error).__name__}: {str(error)[:300]}"
+            ]
+        bad += len(found)
+        for line in found:
+            print(line, flush=True)
+    print(f"{args.count} programs, {bad} differences, {time.time() - start:.0f} s")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
