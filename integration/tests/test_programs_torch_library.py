@@ -1,5 +1,7 @@
 """torch's library as models use it: layers, losses, indexing, factories, distributions; values, gradients, state."""
 
+import operator
+
 import pytest
 import torch
 from beside_eager import beside_eager
@@ -200,6 +202,16 @@ def calls_of_functions_whose_operator_python_shadows(c):
         return torch._VF.broadcast_tensors([x, x[0]]), torch._VF.norm(x)
 
     return f(torch.randn(2, 3))
+
+
+@program(graphs=1, breaks=0)
+def operators_called_by_compiled_code(c):
+    @c
+    def f(x):
+        powers = list(map(operator.pow, [x, 2.0, x], [3, x, x]))
+        return powers, sum([x, 1, x]), x.__pow__(2), list(map(operator.ipow, [x + 0], [2])), 2 / x
+
+    return f(torch.ones(3) * 2)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -115,9 +115,11 @@ def _accumulate(
     if old is not None:
         tracer.record(torch.Tensor.add_, (old, gradient), {})
         return
-    shared = any(_storage(gradient) == _storage(other) for other in busy)
-    if shared or not _fits(gradient, leaf):
+    with tracer.unrecorded():
+        shared = any(_storage(gradient) == _storage(other) for other in busy)
+        keep = not shared and _fits(gradient, leaf)
         layout = torch.preserve_format if _is_dense(leaf) else torch.contiguous_format
+    if not keep:
         plain = tracer.record(torch.Tensor.detach, (leaf,), {})
         made = tracer.record(torch.empty_like, (plain,), {"memory_format": layout})
         gradient = tracer.record(torch.Tensor.copy_, (made, gradient), {})
@@ -161,15 +163,19 @@ def _demand_inside(tracer: TorchTracer, roots: Sequence[Any]) -> list[torch.Tens
     """The leaves that the history of ``roots`` leads to; it must be known whole, and without hooks."""
     if not all(isinstance(root, FakeTensor) for root in roots):
         raise graph_break("unsupported-call", "torch.autograd on what is not a tensor")
-    leaves = []
-    for node in _history(roots):
-        if node.name() == "torch::autograd::Error":
-            raise graph_break("unsupported-call", "a gradient through history outside of the graph")
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            _demand_known(tracer, leaf)
-            leaves.append(leaf)
-    return leaves
+    with tracer.unrecorded():
+        leaves = [_leaf_at(tracer, node) for node in _history(roots)]
+    return [leaf for leaf in leaves if leaf is not None]
+
+
+def _leaf_at(tracer: TorchTracer, node: Any) -> torch.Tensor | None:
+    """The leaf whose gradient a node accumulates; None for a node inside of the history."""
+    if node.name() == "torch::autograd::Error":
+        raise graph_break("unsupported-call", "a gradient through history outside of the graph")
+    leaf: torch.Tensor | None = getattr(node, "variable", None)
+    if leaf is not None:
+        _demand_known(tracer, leaf)
+    return leaf
 
 
 def _history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ import operator
 from dataclasses import dataclass
 from types import (
     BuiltinFunctionType,
+    FunctionType,
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
@@ -56,6 +57,14 @@ _OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
+_RENAMED: dict[FunctionType, str] = {
+    value: name
+    for name, value in vars(torch.Tensor).items()
+    if isinstance(value, FunctionType) and value.__name__ != name
+}
+"""Methods of tensors that go by another name than they have: ``Tensor.__pow__.__name__`` is ``pow``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """``op`` and ``target`` of the node, and the positional arguments with a bound ``self`` put in front."""
@@ -75,6 +84,8 @@ def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
     if kind in (MethodDescriptorType, WrapperDescriptorType):
         return _method(fn.__name__, args)
     name = getattr(fn, "__name__", "")
+    if kind is FunctionType:
+        name = _RENAMED.get(fn, name)
     if getattr(torch.Tensor, name, None) is fn:
         return _method(name, args)
     if (

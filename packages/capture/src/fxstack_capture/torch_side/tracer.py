@@ -84,13 +84,19 @@ class TorchTracer:
 
     # --- inputs ----------------------------------------------------------------------------------
 
-    def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        # A callback from C code may bring tensors in while the program's torch calls are recorded.
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Torch calls inside are the tracer's own, though C code of the program may be running."""
         busy, self.busy = self.busy, True
         try:
-            return self._enter_tensor(real, source)
+            yield
         finally:
             self.busy = busy
+
+    def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        # A callback from C code may bring tensors in while the program's torch calls are recorded.
+        with self.unrecorded():
+            return self._enter_tensor(real, source)
 
     def _enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         facts.demand_supported(real)
@@ -270,7 +276,9 @@ class TorchTracer:
     def leaving(
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
-        if self.differentiated and tensor.requires_grad and gradients.is_spent(tensor):
+        with self.unrecorded():
+            spent = self.differentiated and tensor.requires_grad and gradients.is_spent(tensor)
+        if spent:
             return self.record(torch.Tensor.detach, (tensor,), {}), gradients.with_spent_history
         return tensor, self._finishes.get(id(tensor))
 
