@@ -59,9 +59,11 @@ def examine(name, *, only=(), share="0/1", python=sys.executable):
     skipped = []
     while True:
         begun, ended = _one_process([*command, *(f"--skip={s}" for s in skipped)], report)
-        if ended is None or begun is None:
+        if ended is None:
             return report
-        report.trouble.append([begun, ended])
+        report.trouble.append([begun or "(before the first method)", ended])
+        if begun is None:
+            return report
         skipped.append(begun)
 
 
