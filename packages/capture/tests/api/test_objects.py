@@ -193,3 +193,22 @@ def asks_for_its_caller(x):
 
 def test_a_function_without_variables_may_look_at_frames():
     breaks_beside_plain(asks_for_its_caller, lambda: (torch.ones(2),))
+
+
+class Described:
+    def __get__(self, obj, cls=None):
+        return lambda *args: ("bound", len(args))
+
+    def __call__(self, *args):
+        return ("called", len(args))
+
+
+class WithDescribed:
+    method = classmethod(Described())
+
+
+def test_classmethod_treats_a_descriptor_as_this_python_does():
+    assert (
+        breaks_beside_plain(lambda x: (x + 1, WithDescribed.method(3)), lambda: (torch.ones(2),))
+        == []
+    )

@@ -73,13 +73,23 @@ def _get_staticmethod(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     return held(world, raw, raw.__func__, "__func__")
 
 
+class _Bound:
+    """Tells whether ``classmethod`` binds a descriptor that it wraps (until 3.12 it does)."""
+
+    def __get__(self, obj: object, cls: type | None = None) -> None:
+        return None
+
+
+_BINDS_DESCRIPTORS = classmethod(_Bound()).__get__(None, object) is None  # type: ignore[arg-type]
+
+
 def _get_classmethod(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     inner = held(world, raw, raw.__func__, "__func__")
     if type(inner) is types.FunctionType:
         return types.MethodType(inner, cls)
     return (
         bind(world, inner, cls, type(cls))
-        if hasattr(type(inner), "__get__")
+        if _BINDS_DESCRIPTORS and hasattr(type(inner), "__get__")
         else types.MethodType(inner, cls)
     )
 
