@@ -67,3 +67,17 @@ def test_products_and_sums_are_not_contracted():
     x, y, z = torch.randn(3, 1000)
     (got,) = fi.compile_graph(trace(lambda x, y, z: x * y + z, x, y, z), (), VECTOR)(x, y, z)
     assert torch.equal(got, x * y + z)
+
+
+def turned(dtype):
+    """Tensors of many odd sizes, each turned over, as one graph."""
+    sizes = [(12, 32), (7, 9), (8, 8), (33, 17), (16, 40), (5, 64), (64, 5), (1, 19), (31, 33)]
+    return [(torch.randn(2, *size) * 50).to(dtype) for size in sizes]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
+def test_turned_tiles_at_the_level_that_users_get(dtype):
+    def fn(*tensors):
+        return tuple((x.transpose(1, 2) * 2).contiguous() for x in tensors)
+
+    check(fn, *turned(dtype), options=VECTOR)

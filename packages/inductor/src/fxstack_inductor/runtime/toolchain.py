@@ -33,6 +33,7 @@ FLAGS = (
     "-fno-trapping-math",
     "-ffp-contract=off",  # a*b + c rounds twice, as in eager
     "-fno-semantic-interposition",
+    "-fno-strict-aliasing",  # tiles are turned over as words, whatever their type
     "-w",
 )
 VECTOR_FLAGS = ("-mprefer-vector-width=512",)
