@@ -33,7 +33,7 @@ def test_built_ins_are_known():
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(UnknownPartitionerError, match="'nope'; known are .*min_cut, save_all"):
+    with pytest.raises(UnknownPartitionerError, match="'nope'; known are .*min_cut, sac, save_all"):
         partition(joint(), "nope")
 
 

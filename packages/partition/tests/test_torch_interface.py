@@ -23,6 +23,10 @@ from fxstack_partition import (
     simulate,
 )
 
+UNCHECKED = {
+    "default": from_partition_fn(default_partition, check=False),
+    "min_cut": from_partition_fn(min_cut_rematerialization_partition, check=False),
+}
 INCUMBENTS = {
     "default": from_partition_fn(default_partition),
     "min_cut": from_partition_fn(min_cut_rematerialization_partition),
@@ -132,7 +136,7 @@ def test_torch_drawing_random_numbers_again_is_refused():
 @pytest.mark.parametrize("name", ["softmaxes", "convnext", "gpt2_symbolic"])
 def test_no_worse_than_torch_on_the_corpus(name, incumbent):
     joint = corpus.load(name)
-    ours, theirs = simulate(partition(joint)), simulate(partition(joint, INCUMBENTS[incumbent]))
+    ours, theirs = simulate(partition(joint)), simulate(partition(joint, UNCHECKED[incumbent]))
     assert ours.peak <= theirs.peak
     assert ours.saved_bytes <= theirs.saved_bytes
 
