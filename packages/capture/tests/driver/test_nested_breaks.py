@@ -151,6 +151,31 @@ def operation_caught_by_caller(x):
         return str(error), x * 2
 
 
+def raised_again_through_a_break(x):
+    error = ValueError("v")
+    print("made")
+    with contextlib.suppress(KeyError), Entering([]) as three:
+        x = x * three
+        raise error
+    return x
+
+
+class Leaving:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        print("leaving")
+
+
+def made_before_and_raised_across_a_break(x):
+    error = ValueError("v")
+    print("made")
+    with Leaving():
+        x = x + 1
+        raise error
+
+
 def uncaught(x):
     raises(x)
 
@@ -316,6 +341,8 @@ def warnings_name_the_caller(x):
         (caught_by_caller, 2),
         (operation_caught_by_caller, 2),
         (uncaught, 1),
+        (raised_again_through_a_break, None),
+        (made_before_and_raised_across_a_break, None),
         (uncaught_operation, 1),
         (in_handler_of_caller, None),
         (bare_raise_of_caller, None),

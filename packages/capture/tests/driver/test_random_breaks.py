@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "api"))
 from breaking import compare_broken  # noqa: E402
 
 
-@pytest.mark.parametrize("seed", [0, 3, 15])
+@pytest.mark.parametrize("seed", [0, 3, 15, 25])
 def test_random_breaks(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.effects import records as r
 from fxstack_capture.emit.builder import call, tuple_of
+from fxstack_capture.emit.rebuild.instances import traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -52,6 +53,23 @@ class Replay:
             waiting = [write for write in waiting if not any(write is other for other in seen)]
             for write in seen:
                 self._writes.append(self._attribute(write))
+
+    def prepare_tracebacks(self, entries: Iterable[Any]) -> None:
+        """Exceptions of the outside that were raised in the trace: their tracebacks have grown.
+
+        ``entries``: of the world's registry.
+        """
+        for entry in entries:
+            if not isinstance(entry.standin, BaseException) or entry.standin is entry.original:
+                continue
+            if entry.standin.__traceback__ is None:
+                continue
+            target = self._rebuilder.loads.expr(entry.source)
+            before = ast.Attribute(target, "__traceback__", ast.Load())
+            traceback = traceback_of(self._rebuilder, entry.standin, before)
+            if traceback is not None:
+                setter = BaseException.__dict__["__traceback__"].__set__
+                self._writes += _calling(self._rebuilder, setter, target, traceback)
 
     def _is_visible(self, tensor: torch.Tensor) -> bool:
         return self._rebuilder.is_made(tensor) or self._rebuilder.source_of(tensor) is not None

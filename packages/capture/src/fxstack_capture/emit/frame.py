@@ -103,6 +103,8 @@ class FrameWriter:
         torch_side = self.trace.torch
         self.replay.prepare(diff(self.trace.world), torch_side.state_delta())  # type: ignore[arg-type]
         self.replay.prepare_attributes(torch_side.attribute_writes)
+        registry: Any = self.trace.world.registry  # type: ignore[attr-defined]
+        self.replay.prepare_tracebacks(list(registry.by_standin.values()))
         self.rebuilder.finish()
         ending = end(self)
         captured = torch_side.finish(self.rebuilder.outputs)

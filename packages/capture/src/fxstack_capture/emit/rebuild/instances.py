@@ -171,23 +171,28 @@ def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseExceptio
         value = member.__get__(obj)
         if value:
             _method(rebuilder, member.__set__, made, rebuilder.expr(value))
-    traceback = _traceback(rebuilder, obj.__traceback__)
+    traceback = traceback_of(rebuilder, obj, None)
     if traceback is not None:
         _method(rebuilder, BaseException.__dict__["__traceback__"].__set__, made, traceback)
     fill_state(rebuilder, obj, made)
     return made
 
 
-def _traceback(rebuilder: Rebuilder, first: types.TracebackType | None) -> ast.expr | None:
-    """The entries of a traceback of interpreted code; None where there are others."""
+def traceback_of(
+    rebuilder: Rebuilder, obj: BaseException, before: ast.expr | None
+) -> ast.expr | None:
+    """The entries that interpreted code gave an exception, in front of ``before``; None if there are others, or none."""
     entries: list[types.TracebackType] = []
+    first = obj.__traceback__
     while first is not None:
         if not is_stub(first.tb_frame):
             return None
         entries.append(first)
         first = first.tb_next
+    if not entries:
+        return None
     make = rebuilder.constant(types.TracebackType, "TracebackType")
-    made: ast.expr | None = None
+    made = before
     for entry in reversed(entries):
         frame = rebuilder.constant(entry.tb_frame, f"frame_{entry.tb_frame.f_code.co_name}")
         line = ast.Constant(entry.tb_lineno)
