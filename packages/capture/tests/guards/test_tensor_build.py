@@ -93,3 +93,37 @@ def test_where_the_cache_is(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     monkeypatch.setattr(tensor_build.sys, "platform", "linux")
     assert str(tensor_build.cache_directory()) == "/cache/fxstack/tensor_check"
+
+
+def test_the_compiling_process_delivers_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", compiler(tmp_path, 'for last; do :; done; echo made > "$last"'))
+    monkeypatch.setattr(
+        tensor_build.threading, "Thread", lambda **_: type("T", (), {"start": id})()
+    )
+    checks = TensorChecks(tmp_path / "cache")
+    assert not checks.poll()
+    assert checks._process.wait() == 0
+    plan = make_plan(str(tmp_path / "c++"), tmp_path / "cache")
+    assert os.listdir(tmp_path / "cache") == [plan.target.name]
+    assert plan.target.read_text() == "made\n"
+
+
+def test_what_killed_compilers_left_is_removed(tmp_path, monkeypatch):
+    old, young = tmp_path / "old.tmp", tmp_path / "young.tmp"
+    for path, age in ((old, 7200), (young, 60)):
+        path.write_text("")
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - age))
+    monkeypatch.setenv("CXX", compiler(tmp_path, "exit 1"))
+    TensorChecks(tmp_path).wait()
+    assert young.exists()
+    assert not old.exists()
+
+
+@pytest.mark.skipif(tensor_build.find_compiler() is None, reason="no C++ compiler")
+def test_nobody_needs_to_ask_again(tmp_path):
+    checks = TensorChecks(tmp_path)
+    checks.poll()
+    for thread in tensor_build.threading.enumerate():
+        if thread.name == "fxstack tensor checks":
+            thread.join()
+    assert checks.compiled, checks.why_not

@@ -1,8 +1,9 @@
 """Builds, caches and loads ``native/tensor_check.cpp`` for the torch that is installed.
 
-The compiler runs in the background (two to four seconds, once per machine, torch and Python): until it is
-done, and where there is no C++ compiler, guards read tensors the slow way. The file lands in the user's cache
-directory by atomic rename, so concurrent processes and killed compilers leave nothing half-written.
+The compiler runs in the background at the lowest priority (two to four seconds, once per machine, torch and Python): until it
+is done, and where there is no C++ compiler, guards read tensors the slow way. The file lands in the user's cache directory by
+atomic rename, so concurrent processes and killed compilers leave nothing half-written; where there is a shell, the compiling
+process renames it itself, so that the next process finds it even if this one does not live to see it done.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +30,13 @@ from fxstack_capture.guards.tensors import prepare_tensors
 _NATIVE = Path(__file__).parent.parent / "native"
 _SOURCES = ("tensor_check.cpp", "tensor_api.h")
 _MODULE = "fxstack_tensor_check"
+_SCRIPT = """
+out=$1 target=$2; shift 2
+if command -v nice >/dev/null; then set -- nice -n 19 "$@"; fi
+"$@" -o "$out" && mv -f -- "$out" "$target"
+"""
+_ABANDONED = 3600.0
+"""Seconds after which an unfinished file is nobody's any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,23 @@ def load(path: Path) -> object:
     return module.api
 
 
+def _build_command(plan: BuildPlan, output: str) -> list[str]:
+    shell = shutil.which("sh")
+    if shell is None:
+        return [*plan.command, "-o", output]
+    return [shell, "-c", _SCRIPT, "sh", output, str(plan.target), *plan.command]
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what killed compilers left."""
+    for path in directory.glob("*.tmp"):
+        try:
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                path.unlink()
+        except OSError:
+            continue
+
+
 class TensorChecks:
     """The compiled checks of this process: ``poll`` brings them nearer, and switches to them once."""
 
@@ -94,15 +121,18 @@ class TensorChecks:
         self._plan: BuildPlan | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._output: Path | None = None
+        self._polling = threading.Lock()
 
     def poll(self) -> bool:
         """Start, look after or finish the build without waiting; True when the compiled checks are in use."""
-        if self.compiled or self.why_not is not None:
+        if self.compiled or self.why_not is not None or not self._polling.acquire(blocking=False):
             return self.compiled
         try:
             self._step()
         except Exception as error:  # whatever goes wrong here, guards work without
             self.why_not = f"{type(error).__name__}: {error}"
+        finally:
+            self._polling.release()
         return self.compiled
 
     def wait(self) -> bool:
@@ -129,15 +159,18 @@ class TensorChecks:
 
     def _start(self, plan: BuildPlan) -> None:
         plan.target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(plan.target.parent)
         handle, name = tempfile.mkstemp(suffix=".tmp", dir=plan.target.parent)
         os.close(handle)
         self._output = Path(name)
         self._process = subprocess.Popen(  # noqa: S603 - the user's own compiler on our own source
-            [*plan.command, "-o", name],
+            _build_command(plan, name),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
+        # A program may compile nothing more: somebody has to notice that the checks are there.
+        threading.Thread(target=self.wait, name="fxstack tensor checks", daemon=True).start()
 
     def _finished(self, plan: BuildPlan) -> bool:
         assert self._process is not None
@@ -149,7 +182,8 @@ class TensorChecks:
             errors = errors_read.decode(errors="replace")
             self._output.unlink(missing_ok=True)
             raise RuntimeError(f"the C++ compiler failed: {errors[:500]}")
-        self._output.replace(plan.target)
+        if self._output.exists():
+            self._output.replace(plan.target)
         return True
 
     def _use(self, plan: BuildPlan) -> None:
