@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule
 
 from fxstack_capture import disable
+from fxstack_capture.collector import paused_collector
 from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
@@ -100,7 +101,8 @@ class Compilation:
     ) -> Compiled:
         """The same, when the forward has run already: without a compiler this graph alone runs in eager."""
         try:
-            return self.compile_stage(graph_module, example_inputs)
+            with paused_collector():
+                return self.compile_stage(graph_module, example_inputs)
         except UNAVAILABLE as error:
             return _in_eager(graph_module, example_inputs, error)
 

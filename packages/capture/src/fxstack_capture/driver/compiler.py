@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
+from fxstack_capture.collector import paused_collector
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
 from fxstack_capture.driver.backend import compile_graph
 from fxstack_capture.driver.disabling import disabled_code, is_disabled
@@ -152,7 +153,7 @@ class FrameCompiler:
         stance = current_stance()
         if stance == "eager_on_recompile":
             return native.RUN
-        with _TRACING:
+        with _TRACING, paused_collector():
             state = self._state_of(code)
             frame = real_frame(function, code, arguments, cells)
             fitting, again = fitting_entry(frame, code, self.owner)
