@@ -14,16 +14,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import networkx as nx
 from torch.fx import Node
 
 from fxstack_interchange import InputKind
 from fxstack_partition.cost import SizeModel
 from fxstack_partition.ops import OpKind, is_symbolic_value
+from fxstack_partition.optional import networkx
 from fxstack_partition.policy import Decision, Policy, Rule, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import networkx as nx
 
     from fxstack_partition.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
@@ -75,7 +77,7 @@ class Network:
     @cached_property
     def graph(self) -> nx.DiGraph:
         """The same as a networkx graph: the model, with ``capacity`` on the edges that have one."""
-        graph: nx.DiGraph = nx.DiGraph()
+        graph: nx.DiGraph = networkx().DiGraph()
         graph.add_nodes_from((vertex, {"name": name}) for vertex, name in enumerate(self.names))
         for start, end, capacity in self.edges:
             graph.add_edge(start, end, **({} if capacity is None else {"capacity": capacity}))

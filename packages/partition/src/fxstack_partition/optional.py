@@ -1,9 +1,17 @@
-"""Dependencies that only some functions need, imported when these are called."""
+"""Modules that only some functions need, imported when these are called.
+
+networkx is always there, but takes 80 ms to import, and the default solver does without it.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
+
+
+def networkx() -> Any:
+    """The module networkx."""
+    return import_module("networkx")
 
 
 def matplotlib_figure(size: tuple[float, float]) -> Any:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
-
 from fxstack_interchange import OutputKind
-from fxstack_partition.optional import matplotlib_figure
+from fxstack_partition.optional import matplotlib_figure, networkx
 
 if TYPE_CHECKING:
+    import networkx as nx
     from torch.fx import Node
 
     from fxstack_interchange import Partition
@@ -67,7 +66,7 @@ def plot_cut(partition: Partition, title: str = "", limit: int = 40) -> Any:
         layers.setdefault(data["layer"], []).append(name)
     figure = matplotlib_figure((9, max(3, 0.3 * max(map(len, layers.values()), default=1))))
     axes = figure.subplots()
-    place = nx.multipartite_layout(graph, subset_key="layer")
+    place = networkx().multipartite_layout(graph, subset_key="layer")
     colors = ["tab:blue", "tab:orange", "tab:green"]
     for start, end in graph.edges:
         axes.plot(*zip(place[start], place[end], strict=True), color="0.7", linewidth=0.7)
@@ -81,7 +80,7 @@ def plot_cut(partition: Partition, title: str = "", limit: int = 40) -> Any:
 
 def cut_graph(partition: Partition, limit: int) -> nx.DiGraph:
     """Return the graph around the cut: makers (layer 0), saved values (1), readers (2)."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph = networkx().DiGraph()
     output: Any = partition.forward.graph_module.graph.output_node().args[0]
     specs = partition.forward.signature.outputs
     saved = [n for n, s in zip(output, specs, strict=True) if s.kind is OutputKind.SAVED]

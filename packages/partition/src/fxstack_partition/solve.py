@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
-from networkx.algorithms import flow
 from scipy.sparse import csr_array, csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from fxstack_partition.network import SINK, SOURCE, Network
+from fxstack_partition.optional import networkx
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -31,11 +30,12 @@ class InfeasibleError(ValueError):
 
 def networkx_solver(network: Network) -> frozenset[int]:
     """Solve with networkx's preflow-push: the model, and the oracle of other solvers."""
-    bounded: nx.DiGraph = nx.DiGraph()
+    nx = networkx()
+    bounded = nx.DiGraph()
     for start, end, capacity in network.edges:
         bounded.add_edge(start, end, capacity=network.infinite if capacity is None else capacity)
     bounded.add_nodes_from((SOURCE, SINK))
-    residual = flow.preflow_push(bounded, SOURCE, SINK, value_only=True)
+    residual = nx.algorithms.flow.preflow_push(bounded, SOURCE, SINK, value_only=True)
     if residual.graph["flow_value"] >= network.infinite:
         raise InfeasibleError(_contradiction(network))
     return _sink_side(residual)
@@ -97,7 +97,8 @@ def _reaches_sink(edges: Any) -> bool:
 
 
 def _contradiction(network: Network) -> str:
-    fixed: nx.DiGraph = nx.DiGraph()
+    nx = networkx()
+    fixed = nx.DiGraph()
     fixed.add_edges_from((edge.start, edge.end) for edge in network.edges if edge.capacity is None)
     fixed.add_nodes_from((SOURCE, SINK))
     path = nx.shortest_path(fixed, SOURCE, SINK)
