@@ -46,6 +46,12 @@ def gru_with_dropout(c):
 
 
 @program(breaks=0)
+def lstm_over_several_lengths(c):
+    model = nn.LSTM(4, 5, batch_first=True)
+    return [trained(c, model, leaf(2, length, 4)) for length in (3, 4, 5, 6, 4)]
+
+
+@program(breaks=0)
 def lstm_cell_in_a_loop(c):
     cell = nn.LSTMCell(4, 5)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
     from types import CellType, CodeType, FunctionType
 
@@ -204,6 +204,8 @@ class CapturedCode:
     graph_module: GraphModule
     inputs: tuple[Source, ...]
     example_inputs: tuple[Any, ...]
+    demands: Callable[[], Iterable[tuple[Source, Check, tuple[tuple[str, int, str], ...]]]] = tuple
+    """What is demanded of symbolic sizes by now; a backend that traces the graph again may demand more than capture."""
 
 
 class Interpreter(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fxstack_capture import native
@@ -40,6 +40,7 @@ from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Draft, Emitted, draft_return
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
+from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.shapes.profile import ShapeProfile, key_of
@@ -53,9 +54,9 @@ if TYPE_CHECKING:
     from fxstack_capture.driver.backend import Backend
     from fxstack_capture.driver.recompiling import Recompilation
     from fxstack_capture.emit.resolve import RealFrame
-    from fxstack_capture.guards.records import Guard
     from fxstack_capture.interpreter.program import ProgramTable
     from fxstack_capture.options import CaptureOptions
+    from fxstack_capture.trace import CapturedCode
 
 # Tracing changes process-wide torch state (default dtype, for one): one thread traces at a time.
 _TRACING: Final = threading.RLock()
@@ -85,6 +86,12 @@ class Written:
     guards: tuple[Guard, ...]
     graph_break: BreakRecord | None
     raised: BaseException | None = None
+
+
+def _late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> list[Guard]:
+    """What the backend assumed of symbolic sizes beyond what the trace did."""
+    seen = {(guard.source, guard.check) for guard in known}
+    return [Guard(*demand) for demand in captured.demands() if demand[:2] not in seen]
 
 
 class FrameCompiler:
@@ -330,6 +337,10 @@ class FrameCompiler:
             except SkipFrame as reason:
                 record = graph_break("skipped-by-backend", str(reason)).record
                 return self._plain(code, state, record.message)
+            late = _late_guards(draft.captured, written.guards)
+            if late:
+                written = replace(written, guards=(*written.guards, *late))
+                tree = compile_guards(written.guards, code, taken)
         emitted = draft.complete(graph)
         return self._entry(state, written, tree, emitted, again)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
         graph_module=fx.GraphModule(torch.nn.Module(), graph, "CapturedGraph"),
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
+        demands=partial(shape_guards, tracer.geometry),
     )
 
 
