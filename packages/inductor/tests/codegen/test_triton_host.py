@@ -45,6 +45,17 @@ def test_tensors_on_cpu_beside_them_are_calls():
     assert "mul" in low.host
 
 
+def test_mutated_inputs_are_copied_at_the_end():
+    """A kernel that wrote one itself might write to the aligned copy that it reads."""
+
+    def update(x):
+        new = x + 1
+        torch.ops.aten.copy_.default(x, new)
+        return new * 2
+
+    assert "x_1.copy_(" in lowered(update, (8,)).host
+
+
 def test_each_device_has_its_stream_and_record():
     def two(x):
         return x + 1, x.to("cuda:1") * 2
