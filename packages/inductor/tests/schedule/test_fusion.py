@@ -138,3 +138,11 @@ def test_a_heavy_tensor_is_not_computed_in_two_passes():
     compiled = check(fn, x)
     reasons = {refusal.rule for _, _, refusal in compiled.lowered.plan.refusals}
     assert "heavy, and needed in several passes" in reasons
+
+
+def test_what_windows_read_is_computed_once():
+    def fn(x):
+        return torch.nn.functional.max_pool2d((x * 2 + 1).relu() - 3, 3, 2, 1)
+
+    compiled = check(fn, torch.randn(2, 3, 16, 16))
+    assert len([s for s in compiled.lowered.plan.steps if hasattr(s, "kernel")]) == 2

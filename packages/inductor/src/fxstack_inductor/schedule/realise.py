@@ -64,6 +64,10 @@ EXPENSIVE = frozenset(
 )
 
 
+WINDOW = 4
+"""From this many places on, what one element of a reader reads of a tensor is a window."""
+
+
 @dataclass
 class Usage:
     """Who reads what. ``live`` are the computed nodes that anything needs."""
@@ -182,4 +186,7 @@ def _amplifies(node: Pointwise, reader: Computed) -> bool:
     if isinstance(reader, Reduction):
         for size in reader.ranges:
             points *= size.as_int() or 64
+    places = len({read for read in reader.reads if read.node is node})
+    if places >= WINDOW:
+        points *= places
     return points >= 2 * max(_numel(node), 1)
