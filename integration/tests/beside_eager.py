@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 
 import fxstack
@@ -39,6 +40,32 @@ def beside_eager(
         assert sum(log.break_count for log in logs) == breaks, reasons
     if graphs is not None:
         assert sum(log.graph_count for log in logs) == graphs, "number of graphs"
+
+
+class Programs:
+    """The programs of one test file: ``@programs(...)`` adds one with the options of its ``beside_eager``.
+
+    ``tests()``, assigned to a name that pytest collects, is one test for each.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Program, dict[str, Any]]] = {}
+
+    def __call__(self, **options: Any) -> Callable[[Program], Program]:
+        def register(fn: Program) -> Program:
+            assert fn.__name__ not in self._found, f"two programs are called {fn.__name__}"
+            self._found[fn.__name__] = (fn, options)
+            return fn
+
+        return register
+
+    def tests(self) -> Callable[[str], None]:
+        @pytest.mark.parametrize("name", self._found)
+        def test(name: str) -> None:
+            fn, options = self._found[name]
+            beside_eager(fn, **options)
+
+        return test
 
 
 @dataclasses.dataclass

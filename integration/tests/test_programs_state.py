@@ -8,21 +8,12 @@ import pickle
 import threading
 import typing
 
-import pytest
 import torch
-from beside_eager import attempt, beside_eager, describe
+from beside_eager import Programs, attempt, describe
 
-PROGRAMS = {}
+program = Programs()
 COUNTER = 0
 HISTORY = []
-
-
-def program(**options):
-    def register(fn):
-        PROGRAMS[fn.__name__] = (fn, options)
-        return fn
-
-    return register
 
 
 def vector(n=4):
@@ -806,7 +797,4 @@ def isinstance_and_type(c):
     return f(vector(), torch.nn.Linear(1, 1)), f(torch.nn.Parameter(vector()), len)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_state(name):
-    fn, options = PROGRAMS[name]
-    beside_eager(fn, **options)
+test_state = program.tests()

@@ -1,19 +1,10 @@
 """Tensors in unusual forms around a compiled call: aliasing, mutation, dtypes, layouts, sizes, gradients."""
 
-import pytest
 import torch
-from beside_eager import attempt, beside_eager
+from beside_eager import Programs, attempt
 from torch.utils.checkpoint import checkpoint
 
-PROGRAMS = {}
-
-
-def program(**options):
-    def register(fn):
-        PROGRAMS[fn.__name__] = (fn, options)
-        return fn
-
-    return register
+program = Programs()
 
 
 def vector(n=4):
@@ -714,7 +705,4 @@ def generator_argument(c):
     return f(vector()), f(vector()), torch.rand(1, generator=g)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_tensors(name):
-    fn, options = PROGRAMS[name]
-    beside_eager(fn, **options)
+test_tensors = program.tests()

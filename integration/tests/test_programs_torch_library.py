@@ -2,21 +2,12 @@
 
 import operator
 
-import pytest
 import torch
-from beside_eager import beside_eager
+from beside_eager import Programs
 from torch import nn
 from torch.nn import functional as F
 
-PROGRAMS = {}
-
-
-def program(**options):
-    def register(fn):
-        PROGRAMS[fn.__name__] = (fn, options)
-        return fn
-
-    return register
+program = Programs()
 
 
 def leaf(*size):
@@ -220,7 +211,4 @@ def operators_called_by_compiled_code(c):
     return f(torch.ones(3) * 2)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_equals_eager(name):
-    fn, options = PROGRAMS[name]
-    beside_eager(fn, **options)
+test_equals_eager = program.tests()

@@ -1,8 +1,7 @@
 """What surrounds tensors in programs: compiled functions inside compiled functions, modules, contexts."""
 
-import pytest
 import torch
-from beside_eager import beside_eager
+from beside_eager import Programs
 from torch import nn
 from torch.library import custom_op
 from torch.nn import functional as F
@@ -12,15 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxstack_capture
 
-PROGRAMS = {}
-
-
-def program(**options):
-    def register(fn):
-        PROGRAMS[fn.__name__] = (fn, options)
-        return fn
-
-    return register
+program = Programs()
 
 
 @program(graphs=2, breaks=0)
@@ -356,7 +347,4 @@ def lazy_module_in_a_function(c):
     return f(torch.ones(2, 3)), f(torch.ones(2, 3)), model
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_equals_eager(name):
-    fn, options = PROGRAMS[name]
-    beside_eager(fn, **options)
+test_equals_eager = program.tests()

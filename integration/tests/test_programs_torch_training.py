@@ -1,23 +1,14 @@
 """Training as people write it, compiled: optimizers, gradients taken inside, checkpoints, hooks."""
 
-import pytest
 import torch
-from beside_eager import attempt, beside_eager
+from beside_eager import Programs, attempt
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import fxstack_capture
 
-PROGRAMS = {}
-
-
-def program(**options):
-    def register(fn):
-        PROGRAMS[fn.__name__] = (fn, options)
-        return fn
-
-    return register
+program = Programs()
 
 
 def network():
@@ -355,7 +346,4 @@ def checkpoint_with_fresh_random_numbers(c):
     return checkpointed(c, network(), use_reentrant=False, preserve_rng_state=False)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_equals_eager(name):
-    fn, options = PROGRAMS[name]
-    beside_eager(fn, **options)
+test_equals_eager = program.tests()
