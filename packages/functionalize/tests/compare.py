@@ -104,6 +104,26 @@ def roots_of(inputs):
     return [t.root for t in inputs if hasattr(t, "root")]
 
 
+def sample_program(op, sample):
+    """Return a function of the tensors of an operator's sample, and what makes fresh ones."""
+    leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    kept = [leaves[i].detach().clone() for i in places]
+    grads = [leaves[i].requires_grad for i in places]
+
+    def make():
+        return tuple(t.clone().requires_grad_(g) for t, g in zip(kept, grads))
+
+    def program(*given):
+        filled = list(leaves)
+        for place, tensor in zip(places, given):
+            filled[place] = tensor
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        return op.op(*args, **kwargs)
+
+    return program, make
+
+
 def dynamic(inputs):
     """Fake examples of the inputs with a symbol for each of their sizes."""
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)

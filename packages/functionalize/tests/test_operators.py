@@ -4,9 +4,8 @@ import itertools
 
 import pytest
 import torch
-from compare import check
+from compare import check, sample_program
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils import _pytree as pytree
 
 REASONS = {
     "tensor_split": "the sizes of its results are read from a tensor",
@@ -57,19 +56,4 @@ CHOSEN = [op for op in op_db if usable(op)][::8]
 def test_operator(op):
     samples = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
     for sample in itertools.islice(samples, 1):
-        leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
-        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        kept = [leaves[i].detach().clone() for i in places]
-        grads = [leaves[i].requires_grad for i in places]
-
-        def make():
-            return tuple(t.clone().requires_grad_(g) for t, g in zip(kept, grads))
-
-        def fn(*tensors):
-            filled = list(leaves)
-            for place, tensor in zip(places, tensors):
-                filled[place] = tensor
-            args, kwargs = pytree.tree_unflatten(filled, spec)
-            return op.op(*args, **kwargs)
-
-        check(fn, make, calls=1, poke=False, tol=1e-5)
+        check(*sample_program(op, sample), calls=1, poke=False, tol=1e-5)

@@ -159,6 +159,53 @@ MODES = [
 ]
 
 
+MODULE_CHANGES = [
+    ("{e}.train(not {e}.training)", None),
+    ("{e}.register_forward_hook(lambda m, a, o: o * 2)", None),
+    ("{e}.register_forward_pre_hook(lambda m, a: (a[0] + 1,))", None),
+    ("{e}.register_full_backward_hook(lambda m, i, o: None)", None),
+    ("{e}._forward_hooks.clear()", None),
+    ("{e}.register_buffer({new}, torch.full((4,), 2.0))", ["'mean'", "'extra'"]),
+    ("{e}.register_parameter('extra', nn.Parameter(torch.ones(4)))", None),
+    ("{e}.add_module({new})", [f"{n}, {{module}}" for n in ("'act'", "'linear'", "'zzz'")]),
+    ("{e}.requires_grad_({new})", ["False", "True"]),
+    ("{e}.to({new})", ["torch.float64", "torch.float32"]),
+    ("{e}.forward = {new}", ["lambda x: x * 3", "double"]),
+    ("{e}.flag = {new}", NUMBERS),
+    ("{e}.__class__ = {new}", ["Block", "Net", "nn.Identity", "nn.Tanh"]),
+    ("del {e}.{new}", ["flag", "mean", "linear", "forward", "gain"]),
+    ("{e}.half = {new}", NUMBERS),
+    ("{e}.load_state_dict({{k: v * 2 for k, v in {e}.state_dict().items()}})", None),
+    ("{e}.weight = nn.Parameter(torch.ones(4, 4) * 0.5)", None),
+]
+"""Statements on a module ``e``, and what may stand for ``new`` in them."""
+TENSOR_CHANGES = [
+    ("{e}.requires_grad_({new})", ["True", "False"]),
+    ("{e}.data = {new}", TENSORS[:24]),
+    ("{e}.data = {e}.data.double()", None),
+    ("{e}.t_()", None),
+    ("{e}.detach_()", None),
+    ("{e}.resize_({new})", ["1", "2, 1", "3"]),
+    ("{e}.set_({new})", ["torch.ones(4)", "torch.ones(8)[4:]", "TENSOR"]),
+    ("{e}.as_strided_((4,), ({new},))", ["0", "1"]),
+    ("{e}.squeeze_()", None),
+    ("{e}.unsqueeze_(0)", None),
+    ("{e}.mul_(2)", None),
+    ("{e}.grad = torch.ones_like({e})", None),
+    ("{e}.tagged = {new}", NUMBERS),
+    ("{e}.__class__ = {new}", ["nn.Parameter", "torch.Tensor"]),
+]
+"""The same on a tensor."""
+
+
+def _from_table(table, e, rng):
+    for statement, choices in table:
+        new = rng.choice(choices) if choices else ""
+        if "{module}" in new:
+            new = new.format(module=rng.choice(MODULES))
+        yield statement.format(e=e, new=new)
+
+
 def values_like(value):
     """Expressions of things that could stand where ``value`` stands."""
     if isinstance(value, torch.nn.Module):
@@ -239,9 +286,9 @@ def structural(expression, value, rng):
         yield f"{e}.add({pick(['9', '1', 'True', '2.0', repr('z')])})"
         yield f"{e}.discard(2)"
     if isinstance(value, torch.nn.Module):
-        yield from _of_module(e, rng)
+        yield from _from_table(MODULE_CHANGES, e, rng)
     elif isinstance(value, torch.Tensor):
-        yield from _of_tensor(e, rng)
+        yield from _from_table(TENSOR_CHANGES, e, rng)
     elif isinstance(value, types.FunctionType):
         yield f"{e}.__code__ = {pick(['double', 'halve', '(lambda x: x * 6)'])}.__code__"
         yield f"{e}.__kwdefaults__ = {pick(['None', repr({'b': 9, 'c': (3,)})])}"
@@ -257,45 +304,6 @@ def structural(expression, value, rng):
         yield f"{e}.{name} = {pick(NUMBERS + FUNCTIONS + TENSORS)}"
         yield f"{e}.__class__ = {pick(CLASSES)}"
         yield f"{e}.__dict__ = dict({e}.__dict__, {name}={pick(NUMBERS)})"
-
-
-def _of_module(e, rng):
-    pick = rng.choice
-    yield f"{e}.train(not {e}.training)"
-    yield f"{e}.register_forward_hook(lambda m, a, o: o * 2)"
-    yield f"{e}.register_forward_pre_hook(lambda m, a: (a[0] + 1,))"
-    yield f"{e}.register_full_backward_hook(lambda m, i, o: None)"
-    yield f"{e}._forward_hooks.clear()"
-    yield f"{e}.register_buffer({pick([repr('mean'), repr('extra')])}, torch.full((4,), 2.0))"
-    yield f"{e}.register_parameter('extra', nn.Parameter(torch.ones(4)))"
-    yield f"{e}.add_module({pick([repr('act'), repr('linear'), repr('zzz')])}, {pick(MODULES)})"
-    yield f"{e}.requires_grad_({pick(['False', 'True'])})"
-    yield f"{e}.to({pick(['torch.float64', 'torch.float32'])})"
-    yield f"{e}.forward = {pick(['lambda x: x * 3', 'double'])}"
-    yield f"{e}.flag = {pick(NUMBERS)}"
-    yield f"{e}.__class__ = {pick(['Block', 'Net', 'nn.Identity', 'nn.Tanh'])}"
-    yield f"del {e}.{pick(['flag', 'mean', 'linear', 'forward', 'gain'])}"
-    yield f"{e}.half = {pick(NUMBERS)}"
-    yield f"{e}.load_state_dict({{k: v * 2 for k, v in {e}.state_dict().items()}})"
-    yield f"{e}.weight = nn.Parameter(torch.ones(4, 4) * 0.5)"
-
-
-def _of_tensor(e, rng):
-    pick = rng.choice
-    yield f"{e}.requires_grad_({pick(['True', 'False'])})"
-    yield f"{e}.data = {pick(TENSORS[:24])}"
-    yield f"{e}.data = {e}.data.double()"
-    yield f"{e}.t_()"
-    yield f"{e}.detach_()"
-    yield f"{e}.resize_({pick(['1', '2, 1', '3'])})"
-    yield f"{e}.set_({pick(['torch.ones(4)', 'torch.ones(8)[4:]', 'TENSOR'])})"
-    yield f"{e}.as_strided_((4,), ({pick(['0', '1'])},))"
-    yield f"{e}.squeeze_()"
-    yield f"{e}.unsqueeze_(0)"
-    yield f"{e}.mul_(2)"
-    yield f"{e}.grad = torch.ones_like({e})"
-    yield f"{e}.tagged = {pick(NUMBERS)}"
-    yield f"{e}.__class__ = {pick(['nn.Parameter', 'torch.Tensor'])}"
 
 
 def _everything(scope):

@@ -19,9 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import torch.testing._internal.common_methods_invocations as invocations
-from compare import check, dynamic
+from compare import check, dynamic, sample_program
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.utils import _pytree as pytree
 
 from fxstack_functionalize import UnsupportedGraphError
 
@@ -36,29 +35,9 @@ def unseeded(op, *args, **kwargs):
     return op(*args, **kwargs)
 
 
-def program_of(op, sample):
-    """Return a function of the sample's tensors, and what makes fresh ones."""
-    leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    kept = [leaves[i].detach().clone() for i in places]
-    grads = [leaves[i].requires_grad for i in places]
-
-    def make():
-        return tuple(t.clone().requires_grad_(g) for t, g in zip(kept, grads))
-
-    def program(*tensors):
-        filled = list(leaves)
-        for place, tensor in zip(places, tensors):
-            filled[place] = tensor
-        args, kwargs = pytree.tree_unflatten(filled, spec)
-        return op.op(*args, **kwargs)
-
-    return program, make
-
-
 def run_sample(op, dtype, sample, examples):
     """Return ``equal``, ``eager raises``, or the text of a refusal; raise where there is a difference."""
-    program, make = program_of(op, sample)
+    program, make = sample_program(op, sample)
     tol = TOLERANCE.get(dtype, 1e-9)
     try:
         program(*make())
