@@ -28,16 +28,21 @@ def arguments(scope, call):
     return [x, x if call == 3 else torch.randn(3, generator=g), call, items, table, box]
 
 
-def observe(scope, fn, calls):
+def error_alone(error):
+    return (error,)
+
+
+def observe(scope, fn, calls, raised=error_alone):
+    """What each call does, ``raised`` being what is to be compared of an exception."""
     seen = []
     for call in calls:
         args = arguments(scope, call)
         try:
             outcome = "returned", fn(*args)
         except Exception as error:
-            outcome = "raised", error
+            outcome = "raised", *raised(error)
         state = scope["STATE"], scope["COUNT"], scope["Box"].total, scope["OUT"].getvalue()
-        seen.append((outcome, args, state))
+        seen.append((outcome, args, state, torch.is_grad_enabled()))
         torch.set_grad_enabled(True)
     return seen
 

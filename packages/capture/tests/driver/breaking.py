@@ -8,8 +8,7 @@ call each other through ``try``, ``with``, loops, closures, comprehensions, gene
 import ast
 import random
 
-import torch
-from differential import arguments, load
+from differential import load, observe
 from programs import program
 from running import lines_of
 from same import difference
@@ -168,24 +167,14 @@ def broken_program(seed, share=None):
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 
-def observe(scope, fn, calls):
-    seen = []
-    for call in calls:
-        args = arguments(scope, call)
-        try:
-            outcome = "returned", fn(*args)
-        except Exception as error:
-            outcome = "raised", error, lines_of(error)
-        state = scope["STATE"], scope["COUNT"], scope["Box"].total, scope["OUT"].getvalue()
-        seen.append((outcome, args, state, torch.is_grad_enabled()))
-        torch.set_grad_enabled(True)
-    return seen
+def error_and_lines(error):
+    return error, lines_of(error)
 
 
 def compare_broken(seed, calls=(0, 0, 1, 3)):
     """None when compiled and plain agree, else what differs."""
     source = broken_program(seed)
     plain, compiled = load(source, f"<plain {seed}>"), load(source, "<string>")
-    expected = observe(plain, plain["f"], calls)
-    found = observe(compiled, fxstack_capture.optimize()(compiled["f"]), calls)
+    expected = observe(plain, plain["f"], calls, error_and_lines)
+    found = observe(compiled, fxstack_capture.optimize()(compiled["f"]), calls, error_and_lines)
     return difference(expected, found)
