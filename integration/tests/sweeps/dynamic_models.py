@@ -14,10 +14,12 @@ import time
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+ROOT = Path(__file__).parents[3]
+sys.path[:0] = [str(ROOT / "integration/benchmarks"), str(ROOT / "packages/capture/tests/api")]
 
 import torch  # noqa: E402
 import zoo  # noqa: E402 - found through the path above
+from counting import Counting  # noqa: E402 - likewise
 
 import fxstack_capture  # noqa: E402
 
@@ -45,22 +47,11 @@ def flat(output):
     return [v for v in values if isinstance(v, torch.Tensor)]
 
 
-class Compilations:
-    """The backend that runs the graph as it is, and how many graphs it got."""
-
-    def __init__(self):
-        self.count = 0
-
-    def __call__(self, graph_module, _inputs):
-        self.count += 1
-        return graph_module.forward
-
-
 def check(name):
     """(graphs, sizes whose output differs from eager's)."""
     case = zoo.build(name)
     model = case.model.eval()
-    backend = Compilations()
+    backend = Counting()
     compiled = fxstack_capture.optimize(backend)(copy.deepcopy(model))
     wrong = []
     for rows, length in zip(BATCHES, LENGTHS, strict=True):
@@ -70,7 +61,7 @@ def check(name):
         same = len(expected) == len(found) and all(map(torch.equal, expected, found))
         if not same:
             wrong.append((rows, length))
-    return backend.count, wrong
+    return len(backend.graphs), wrong
 
 
 def main(*names):

@@ -9,29 +9,13 @@ import warnings
 
 import pytest
 import torch
+from counting import Counting
 
 import fxstack_capture as fx
 from fxstack_capture.driver.errors import RecompileLimitError, TracingWarning
 from fxstack_interchange import InputKind
 
 X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-
-
-class Counting:
-    """A backend that counts what it compiles and what runs."""
-
-    def __init__(self):
-        self.graphs, self.inputs, self.calls = [], [], 0
-
-    def __call__(self, graph_module, example_inputs):
-        self.graphs.append(graph_module)
-        self.inputs.append(example_inputs)
-
-        def run(*args):
-            self.calls += 1
-            return graph_module(*args)
-
-        return run
 
 
 def noisy(x):
