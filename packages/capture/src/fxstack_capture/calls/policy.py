@@ -39,6 +39,9 @@ from typing import Any
 
 import torch
 
+from fxstack_capture.world.constants import DESCRIPTOR_TYPES
+from fxstack_interchange.literals import LITERAL_TYPES
+
 _EXCEPTIONS = tuple(
     value
     for value in vars(builtins).values()
@@ -82,13 +85,9 @@ _VIEWS: tuple[type, ...] = (
 
 PURE_TYPES: frozenset[type] = frozenset(
     {
+        *LITERAL_TYPES,
+        *DESCRIPTOR_TYPES,
         object,
-        bool,
-        int,
-        float,
-        complex,
-        str,
-        bytes,
         bytearray,
         memoryview,
         list,
@@ -98,9 +97,7 @@ PURE_TYPES: frozenset[type] = frozenset(
         frozenset,
         range,
         slice,
-        type(None),
         type(NotImplemented),
-        type(Ellipsis),
         collections.deque,
         collections.OrderedDict,
         collections.defaultdict,
@@ -117,11 +114,6 @@ PURE_TYPES: frozenset[type] = frozenset(
         types.MethodType,
         types.FunctionType,
         types.BuiltinFunctionType,
-        types.MethodDescriptorType,
-        types.WrapperDescriptorType,
-        types.ClassMethodDescriptorType,
-        types.GetSetDescriptorType,
-        types.MemberDescriptorType,
         types.MethodWrapperType,
         types.GenericAlias,
         types.UnionType,
@@ -151,10 +143,6 @@ PURE_TYPES: frozenset[type] = frozenset(
         dt.datetime,
         dt.timezone,
         torch.Size,
-        torch.device,
-        torch.dtype,
-        torch.layout,
-        torch.memory_format,
         torch.finfo,
         torch.iinfo,
         type(_operator.itemgetter(0)),

@@ -10,11 +10,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from fxstack_interchange.literals import PYTHON_LITERALS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-# Constants that a literal can spell; containers of them are spelled by ``rebuild``.
-LITERALS = (type(None), bool, int, float, complex, str, bytes, type(...))
 
 _MARK = "\0fxstack constant "
 
@@ -41,7 +40,7 @@ class Builder:
 
     def constant(self, value: object, hint: str) -> ast.expr:
         """Any object as an expression: a literal, or a name bound to it at the top."""
-        if type(value) in LITERALS:
+        if type(value) in PYTHON_LITERALS:
             return ast.Constant(value)  # type: ignore[arg-type]
         known = self._constants.get(id(value))
         if known is None:

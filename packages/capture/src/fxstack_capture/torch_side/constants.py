@@ -6,28 +6,12 @@ import enum
 
 import torch
 
-CONSTANT_TYPES: frozenset[type] = frozenset(
-    {
-        int,
-        float,
-        complex,
-        bool,
-        str,
-        bytes,
-        type(None),
-        type(Ellipsis),
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-        torch.qscheme,
-    }
-)
+from fxstack_interchange.literals import LITERAL_TYPES
 
 
 def is_constant(value: object) -> bool:
     """Whether ``value`` is one of the leaves that a graph argument may hold."""
-    return type(value) in CONSTANT_TYPES or isinstance(value, (enum.Enum, torch._C._SDPBackend))
+    return type(value) in LITERAL_TYPES or isinstance(value, (enum.Enum, torch._C._SDPBackend))
 
 
 def is_plain(value: object) -> bool:

@@ -18,7 +18,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey
 from fxstack_capture.sources import InstanceAttr, InstanceDict
-from fxstack_capture.world.constants import BUILTIN_METHOD, PLAIN_TYPES
+from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, PLAIN_TYPES
 from fxstack_capture.world.descriptors import bind, plan_of, raw_dict_or_none
 from fxstack_capture.world.lazy_dict import ABSENT
 from fxstack_capture.world.loaders import (
@@ -29,6 +29,7 @@ from fxstack_capture.world.loaders import (
     load_super,
 )
 from fxstack_capture.world.trusted import is_fixed_class
+from fxstack_interchange.literals import LITERAL_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,12 +161,8 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     **dict.fromkeys(PLAIN_TYPES, load_symbolic),
     **dict.fromkeys(
         (
-            bool,
-            int,
-            float,
-            complex,
-            str,
-            bytes,
+            *LITERAL_TYPES,
+            *DESCRIPTOR_TYPES,
             bytearray,
             list,
             tuple,
@@ -174,23 +171,13 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
             frozenset,
             slice,
             range,
-            type(None),
             types.BuiltinFunctionType,
             BUILTIN_METHOD,
-            types.MethodDescriptorType,
-            types.WrapperDescriptorType,
-            types.GetSetDescriptorType,
-            types.MemberDescriptorType,
-            types.ClassMethodDescriptorType,
             types.MethodWrapperType,
             types.CodeType,
             types.MappingProxyType,
             types.GenericAlias,
             types.UnionType,
-            torch.dtype,
-            torch.device,
-            torch.layout,
-            torch.memory_format,
             torch.Size,
         ),
         load_native,

@@ -8,50 +8,35 @@ import types
 
 import torch
 
+from fxstack_interchange.literals import PYTHON_LITERALS, TORCH_LITERALS
+
 BUILTIN_METHOD: type = type(re.compile("").sub)
 """Bound methods of C types defined with their class (``PyCMethod``)."""
 
 PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 """Symbolic numbers, and what they are for the program."""
 
-IMMUTABLE_TYPES: frozenset[type] = frozenset(
-    {
-        bool,
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        type(None),
-        type(Ellipsis),
-        type(NotImplemented),
-        range,
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-        torch._C._SDPBackend,
-    }
-)
+_VALUE_TYPES = PYTHON_LITERALS | {type(NotImplemented)}
 
-IDENTITY_TYPES: frozenset[type] = frozenset(
+IMMUTABLE_TYPES: frozenset[type] = _VALUE_TYPES | TORCH_LITERALS | {range, torch._C._SDPBackend}
+
+DESCRIPTOR_TYPES: frozenset[type] = frozenset(
     {
-        types.FunctionType,
-        types.CodeType,
-        types.ModuleType,
         types.MethodDescriptorType,
         types.WrapperDescriptorType,
         types.ClassMethodDescriptorType,
         types.GetSetDescriptorType,
         types.MemberDescriptorType,
-        type,
     }
 )
+"""Members of classes that are written in C."""
 
-
-_VALUE_TYPES = frozenset(
-    {bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)}
-)
+IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
+    types.FunctionType,
+    types.CodeType,
+    types.ModuleType,
+    type,
+}
 
 
 def is_value(key: object) -> bool:

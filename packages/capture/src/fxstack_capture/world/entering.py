@@ -24,7 +24,7 @@ from fxstack_capture import native
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.world import containers, objects
-from fxstack_capture.world.constants import BUILTIN_METHOD
+from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
 
 _HEAP_TYPE = 1 << 9
@@ -191,17 +191,14 @@ HANDLERS: dict[type, Handler] = {
     torch.dtype: singleton,
     torch.layout: singleton,
     torch.memory_format: singleton,
+    torch.qscheme: singleton,
     torch.device: equal,
     torch._C._SDPBackend: identity,
     types.FunctionType: identity,
     types.CodeType: identity,
     types.ModuleType: identity,
     type: identity,
-    types.MethodDescriptorType: identity,
-    types.WrapperDescriptorType: identity,
-    types.ClassMethodDescriptorType: identity,
-    types.GetSetDescriptorType: identity,
-    types.MemberDescriptorType: identity,
+    **dict.fromkeys(DESCRIPTOR_TYPES, identity),
     types.GenericAlias: identity,
     types.UnionType: identity,
     staticmethod: identity,

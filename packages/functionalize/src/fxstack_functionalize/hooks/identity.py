@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule
 
+from fxstack_interchange.literals import LITERAL_TYPES
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
@@ -55,20 +57,6 @@ TENSOR_STATE = (
 HIDDEN_STATE = frozenset(re.findall(r"\w+", TENSOR_STATE))
 """Attributes of a tensor that a saved tensor of a compiled graph need not share with eager's."""
 
-CONSTANTS = (
-    type(None),
-    type(...),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-)
 TYPES = frozenset(
     {
         torch.Tensor,
@@ -187,7 +175,7 @@ def _is_known(value: Any) -> bool:
 def _constant(value: Any, name: str) -> Hashable:
     if isinstance(value, (tuple, frozenset, torch.Size)):
         return (type(value), tuple(_constant(item, name) for item in value))
-    if isinstance(value, CONSTANTS):
+    if isinstance(value, tuple(LITERAL_TYPES)):
         return (type(value), repr(value) if isinstance(value, (float, complex)) else _as_key(value))
     raise NotTraceableError(f"it uses {name!r}, a {type(value).__name__} that may change")
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_capture.emit.builder import LITERALS, Builder, call, item
+from fxstack_capture.emit.builder import Builder, call, item
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.rebuild import find
 from fxstack_capture.trace import Lazy
+from fxstack_interchange.literals import PYTHON_LITERALS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ class Rebuilder:
 
     def expr(self, obj: Any) -> ast.expr:
         """A name or literal for ``obj``; its construction has been emitted before."""
-        if type(obj) in LITERALS:
+        if type(obj) in PYTHON_LITERALS:
             return ast.Constant(obj)
         known = self._known.get(id(obj))
         if known is None:
