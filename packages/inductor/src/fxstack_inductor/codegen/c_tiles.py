@@ -7,12 +7,16 @@ line is read once: blocks of the tensors that lie across are transposed into sta
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import STORAGE
 from fxstack_inductor.codegen.c_text import index_text
-from fxstack_inductor.ir.expr import ZERO, Expr, Var
+from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
+
+if TYPE_CHECKING:
+    from fxstack_inductor.ir.atoms import Var
 
 TILE = 32
 """Rows of a tile: two cache lines of 4-byte elements."""

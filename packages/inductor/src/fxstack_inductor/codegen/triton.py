@@ -15,14 +15,15 @@ from fxstack_inductor.codegen import triton_ops
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.triton_tiles import extent, tile
-from fxstack_inductor.ir.expr import Expr, VarKind
+from fxstack_inductor.ir.atoms import VarKind
 from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fxstack_inductor.codegen.triton_tiles import Config, Tiling
-    from fxstack_inductor.ir.expr import Var
+    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.kernel import Loop, Store
 
 INT32 = 2**31 - 2**16

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.codegen.c_text import parameters
-from fxstack_inductor.ir.expr import ZERO, Expr, Var
+from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.nodes import Extern, ExternCall, Input, Node, View
 from fxstack_inductor.lower.graph import strided_view
 from fxstack_inductor.lower.program import HostCall, HostValue
@@ -27,6 +27,7 @@ from fxstack_inductor.schedule.realise import base_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.schedule.plan import Plan, Step
 
 

@@ -9,112 +9,16 @@ range ``[0, extent)``, which is what lets ``(i0 * 64 + i1) // 64`` become ``i0``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from math import gcd
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.ir.atoms import Extremum, FloorDiv, Mod, Var, VarKind, parts
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-Bounds = tuple[int | None, int | None]
-"""Inclusive lower and upper bound, None where unknown."""
-
-
-class VarKind(StrEnum):
-    LOOP = "loop"
-    """Runs over ``[0, extent)``."""
-    SIZE = "size"
-    """A symbolic size, at least 0, known when the graph is called."""
-    INTEGER = "integer"
-    """The same, but it may be negative."""
-    VALUE = "value"
-    """An integer computed or loaded in the kernel: the ``name`` is that of the value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Var:
-    name: str
-    kind: VarKind
-    extent: Expr | None = None
-    definition: str = ""
-    """Python text that the host computes the value with, for a size that is no polynomial of others."""
-
-    @property
-    def key(self) -> str:
-        return self.name
-
-    @property
-    def symbolic(self) -> bool:
-        """Whether it is an argument of the kernels that it occurs in."""
-        return self.kind in {VarKind.SIZE, VarKind.INTEGER}
-
-    def bounds(self) -> Bounds:
-        if self.kind is VarKind.SIZE:
-            return 0, None
-        if self.kind is not VarKind.LOOP or self.extent is None:
-            return None, None
-        upper = self.extent.bounds()[1]
-        return 0, None if upper is None else upper - 1
-
-
-@dataclass(frozen=True, slots=True)
-class FloorDiv:
-    num: Expr
-    den: Expr
-
-    @property
-    def key(self) -> str:
-        return f"({_operand(self.num)} // {_operand(self.den)})"
-
-    def bounds(self) -> Bounds:
-        (low, high), den = self.num.bounds(), self.den.as_int()
-        if den is None or den <= 0:
-            return (
-                (0, high)
-                if low is not None and low >= 0 and self.den.is_positive()
-                else (None, None)
-            )
-        return (None if low is None else low // den), (None if high is None else high // den)
-
-
-@dataclass(frozen=True, slots=True)
-class Mod:
-    num: Expr
-    den: Expr
-
-    @property
-    def key(self) -> str:
-        return f"({_operand(self.num)} % {_operand(self.den)})"
-
-    def bounds(self) -> Bounds:
-        high = self.den.bounds()[1]
-        return 0, None if high is None else high - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Extremum:
-    """``max`` or ``min`` of two expressions."""
-
-    name: str
-    left: Expr
-    right: Expr
-
-    @property
-    def key(self) -> str:
-        return f"{self.name}({self.left}, {self.right})"
-
-    def bounds(self) -> Bounds:
-        (la, ha), (lb, hb) = self.left.bounds(), self.right.bounds()
-        pick = max if self.name == "max" else min
-        low = None if la is None or lb is None else pick(la, lb)
-        high = None if ha is None or hb is None else pick(ha, hb)
-        return low, high
-
-
-Atom = Var | FloorDiv | Mod | Extremum
-Monomial = tuple[Atom, ...]
+    from fxstack_inductor.ir.atoms import Atom, Bounds, Monomial
 
 
 class Expr:
@@ -205,7 +109,7 @@ class Expr:
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
-                for part in _parts(atom):
+                for part in parts(atom):
                     yield from part.atoms()
 
     @cached_property
@@ -230,7 +134,7 @@ class Expr:
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
             rest = [atom for atom in monomial if atom != var]
-            if any(var in part.variables for atom in rest for part in _parts(atom)):
+            if any(var in part.variables for atom in rest for part in parts(atom)):
                 return None
             if len(monomial) - len(rest) > 1:
                 return None
@@ -264,13 +168,6 @@ class Expr:
         return total
 
 
-def _operand(expr: Expr) -> str:
-    """Text that keeps its meaning beside an operator."""
-    known = expr.as_int()
-    simple = expr.as_var() is not None or (known is not None and known >= 0)
-    return expr.text if simple else f"({expr.text})"
-
-
 def _atom_key(atom: Atom) -> str:
     return atom.key
 
@@ -289,16 +186,6 @@ def _from_dict(total: dict[Monomial, int]) -> Expr:
 def _term_text(monomial: Monomial, coefficient: int) -> str:
     scale = [str(coefficient)] if coefficient != 1 or not monomial else []
     return "*".join([*(atom.key for atom in monomial), *scale])
-
-
-def _parts(atom: Atom) -> tuple[Expr, ...]:
-    match atom:
-        case Var():
-            return ()
-        case FloorDiv(num, den) | Mod(num, den):
-            return num, den
-        case Extremum(_, left, right):
-            return left, right
 
 
 def _subs_atom(atom: Atom, mapping: Mapping[Var, Expr]) -> Expr:

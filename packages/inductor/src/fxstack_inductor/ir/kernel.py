@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from fxstack_inductor.ir.expr import Expr, Var
+    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Expr
 
 
 @dataclass(frozen=True, slots=True)

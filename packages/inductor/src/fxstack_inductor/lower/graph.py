@@ -11,7 +11,8 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.errors import NotLowered, UnsupportedGraphError, VerificationError
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, of_atom, recombine
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, of_atom, recombine
 from fxstack_inductor.ir.nodes import (
     Computed,
     Extern,

@@ -15,18 +15,8 @@ import torch
 from torch.utils._sympy.printers import PythonPrinter
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import (
-    ONE,
-    ZERO,
-    Expr,
-    Var,
-    VarKind,
-    extremum,
-    floordiv,
-    integer,
-    mod,
-    of_atom,
-)
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, extremum, floordiv, integer, mod, of_atom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

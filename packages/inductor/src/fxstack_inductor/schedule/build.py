@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from fxstack_inductor.ir.expr import (
-    ZERO,
-    Expr,
-    Var,
-    VarKind,
-    contiguous_strides,
-    in_range,
-    recombine,
-    value_var,
-)
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, contiguous_strides, in_range, recombine, value_var
 from fxstack_inductor.ir.kernel import (
     BufferRef,
     Check,

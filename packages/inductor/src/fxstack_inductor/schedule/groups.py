@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, VarKind, of_atom
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
 from fxstack_inductor.ir.nodes import (
     Call,
     Computed,

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import Expr, Var
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.verify import verify
 from fxstack_inductor.lower.program import HostCall, HostValue
@@ -18,6 +18,7 @@ from fxstack_inductor.schedule.realise import base_of, choose_inlined, usage
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
 if TYPE_CHECKING:
+    from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.lower.program import Mutation, Program
     from fxstack_inductor.options import InductorOptions
     from fxstack_inductor.schedule.unify import Refusal

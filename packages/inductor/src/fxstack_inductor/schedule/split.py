@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fxstack_inductor.ir.expr import ZERO, Expr, Var, floordiv, integer, loop_var, mod, product
+from fxstack_inductor.ir.expr import ZERO, Expr, floordiv, integer, loop_var, mod, product
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
@@ -29,6 +29,7 @@ from fxstack_inductor.ir.nodes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.ir.nodes import ExternCall, Node
     from fxstack_inductor.lower.program import HostCall, Program
 
