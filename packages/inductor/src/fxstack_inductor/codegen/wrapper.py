@@ -14,7 +14,7 @@ import torch
 from fxstack_inductor.codegen.c_text import parameters
 from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.nodes import Extern, ExternCall, Input, Node, View
-from fxstack_inductor.lower.graph import strided_view
+from fxstack_inductor.lower.layouts import strided_view
 from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS

@@ -10,9 +10,9 @@ import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
-from fxstack_inductor.errors import NotLowered, UnsupportedGraphError, VerificationError
+from fxstack_inductor.errors import NotLowered, UnsupportedGraphError
 from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, of_atom, recombine
+from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
 from fxstack_inductor.ir.nodes import (
     Computed,
     Extern,
@@ -26,7 +26,18 @@ from fxstack_inductor.ir.nodes import (
     resolve,
 )
 from fxstack_inductor.lower.context import Context, HostScalar
-from fxstack_inductor.lower.pointwise import REGISTER_DTYPES
+from fxstack_inductor.lower.facts import (
+    has_effect,
+    has_tensor,
+    is_dense,
+    is_first_use,
+    may_alias,
+    mutates_tensor,
+    symbolic,
+    tensors,
+    user_line,
+)
+from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.program import (
     Fallback,
     HostCall,
@@ -39,7 +50,7 @@ from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.symbols import evaluator, size_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from fxstack_inductor.options import InductorOptions
 
@@ -154,7 +165,7 @@ class Lowering:
 
     def _define_sizes(self, value: Any) -> None:
         """Have the host compute the sizes in ``value`` that are no polynomials."""
-        for number in _symbolic(value):
+        for number in symbolic(value):
             try:
                 variables = size_expr(number).variables
             except NotLowered:
@@ -226,7 +237,7 @@ class Lowering:
         ]
         tensors = [v for v in flat if isinstance(v, torch.Tensor)]
         devices = {v.device for v in tensors}
-        if len(devices) > 1 or not all(_is_dense(v) for v in tensors):
+        if len(devices) > 1 or not all(is_dense(v) for v in tensors):
             return False
         self.context.device = next(iter(devices), self.context.device)
         return bool(self.context.device.type == self.device)
@@ -278,7 +289,7 @@ class Lowering:
             target = node.args[position]
             if not isinstance(target, FxNode):
                 raise NotLowered("an update of what is no tensor of the graph")
-            if target.op != "placeholder" and not _is_first_use(target, node):
+            if target.op != "placeholder" and not is_first_use(target, node):
                 raise NotLowered("an update of what may be known under another name")
 
     def _update(self, target: Any, changed: Node) -> None:
@@ -296,20 +307,20 @@ class Lowering:
             if not isinstance(made, Node) or not isinstance(fake, torch.Tensor):
                 continue
             layout = layout_of(fake)
-            _check_layout(node, made, layout)
+            check_layout(node, made, layout)
             if isinstance(made, (Computed, View)) and made.origin == node.name:
-                _set_layout(made, layout)
+                set_layout(made, layout)
 
     def _extern(self, node: FxNode) -> Any:
         value = node.meta.get("val")
-        if _mutates_tensor(node):
+        if mutates_tensor(node):
             raise UnsupportedGraphError(
                 f"node {node.name}: {node.target} mutates a tensor in the middle of the graph; "
                 "functionalize the graph first (only a trailing copy_ into an input is accepted)"
             )
         args, kwargs = self._map((node.args, node.kwargs), self.materialise)
-        reads = tuple(_tensors((args, kwargs)))
-        if not _has_tensor(value):
+        reads = tuple(tensors((args, kwargs)))
+        if not has_tensor(value):
             return self._host(node)
         call = ExternCall(
             name=node.name,
@@ -317,8 +328,8 @@ class Lowering:
             args=tuple(args),
             kwargs=kwargs,
             reads=reads,
-            effect=_has_effect(node),
-            alias=_may_alias(node),
+            effect=has_effect(node),
+            alias=may_alias(node),
             comment=user_line(node),
         )
         self.program.steps.append(call)
@@ -344,7 +355,7 @@ class Lowering:
 
     def _host(self, node: FxNode) -> Any:
         args, kwargs = self._map((node.args, node.kwargs), self.materialise)
-        reads = tuple(_tensors((args, kwargs)))
+        reads = tuple(tensors((args, kwargs)))
         self.program.steps.append(HostCall(node.name, node.target, tuple(args), kwargs, reads))
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
@@ -411,147 +422,3 @@ class Lowering:
                 f"node {node.name}: the graph's output is nested; return one flat tuple (pytree.tree_leaves)"
             )
         self.program.outputs = [self._map(value, self.materialise) for value in flat]
-
-
-def _check_layout(node: FxNode, made: Node, layout: Layout) -> None:
-    known = [(a.as_int(), b.as_int()) for a, b in zip(made.shape, layout.shape, strict=False)]
-    wrong = len(made.shape) != len(layout.shape) or any(
-        a is not None and b is not None and a != b for a, b in known
-    )
-    if wrong or made.dtype != layout.dtype:
-        raise VerificationError(
-            f"node {node.name}: the lowering of {node.target} gives {made.shape} {made.dtype}, "
-            f"the graph says {layout.shape} {layout.dtype}"
-        )
-
-
-def _set_layout(made: Node, layout: Layout) -> None:
-    """Adopt ``layout``; a view that re-adds reduced dimensions hands the strides on to its base."""
-    made.layout = Layout(made.shape, layout.stride, layout.dtype, layout.device)
-    if (
-        isinstance(made, View)
-        and isinstance(made.base, Computed)
-        and made.base.origin == made.origin
-    ):
-        old = made.base.layout
-        strides = list(old.stride)
-        for k, (coord, extent) in enumerate(zip(made.coords, old.shape, strict=True)):
-            if extent == 1:
-                continue
-            if coord not in made.index:
-                return
-            strides[k] = layout.stride[made.index.index(coord)]
-        made.base.layout = Layout(old.shape, tuple(strides), old.dtype, old.device)
-
-
-def strided_view(view: View) -> tuple[Node, Expr] | None:
-    """The memory that ``view`` is a strided window of, and the offset in it; None if it is not one with its own strides."""
-    base, coords = resolve(view, view.index)
-    if isinstance(base, View):
-        return None
-    flat = sum((c * s for c, s in zip(coords, base.layout.stride, strict=True)), ZERO)  # type: ignore[arg-type,operator]
-    flat = offset = recombine(flat)
-    for index, size, stride in zip(view.index, view.shape, view.layout.stride, strict=True):
-        if size in (0, 1):
-            continue
-        var = index.as_var()
-        coefficient = None if var is None else flat.coefficient(var)
-        if var is None or coefficient is None or coefficient != stride:
-            return None
-        offset = offset - index * stride
-    if any(isinstance(a, Var) and a.kind is VarKind.LOOP for a in offset.atoms()):
-        return None
-    return base, offset
-
-
-def layout_of(value: torch.Tensor) -> Layout:
-    shape = tuple(size_expr(size) for size in value.shape)
-    if value.layout is not torch.strided:
-        return Layout(shape, tuple(ZERO for _ in shape), value.dtype, value.device)
-    strides = tuple(size_expr(stride) for stride in value.stride())
-    return Layout(shape, strides, value.dtype, value.device)
-
-
-def _is_dense(value: torch.Tensor) -> bool:
-    return (
-        value.layout is torch.strided
-        and value.dtype in REGISTER_DTYPES
-        and not value.is_neg()
-        and not value.is_quantized
-    )
-
-
-def _symbolic(value: Any) -> Iterator[torch.SymInt]:
-    """The symbolic integers that a fake value is, or has in its layout."""
-    if isinstance(value, torch.SymInt):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _symbolic(part)
-    elif isinstance(value, torch.Tensor):
-        yield from _symbolic(tuple(value.shape))
-        if value.layout is torch.strided:
-            yield from _symbolic((*value.stride(), value.storage_offset()))
-
-
-def _has_tensor(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(_has_tensor(v) for v in value)
-    return isinstance(value, torch.Tensor)
-
-
-def _tensors(value: Any) -> list[Node]:
-    if isinstance(value, Node):
-        return [value]
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return [node for v in value for node in _tensors(v)]
-    return []
-
-
-def _schema(node: FxNode) -> Any:
-    return getattr(node.target, "_schema", None)
-
-
-def _mutates_tensor(node: FxNode) -> bool:
-    schema = _schema(node)
-    return schema is not None and bool(schema.is_mutable)
-
-
-def _has_effect(node: FxNode) -> bool:
-    if _schema(node) is None:
-        return True
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags or node.is_impure()
-
-
-def _may_alias(node: FxNode) -> bool:
-    """Whether a result may share memory with an argument; anything that is not a plain ATen overload might."""
-    schema = _schema(node)
-    if schema is None or node.target.namespace not in {"aten", "prims"}:  # type: ignore[union-attr]
-        return True
-    if any(result.alias_info is not None for result in schema.returns):
-        return True
-    return str(node.target._schema.name) in MAYBE_VIEWS  # type: ignore[union-attr]
-
-
-MAYBE_VIEWS = frozenset(
-    {"aten::reshape", "aten::contiguous", "aten::to", "aten::expand_as", "aten::flatten"}
-)
-"""Operators that return a view or a copy, without saying so in their schemas."""
-
-
-def user_line(node: FxNode) -> str:
-    """The last line of the user's stack trace, for comments in generated code."""
-    trace = node.meta.get("stack_trace") or ""
-    lines = [line.strip() for line in trace.strip().splitlines() if line.strip()]
-    return lines[-1] if lines else ""
-
-
-def _is_first_use(target: FxNode, node: FxNode) -> bool:
-    """Whether ``target`` is a tensor with memory of its own that nothing but ``node`` has looked at so far."""
-    schema = getattr(target.target, "_schema", None)
-    if schema is None or any(result.alias_info is not None for result in schema.returns):
-        return False
-    return next(user for user in node.graph.nodes if user in target.users) is node

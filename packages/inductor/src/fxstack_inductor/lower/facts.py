@@ -1,0 +1,100 @@
+"""What FX nodes and their fake values say about themselves, asked while a graph is lowered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.lower.pointwise import REGISTER_DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.fx import Node as FxNode
+
+
+def is_dense(value: torch.Tensor) -> bool:
+    return (
+        value.layout is torch.strided
+        and value.dtype in REGISTER_DTYPES
+        and not value.is_neg()
+        and not value.is_quantized
+    )
+
+
+def symbolic(value: Any) -> Iterator[torch.SymInt]:
+    """The symbolic integers that a fake value is, or has in its layout."""
+    if isinstance(value, torch.SymInt):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from symbolic(part)
+    elif isinstance(value, torch.Tensor):
+        yield from symbolic(tuple(value.shape))
+        if value.layout is torch.strided:
+            yield from symbolic((*value.stride(), value.storage_offset()))
+
+
+def has_tensor(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(has_tensor(v) for v in value)
+    return isinstance(value, torch.Tensor)
+
+
+def tensors(value: Any) -> list[Node]:
+    if isinstance(value, Node):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return [node for v in value for node in tensors(v)]
+    return []
+
+
+def _schema(node: FxNode) -> Any:
+    return getattr(node.target, "_schema", None)
+
+
+def mutates_tensor(node: FxNode) -> bool:
+    schema = _schema(node)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def has_effect(node: FxNode) -> bool:
+    if _schema(node) is None:
+        return True
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags or node.is_impure()
+
+
+def may_alias(node: FxNode) -> bool:
+    """Whether a result may share memory with an argument; anything that is not a plain ATen overload might."""
+    schema = _schema(node)
+    if schema is None or node.target.namespace not in {"aten", "prims"}:  # type: ignore[union-attr]
+        return True
+    if any(result.alias_info is not None for result in schema.returns):
+        return True
+    return str(node.target._schema.name) in MAYBE_VIEWS  # type: ignore[union-attr]
+
+
+MAYBE_VIEWS = frozenset(
+    {"aten::reshape", "aten::contiguous", "aten::to", "aten::expand_as", "aten::flatten"}
+)
+"""Operators that return a view or a copy, without saying so in their schemas."""
+
+
+def user_line(node: FxNode) -> str:
+    """The last line of the user's stack trace, for comments in generated code."""
+    trace = node.meta.get("stack_trace") or ""
+    lines = [line.strip() for line in trace.strip().splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def is_first_use(target: FxNode, node: FxNode) -> bool:
+    """Whether ``target`` is a tensor with memory of its own that nothing but ``node`` has looked at so far."""
+    schema = getattr(target.target, "_schema", None)
+    if schema is None or any(result.alias_info is not None for result in schema.returns):
+        return False
+    return next(user for user in node.graph.nodes if user in target.users) is node

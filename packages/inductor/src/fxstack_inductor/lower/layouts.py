@@ -1,0 +1,75 @@
+"""Layouts: what the graph says about a result's strides, and which views are strided windows of memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import VerificationError
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, recombine
+from fxstack_inductor.ir.nodes import Computed, Layout, Node, View, resolve
+from fxstack_inductor.lower.symbols import size_expr
+
+if TYPE_CHECKING:
+    from torch.fx import Node as FxNode
+
+
+def layout_of(value: torch.Tensor) -> Layout:
+    shape = tuple(size_expr(size) for size in value.shape)
+    if value.layout is not torch.strided:
+        return Layout(shape, tuple(ZERO for _ in shape), value.dtype, value.device)
+    strides = tuple(size_expr(stride) for stride in value.stride())
+    return Layout(shape, strides, value.dtype, value.device)
+
+
+def check_layout(node: FxNode, made: Node, layout: Layout) -> None:
+    known = [(a.as_int(), b.as_int()) for a, b in zip(made.shape, layout.shape, strict=False)]
+    wrong = len(made.shape) != len(layout.shape) or any(
+        a is not None and b is not None and a != b for a, b in known
+    )
+    if wrong or made.dtype != layout.dtype:
+        raise VerificationError(
+            f"node {node.name}: the lowering of {node.target} gives {made.shape} {made.dtype}, "
+            f"the graph says {layout.shape} {layout.dtype}"
+        )
+
+
+def set_layout(made: Node, layout: Layout) -> None:
+    """Adopt ``layout``; a view that re-adds reduced dimensions hands the strides on to its base."""
+    made.layout = Layout(made.shape, layout.stride, layout.dtype, layout.device)
+    if (
+        isinstance(made, View)
+        and isinstance(made.base, Computed)
+        and made.base.origin == made.origin
+    ):
+        old = made.base.layout
+        strides = list(old.stride)
+        for k, (coord, extent) in enumerate(zip(made.coords, old.shape, strict=True)):
+            if extent == 1:
+                continue
+            if coord not in made.index:
+                return
+            strides[k] = layout.stride[made.index.index(coord)]
+        made.base.layout = Layout(old.shape, tuple(strides), old.dtype, old.device)
+
+
+def strided_view(view: View) -> tuple[Node, Expr] | None:
+    """The memory that ``view`` is a strided window of, and the offset in it; None if it is not one with its own strides."""
+    base, coords = resolve(view, view.index)
+    if isinstance(base, View):
+        return None
+    flat = sum((c * s for c, s in zip(coords, base.layout.stride, strict=True)), ZERO)  # type: ignore[arg-type,operator]
+    flat = offset = recombine(flat)
+    for index, size, stride in zip(view.index, view.shape, view.layout.stride, strict=True):
+        if size in (0, 1):
+            continue
+        var = index.as_var()
+        coefficient = None if var is None else flat.coefficient(var)
+        if var is None or coefficient is None or coefficient != stride:
+            return None
+        offset = offset - index * stride
+    if any(isinstance(a, Var) and a.kind is VarKind.LOOP for a in offset.atoms()):
+        return None
+    return base, offset
