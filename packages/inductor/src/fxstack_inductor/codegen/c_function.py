@@ -12,7 +12,7 @@ from fxstack_inductor.codegen.c_text import index_text, parameters
 from fxstack_inductor.codegen.c_tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Load, Loop, Reduce
-from fxstack_inductor.schedule.realise import EXPENSIVE
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Store

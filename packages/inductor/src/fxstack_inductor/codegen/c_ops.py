@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.scalar_ops import INFIX, LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,62 +113,11 @@ def _truncdiv(args: Sequence[str], dtype: torch.dtype, _: object) -> str:
     return f"trunc{suffix(dtype)}{quotient}" if dtype.is_floating_point else quotient
 
 
-LIBM = [
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "sin",
-    "cos",
-    "tan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asin",
-    "acos",
-    "atan",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erf",
-    "erfc",
-    "lgamma",
-    "pow",
-    "atan2",
-    "hypot",
-    "copysign",
-    "floor",
-    "ceil",
-    "trunc",
-    "fmax",
-    "fmin",
-]
-
 OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
     {
-        **{name: libm(name) for name in LIBM},
-        **{
-            name: infix(symbol)
-            for name, symbol in {
-                "sub": "-",
-                "div": "/",
-                "eq": "==",
-                "ne": "!=",
-                "lt": "<",
-                "le": "<=",
-                "gt": ">",
-                "ge": ">=",
-                "bitwise_and": "&",
-                "bitwise_or": "|",
-                "bitwise_xor": "^",
-                "lshift": "<<",
-                "rshift": ">>",
-            }.items()
-        },
+        **{name: libm(name) for name in (*LIBRARY, "sqrt")},
+        **{name: infix(symbol) for name, symbol in INFIX.items()},
+        "div": infix("/"),
         "add": bool_infix("+", "|"),
         "mul": bool_infix("*", "&"),
         "neg": template("(-{0})"),

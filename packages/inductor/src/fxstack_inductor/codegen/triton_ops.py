@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.scalar_ops import INFIX, LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,62 +106,10 @@ def _square_root(args: Sequence[str], dtype: torch.dtype) -> str:
     return f"tl.sqrt_rn({args[0]})" if dtype is torch.float32 else f"libdevice.sqrt({args[0]})"
 
 
-LIBDEVICE = (
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "rsqrt",
-    "sin",
-    "cos",
-    "tan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asin",
-    "acos",
-    "atan",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erf",
-    "erfc",
-    "lgamma",
-    "pow",
-    "atan2",
-    "hypot",
-    "copysign",
-    "floor",
-    "ceil",
-    "trunc",
-    "fmax",
-    "fmin",
-    "fmod",
-)
-
 OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
     {
-        **{name: _libdevice(name) for name in LIBDEVICE},
-        **{
-            name: _infix(symbol)
-            for name, symbol in {
-                "sub": "-",
-                "eq": "==",
-                "ne": "!=",
-                "lt": "<",
-                "le": "<=",
-                "gt": ">",
-                "ge": ">=",
-                "bitwise_and": "&",
-                "bitwise_or": "|",
-                "bitwise_xor": "^",
-                "lshift": "<<",
-                "rshift": ">>",
-            }.items()
-        },
+        **{name: _libdevice(name) for name in (*LIBRARY, "rsqrt", "fmod")},
+        **{name: _infix(symbol) for name, symbol in INFIX.items()},
         "add": _infix("+", "|"),
         "mul": _infix("*", "&"),
         "div": _division,

@@ -14,13 +14,14 @@ from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, floordiv, product
 from fxstack_inductor.ir.nodes import Body, Node, value_dtype
 from fxstack_inductor.lower.context import cast, number, read
-from fxstack_inductor.lower.pointwise import call, elementwise, like
+from fxstack_inductor.lower.normalisation import apply, require_floating
+from fxstack_inductor.lower.pointwise import call, like
 from fxstack_inductor.lower.reductions import drop, moments, number_of
 from fxstack_inductor.lower.registry import Registry, Updates
 from fxstack_inductor.lower.views import reshape_coords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import torch
 
@@ -32,18 +33,10 @@ rule = registry.rule
 
 def _requirements(x: Node) -> torch.dtype:
     """The dtype to compute in."""
-    if not x.dtype.is_floating_point:
-        raise NotLowered("normalisation of integers")
+    dtype = require_floating(x)
     if len(x.shape) < 2 or any(size == 0 for size in x.shape):
         raise NotLowered("normalisation of nothing")
-    return value_dtype(x.dtype)
-
-
-def _channels(
-    ctx: Context, dtype: torch.dtype, result: torch.dtype, make: Callable[..., Body], *xs: Node
-) -> Node:
-    """Elementwise over tensors of one element a channel."""
-    return elementwise(ctx, xs, dtype, result, make)
+    return dtype
 
 
 def _empty(ctx: Context, dtype: torch.dtype) -> Node:
@@ -74,9 +67,7 @@ def _scaled(
 
 def _inverse_deviation(ctx: Context, variance: Node, eps: float) -> Node:
     dtype = value_dtype(variance.dtype)
-    return _channels(
-        ctx, dtype, dtype, lambda v: call("rsqrt", call("add", v, like(v, eps))), variance
-    )
+    return apply(ctx, dtype, dtype, lambda v: call("rsqrt", call("add", v, like(v, eps))), variance)
 
 
 class _Statistics:
@@ -92,7 +83,7 @@ class _Statistics:
 
     def rstd(self, eps: float) -> Node:
         count = number_of(self.count, self.dtype)
-        variance = _channels(
+        variance = apply(
             self.ctx, self.dtype, self.dtype, lambda s: call("div", s, count), self.squares
         )
         return _inverse_deviation(self.ctx, variance, eps)
@@ -110,11 +101,11 @@ class _Statistics:
                 call("mul", like(old, 1 - momentum), old),
             )
 
-        return _channels(self.ctx, self.dtype, running.dtype, body, running, value)
+        return apply(self.ctx, self.dtype, running.dtype, body, running, value)
 
 
 def _converted(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
-    return x if x.dtype == dtype else _channels(ctx, value_dtype(dtype), dtype, lambda a: a, x)
+    return x if x.dtype == dtype else apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
 
 
 def _train(
@@ -206,7 +197,7 @@ def evaluated(
     eps: float,
 ) -> tuple[Node, ...]:
     dtype = _requirements(x)
-    variance = _channels(ctx, dtype, dtype, lambda v: v, running_var)
+    variance = apply(ctx, dtype, dtype, lambda v: v, running_var)
     rstd = _inverse_deviation(ctx, variance, eps)
     out = _scaled(ctx, x, running_mean, rstd, weight, bias)
     return out, *(_empty(ctx, fake.dtype) for fake in ctx.value[1:])
@@ -230,7 +221,7 @@ def group_norm(
     parts = ctx.view(x, shape, lambda index: reshape_coords(x.shape, shape, index))
     center, squares = moments(ctx, parts, (2, 3))
     count = number_of(shape[2] * hw, dtype)
-    variance = _channels(ctx, dtype, dtype, lambda s: call("div", s, count), squares)
+    variance = apply(ctx, dtype, dtype, lambda s: call("div", s, count), squares)
     rstd = _inverse_deviation(ctx, variance, eps)
 
     def body(index: Sequence[Expr]) -> Body:

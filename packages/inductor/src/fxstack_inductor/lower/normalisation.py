@@ -23,13 +23,13 @@ registry = Registry()
 rule = registry.rule
 
 
-def _floating(x: Node) -> torch.dtype:
+def require_floating(x: Node) -> torch.dtype:
     if not x.dtype.is_floating_point:
         raise NotLowered("normalisation of integers")
     return value_dtype(x.dtype)
 
 
-def _apply(
+def apply(
     ctx: Context, dtype: torch.dtype, result: torch.dtype, make: Callable[..., Body], *xs: Node
 ) -> Node:
     """Elementwise, in ``dtype``, to a tensor of ``result``."""
@@ -41,7 +41,7 @@ def safe_softmax(ctx: Context, x: Node, dim: int, dtype: torch.dtype | None = No
     """A softmax that is 0 where a whole row is -inf."""
     if dtype not in (None, x.dtype):
         raise NotLowered("softmax with a conversion")
-    register = _floating(x)
+    register = require_floating(x)
     plain = softmax(ctx, x, dim)
     top = reduce(ctx, x, normalise_dims(x, dim), "max", register, keepdim=True)
 
@@ -49,44 +49,44 @@ def safe_softmax(ctx: Context, x: Node, dim: int, dtype: torch.dtype | None = No
         empty = call("eq", m, like(m, float("-inf")), dtype=torch.bool)
         return Call("where", (empty, like(y, 0), y), register)
 
-    return _apply(ctx, register, x.dtype, body, plain, top)
+    return apply(ctx, register, x.dtype, body, plain, top)
 
 
 @rule("_softmax.default")
 def softmax(ctx: Context, x: Node, dim: int, half_to_float: bool = False) -> Node:
-    dtype = _floating(x)
+    dtype = require_floating(x)
     if not x.shape or any(size == 0 for size in x.shape):
         raise NotLowered("softmax of nothing")
     dims = normalise_dims(x, dim)
     result = torch.float32 if half_to_float else x.dtype
     top = reduce(ctx, x, dims, "max", dtype, keepdim=True)
-    exp = _apply(ctx, dtype, dtype, lambda a, m: call("exp", call("sub", a, m)), x, top)
+    exp = apply(ctx, dtype, dtype, lambda a, m: call("exp", call("sub", a, m)), x, top)
     total = reduce(ctx, exp, dims, "sum", dtype, keepdim=True)
-    return _apply(ctx, dtype, result, lambda e, s: call("div", e, s), exp, total)
+    return apply(ctx, dtype, result, lambda e, s: call("div", e, s), exp, total)
 
 
 @rule("_log_softmax.default")
 def log_softmax(ctx: Context, x: Node, dim: int, half_to_float: bool) -> Node:
-    dtype = _floating(x)
+    dtype = require_floating(x)
     if not x.shape or any(size == 0 for size in x.shape):
         raise NotLowered("softmax of nothing")
     dims = normalise_dims(x, dim)
     result = torch.float32 if half_to_float else x.dtype
     top = reduce(ctx, x, dims, "max", dtype, keepdim=True)
-    shifted = _apply(ctx, dtype, dtype, lambda a, m: call("sub", a, m), x, top)
+    shifted = apply(ctx, dtype, dtype, lambda a, m: call("sub", a, m), x, top)
     total = reduce(ctx, shifted, dims, "sum", dtype, lambda a: call("exp", a), keepdim=True)
-    return _apply(ctx, dtype, result, lambda a, s: call("sub", a, call("log", s)), shifted, total)
+    return apply(ctx, dtype, result, lambda a, s: call("sub", a, call("log", s)), shifted, total)
 
 
 @rule("_softmax_backward_data.default")
 def softmax_backward(
     ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype
 ) -> Node:
-    dtype = _floating(grad)
+    dtype = require_floating(grad)
     dims = normalise_dims(grad, dim)
-    product_ = _apply(ctx, dtype, dtype, lambda g, y: call("mul", g, y), grad, output)
+    product_ = apply(ctx, dtype, dtype, lambda g, y: call("mul", g, y), grad, output)
     total = reduce(ctx, product_, dims, "sum", dtype, keepdim=True)
-    return _apply(
+    return apply(
         ctx,
         dtype,
         input_dtype,
@@ -101,10 +101,10 @@ def softmax_backward(
 def log_softmax_backward(
     ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype
 ) -> Node:
-    dtype = _floating(grad)
+    dtype = require_floating(grad)
     dims = normalise_dims(grad, dim)
     total = reduce(ctx, grad, dims, "sum", dtype, keepdim=True)
-    return _apply(
+    return apply(
         ctx,
         dtype,
         input_dtype,
@@ -132,7 +132,7 @@ def layer_norm(
     bias: Node | None,
     eps: float,
 ) -> tuple[Node, Node, Node]:
-    dtype = _floating(x)
+    dtype = require_floating(x)
     dims = _inner_dims(x, normalized_shape)
     if any(size == 0 for size in x.shape):
         raise NotLowered("normalisation of nothing")
@@ -147,7 +147,7 @@ def layer_norm(
             result = call("mul", result, rest.pop(0))
         return result if bias is None else call("add", result, rest.pop(0))
 
-    out = _apply(ctx, dtype, x.dtype, body, x, center, rstd, *affine)
+    out = apply(ctx, dtype, x.dtype, body, x, center, rstd, *affine)
     return out, _as(ctx, center, stat_dtype), _as(ctx, rstd, stat_dtype)
 
 
@@ -159,11 +159,11 @@ def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tup
     def body(s: Body) -> Body:
         return call("rsqrt", call("add", call("div", s, count), like(s, eps)))
 
-    return center, _apply(ctx, dtype, dtype, body, squares)
+    return center, apply(ctx, dtype, dtype, body, squares)
 
 
 def _as(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
-    return x if x.dtype == dtype else _apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
+    return x if x.dtype == dtype else apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
 
 
 @rule("native_layer_norm_backward.default")
@@ -178,19 +178,19 @@ def layer_norm_backward(
     bias: Node | None,
     output_mask: Sequence[bool],
 ) -> tuple[Node | None, Node | None, Node | None]:
-    dtype = _floating(x)
+    dtype = require_floating(x)
     dims = _inner_dims(x, normalized_shape)
     if any(size == 0 for size in x.shape):
         raise NotLowered("normalisation of nothing")
     outer = tuple(k for k in range(len(x.shape)) if k not in dims)
-    xhat = _apply(
+    xhat = apply(
         ctx, dtype, dtype, lambda a, m, r: call("mul", call("sub", a, m), r), x, mean, rstd
     )
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
         grad_x = _layer_norm_input_gradient(ctx, grad, x, dims, xhat, rstd, weight)
     if output_mask[1] and weight is not None:
-        scaled = _apply(ctx, dtype, dtype, lambda g, h: call("mul", g, h), grad, xhat)
+        scaled = apply(ctx, dtype, dtype, lambda g, h: call("mul", g, h), grad, xhat)
         grad_weight = reduce(ctx, scaled, outer, "sum", weight.dtype)
     if output_mask[2] and bias is not None:
         grad_bias = reduce(ctx, grad, outer, "sum", bias.dtype)
@@ -210,13 +210,13 @@ def _layer_norm_input_gradient(
     count = number_of(product(x.shape[k] for k in dims), dtype)
     g = grad
     if weight is not None:
-        g = _apply(ctx, dtype, dtype, lambda a, w: call("mul", a, w), grad, weight)
+        g = apply(ctx, dtype, dtype, lambda a, w: call("mul", a, w), grad, weight)
     g_sum = reduce(ctx, g, dims, "sum", dtype, keepdim=True)
-    along = _apply(ctx, dtype, dtype, lambda a, h: call("mul", a, h), g, xhat)
+    along = apply(ctx, dtype, dtype, lambda a, h: call("mul", a, h), g, xhat)
     along_sum = reduce(ctx, along, dims, "sum", dtype, keepdim=True)
 
     def body(a: Body, h: Body, r: Body, s: Body, t: Body) -> Body:
         centered = call("sub", a, call("div", s, count))
         return call("mul", r, call("sub", centered, call("mul", h, call("div", t, count))))
 
-    return _apply(ctx, dtype, x.dtype, body, g, xhat, rstd, g_sum, along_sum)
+    return apply(ctx, dtype, x.dtype, body, g, xhat, rstd, g_sum, along_sum)

@@ -10,6 +10,7 @@ import torch
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Body, Call, Const, Node, value_dtype
+from fxstack_inductor.ir.scalar_ops import FLOAT_UNARY
 from fxstack_inductor.lower.context import (
     TensorOrScalar,
     broadcast_shapes,
@@ -66,34 +67,6 @@ def copy(ctx: Context, x: Node, source: Node, non_blocking: bool = False) -> Nod
 
 # --- unary --------------------------------------------------------------------------------------------
 
-FLOAT_UNARY = [
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "rsqrt",
-    "sin",
-    "cos",
-    "tan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asin",
-    "acos",
-    "atan",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erf",
-    "erfc",
-    "sigmoid",
-    "reciprocal",
-    "lgamma",
-]
 SAME_UNARY = ["neg", "bitwise_not"]
 ROUNDING = ["floor", "ceil", "trunc", "round"]
 

@@ -13,7 +13,7 @@ from fxstack_inductor.ir.nodes import Body, Call, Const, Index, Node, value_dtyp
 from fxstack_inductor.lower.context import cast, read
 from fxstack_inductor.lower.pointwise import BOOL, call, elementwise, like
 from fxstack_inductor.lower.registry import Registry
-from fxstack_inductor.lower.views import wrap
+from fxstack_inductor.lower.views import squeeze, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -278,15 +278,7 @@ def _variance(
 
 def drop(ctx: Context, x: Node, dims: tuple[int, ...]) -> Node:
     """Remove dimensions of size 1."""
-    kept = [k for k in range(len(x.shape)) if k not in dims]
-
-    def coords(index: Sequence[Expr]) -> list[Expr]:
-        result = [ZERO] * len(x.shape)
-        for position, k in enumerate(kept):
-            result[k] = index[position]
-        return result
-
-    return ctx.view(x, [x.shape[k] for k in kept], coords)
+    return squeeze(ctx, x, dims)
 
 
 @rule("var.correction")

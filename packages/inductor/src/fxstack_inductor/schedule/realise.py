@@ -24,45 +24,11 @@ from fxstack_inductor.ir.nodes import (
     View,
     walk,
 )
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.lower.program import HostCall
 
 if TYPE_CHECKING:
     from fxstack_inductor.lower.program import Program
-
-EXPENSIVE = frozenset(
-    [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asin",
-        "acos",
-        "atan",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "sigmoid",
-        "lgamma",
-        "pow",
-        "atan2",
-        "hypot",
-        "fmod",
-        "remainder",
-        "floordiv",
-    ]
-)
-
 
 WINDOW = 4
 """From this many places on, what one element of a reader reads of a tensor is a window."""

@@ -1,0 +1,70 @@
+"""Scalar operations by name: what lowering, scheduling and both targets must know of them alike.
+
+A row says what an operation is; how it is written in a target stands in that target's table (``codegen/c_ops.py``,
+``codegen/triton_ops.py``), where what a math library has under the same name needs no entry of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarOp:
+    name: str
+    expensive: bool = False
+    """More than a few instructions: better kept than computed again."""
+    library: bool = False
+    """C's math library and libdevice both have it under its name."""
+    unary: bool = False
+    """ATen's operator of this name takes one tensor and gives floating point, whatever the number."""
+
+
+# fmt: off
+TRANSCENDENTAL = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
+    "sin", "cos", "tan", "sinh", "cosh", "tanh",
+    "asin", "acos", "atan", "asinh", "acosh", "atanh",
+    "erf", "erfc", "lgamma",
+)
+# fmt: on
+
+TABLE = MappingProxyType(
+    {
+        op.name: op
+        for op in (
+            *(ScalarOp(name, expensive=True, library=True, unary=True) for name in TRANSCENDENTAL),
+            *(ScalarOp(name, expensive=True, library=True) for name in ("pow", "atan2", "hypot")),
+            *(ScalarOp(name, expensive=True) for name in ("fmod", "remainder", "floordiv")),
+            *(ScalarOp(name, unary=True) for name in ("sqrt", "rsqrt", "reciprocal")),
+            *(
+                ScalarOp(name, library=True)
+                for name in ("copysign", "floor", "ceil", "trunc", "fmax", "fmin")
+            ),
+            ScalarOp("sigmoid", expensive=True, unary=True),
+        )
+    }
+)
+
+EXPENSIVE = frozenset(op.name for op in TABLE.values() if op.expensive)
+LIBRARY = tuple(op.name for op in TABLE.values() if op.library)
+FLOAT_UNARY = tuple(op.name for op in TABLE.values() if op.unary)
+
+INFIX = MappingProxyType(
+    {
+        "sub": "-",
+        "eq": "==",
+        "ne": "!=",
+        "lt": "<",
+        "le": "<=",
+        "gt": ">",
+        "ge": ">=",
+        "bitwise_and": "&",
+        "bitwise_or": "|",
+        "bitwise_xor": "^",
+        "lshift": "<<",
+        "rshift": ">>",
+    }
+)
+"""Operations that C and Python write with the same symbol between the operands."""
