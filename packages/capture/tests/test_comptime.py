@@ -1,10 +1,13 @@
 """Code that runs while its surroundings are traced."""
 
+import io
+
 import pytest
 import torch
 
 import fxstack_capture as fx
 from fxstack_capture import comptime
+from fxstack_capture.driver.errors import TracingWarning
 
 X = torch.ones(3)
 
@@ -34,6 +37,32 @@ def test_locals():
     assert set(values) == {"x", "n", "y", "found", "fn"} & set(values) | {"x", "n", "y"}
     assert (values["x"].source, values["y"].source) == ("x", None)
     assert values["n"].as_python_constant() == 3
+
+
+def test_looking_guards_nothing():
+    guards = []
+
+    def program(x, unread, n):
+        y = x * 2
+        comptime(lambda ctx: ctx.print_locals(file=io.StringIO()))
+        comptime(lambda ctx: ctx.locals()["unread"].python_type())
+        comptime(lambda ctx: guards.extend(g.source.name for g in ctx.guards()))
+        comptime(lambda ctx: ctx.get_local("n").value)
+        comptime(lambda ctx: guards.append([g.source.name for g in ctx.guards()]))
+        return y
+
+    assert torch.equal(fx.optimize(fullgraph=True)(program)(X, [7], 3), X * 2)
+    *before, after = guards
+    assert not {"unread", "n"} & set(before)
+    assert "n" in after
+    assert "unread" not in after
+
+
+def test_nothing_warns(recwarn):
+    test_locals()
+    test_symbolic_numbers()
+    test_facts()
+    assert not [w for w in recwarn if w.category is TracingWarning]
 
 
 def test_symbolic_numbers():

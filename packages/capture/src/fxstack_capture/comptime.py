@@ -18,6 +18,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.registered import register
 from fxstack_capture.driver.errors import ComptimeError
+from fxstack_capture.trace import Lazy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,11 +32,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ComptimeVar:
-    """A value of the traced program: a fake tensor, a symbolic number, or a Python object."""
+    """A value of the traced program: a fake tensor, a symbolic number, or a Python object.
 
-    value: Any
+    A variable that the program has not read yet enters the trace, with the guards that this takes, when ``value``
+    is asked for; its type and its text are those of the real object and guard nothing.
+    """
+
+    held: Any
     source: str | None = None
     """Where it comes from, as an expression; None if it was made in the traced code."""
+    enter: Callable[[Lazy], Any] | None = None
+    """Brings a variable in that was not read yet."""
+
+    @property
+    def value(self) -> Any:
+        """What the program would compute with."""
+        if self.enter is not None and type(self.held) is Lazy:
+            return self.enter(self.held)
+        return self.held
+
+    @property
+    def seen(self) -> Any:
+        """The value as far as it is known without entering the trace."""
+        return self.held.value if type(self.held) is Lazy else self.held
 
     @property
     def is_symbolic(self) -> bool:
@@ -45,7 +64,7 @@ class ComptimeVar:
 
     def python_type(self) -> type:
         """The class that the program sees."""
-        return _SHOWN.get(type(self.value), type(self.value))
+        return _SHOWN.get(type(self.seen), type(self.seen))
 
     def as_python_constant(self) -> Any:
         """The value. Raises ValueError if it is symbolic."""
@@ -67,12 +86,13 @@ class ComptimeVar:
         return self.is_symbolic
 
     def __str__(self) -> str:
-        value = self.value
+        value = self.seen
         if isinstance(value, torch.Tensor):
             sizes = ", ".join(map(str, value.shape))
             shown = f"tensor({value.dtype}, [{sizes}])"
         else:
-            shown = str(value) if self.is_symbolic else repr(value)
+            symbolic = type(value) in _SHOWN
+            shown = str(value) if symbolic else repr(value)
         return shown if self.source is None else f"{shown} from {self.source}"
 
 
@@ -93,11 +113,11 @@ class ComptimeContext:
 
     def get_local(self, name: str, *, stacklevel: int = 0) -> ComptimeVar:
         """A variable of the frame ``stacklevel`` above; KeyError if it is not bound."""
-        return self._variable(self._frame(stacklevel).local_values()[name])
+        return self._variable(self._frame(stacklevel).peek()[name])
 
     def locals(self, *, stacklevel: int = 0) -> dict[str, ComptimeVar]:
-        """The bound variables of a frame."""
-        values = self._frame(stacklevel).local_values()
+        """The bound variables of a frame. Listing them guards nothing."""
+        values = self._frame(stacklevel).peek()
         return {name: self._variable(value) for name, value in values.items()}
 
     def stack(self, *, stacklevel: int = 0) -> tuple[ComptimeVar, ...]:
@@ -183,10 +203,15 @@ class ComptimeContext:
         return frame
 
     def _variable(self, value: Any) -> ComptimeVar:
+        if type(value) is Lazy:
+            return ComptimeVar(value, value.source.name, self._enter)
         source = self._trace.world.source_of(value)
         if source is None and isinstance(value, torch.Tensor):
             source = self._trace.torch.source_of(value)
         return ComptimeVar(value, None if source is None else source.name)
+
+    def _enter(self, variable: Lazy) -> Any:
+        return self._trace.world.enter(variable.value, variable.source)
 
 
 class _Comptime:

@@ -104,6 +104,22 @@ class Frame:
                 return NULL
         return value
 
+    def peek(self) -> dict[str, Any]:
+        """As ``local_values``; what the program has not read stays ``Lazy`` and outside of the trace."""
+        if self.names is not None:
+            return self.names  # type: ignore[no-any-return]
+        pairs = ((name, self._peek_at(index)) for index, name in enumerate(self.program.names))
+        return {name: value for name, value in pairs if value is not NULL}
+
+    def _peek_at(self, index: int) -> Any:
+        value = self.fast[index]
+        if index in self.program.cell_indices and type(value) is CellType:
+            try:
+                return value.cell_contents
+            except ValueError:
+                return NULL
+        return value
+
     def local_values(self) -> dict[str, Any]:
         """Bound variables by name, as ``locals()`` shows them (values of the trace world)."""
         if self.names is not None:
