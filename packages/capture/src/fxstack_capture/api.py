@@ -61,7 +61,7 @@ def optimize(
             return fn
         compiler = _compiler(backend, chosen, observer)
         if profile is not None:
-            compiler.profile = profile
+            compiler.states.profile = profile
         return _optimized(fn, compiler, decorate)
 
     return decorate
@@ -106,7 +106,7 @@ def profile_of(compiled: Any) -> ShapeProfile:
     compiler = getattr(getattr(entrance, "callback", None), "__self__", None)
     if not isinstance(compiler, FrameCompiler):
         raise TypeError(f"profile_of: expected what optimize returned, got {compiled!r}")
-    return compiler.seen()
+    return compiler.states.seen()
 
 
 def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Captured:

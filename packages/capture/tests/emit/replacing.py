@@ -9,7 +9,8 @@ from same import difference
 
 from fxstack_capture.driver.attempt import real_frame
 from fxstack_capture.driver.backend import eager
-from fxstack_capture.driver.compiler import CodeState, FrameCompiler
+from fxstack_capture.driver.compiler import FrameCompiler
+from fxstack_capture.driver.states import CodeState
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.emit.runtime import Continue
 from fxstack_capture.options import CaptureOptions
@@ -57,7 +58,7 @@ class Replaced:
         return result
 
     def _draft(self, frame, code):
-        written = self.compiler._write(frame, code, CodeState(code))
+        written = self.compiler._write(frame, code, CodeState())
         return written.draft, written.raised
 
     def _hooked(self, code):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fxstack_capture import native
@@ -35,6 +35,7 @@ from fxstack_capture.driver.policy import (
 )
 from fxstack_capture.driver.recompiling import LOG, fitting_entry
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
+from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.emit.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Draft, Emitted, draft_return
@@ -42,8 +43,6 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
-from fxstack_capture.shapes.history import FrameHistory
-from fxstack_capture.shapes.profile import ShapeProfile, key_of
 from fxstack_capture.stance import current_stance, with_changes
 from fxstack_capture.trace import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
@@ -66,16 +65,6 @@ _ATTEMPTS = 12
 
 # Frames of a function without any torch operation that are looked at before it is left alone.
 _PATIENCE = 2
-
-
-@dataclass(slots=True)
-class CodeState:
-    """What is remembered of one code object; keeps it alive so that its id stays its own."""
-
-    code: CodeType
-    history: FrameHistory = field(default_factory=FrameHistory)
-    without_operations: int = 0
-    entries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +102,9 @@ class FrameCompiler:
         self.root: Any = None
         """The module whose calls are compiled, if it is one."""
         self.records = records
-        self.profile = ShapeProfile()
-        """What earlier processes saw of sizes and numbers."""
         self.programs: ProgramTable = program_table()
         self.resumptions = Resumptions(self._never_trace)
-        self._states: dict[int, CodeState] = {}
+        self.states = CodeStates()
 
     def _never_trace(self, code: CodeType) -> None:
         if native.AVAILABLE:
@@ -132,7 +119,7 @@ class FrameCompiler:
         """Forget everything that was compiled."""
         self.owner.clear()
         self.resumptions.clear()
-        self._states.clear()
+        self.states.clear()
 
     # --- the callback ----------------------------------------------------------------------------
 
@@ -161,7 +148,7 @@ class FrameCompiler:
         if stance == "eager_on_recompile":
             return native.RUN
         with _TRACING, paused_collector():
-            state = self._state_of(code)
+            state = self.states.of(code)
             frame = real_frame(function, code, arguments, cells)
             fitting, again = fitting_entry(frame, code, self.owner)
             if fitting is not None:  # another thread was faster
@@ -175,17 +162,6 @@ class FrameCompiler:
             if again.failures:
                 self._announce(again)
             return self._compile(frame, code, state, again)
-
-    def _state_of(self, code: CodeType) -> CodeState:
-        state = self._states.get(id(code))
-        if state is None:
-            state = self._states[id(code)] = CodeState(code, self.profile.history_of(code))
-        return state
-
-    def seen(self) -> ShapeProfile:
-        """The profile it started from, joined with what was seen since."""
-        histories = {key_of(state.code): state.history for state in self._states.values()}
-        return self.profile.merged(ShapeProfile(histories))
 
     def _announce(self, again: Recompilation) -> None:
         """Say that and why a function is compiled again."""
@@ -226,7 +202,7 @@ class FrameCompiler:
     def look(self, frame: RealFrame, code: CodeType) -> None:
         """Trace a frame and write down what would become of it; nothing is compiled or installed."""
         try:
-            written = self._write(frame, code, CodeState(code))
+            written = self._write(frame, code, CodeState())
         except (CannotRebuildError, CannotResumeError) as reason:
             self._record(code, Verdict.PLAIN, why=str(reason))
             return
@@ -328,7 +304,7 @@ class FrameCompiler:
                 code, RuntimeError(f"guards reject their own frame: {failure.message}")
             )
         if draft is None:
-            return self._entry(state, written, tree, Emitted(code), again)
+            return self._entry(code, state, written, tree, Emitted(code), again)
         graph = None
         if draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
@@ -342,17 +318,18 @@ class FrameCompiler:
                 written = replace(written, guards=(*written.guards, *late))
                 tree = compile_guards(written.guards, code, taken)
         emitted = draft.complete(graph)
-        return self._entry(state, written, tree, emitted, again)
+        return self._entry(code, state, written, tree, emitted, again)
 
     def _entry(
         self,
+        code: CodeType,
         state: CodeState,
         written: Written,
         tree: Any,
         emitted: Emitted,
         again: Recompilation,
     ) -> Any:
-        self._note(state.code, written, emitted, again)
+        self._note(code, written, emitted, again)
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
 

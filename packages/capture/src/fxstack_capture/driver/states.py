@@ -1,0 +1,77 @@
+"""What the driver remembers of each code object that ran under it, for as long as the code object lives.
+
+Ids of code objects are used again once they are gone, and programs that make functions as they go (``exec``,
+code generators) would fill the table: an entry goes with its code object, and only the history of what was seen
+of shapes is kept, under the function's name, for the profile.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxstack_capture.shapes.history import FrameHistory
+from fxstack_capture.shapes.profile import ShapeProfile, key_of
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+
+@dataclass(slots=True)
+class CodeState:
+    """What is remembered of one code object."""
+
+    history: FrameHistory = field(default_factory=FrameHistory)
+    without_operations: int = 0
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """``code`` takes the entry out of the table when the code object goes."""
+
+    state: CodeState
+    name: str
+    code: weakref.ref[CodeType]
+
+
+class CodeStates:
+    """States by code object."""
+
+    def __init__(self) -> None:
+        self.profile = ShapeProfile()
+        """What earlier processes saw of sizes and numbers."""
+        self._states: dict[int, _Kept] = {}
+        self._gone: list[ShapeProfile] = []
+
+    def of(self, code: CodeType) -> CodeState:
+        """The state of ``code``; a new one starts from the profile."""
+        kept = self._states.get(id(code))
+        if kept is None:
+            name, key = key_of(code), id(code)
+            reference = weakref.ref(code, lambda _: self._forget(key))
+            kept = _Kept(CodeState(self.profile.history_of(code)), name, reference)
+            self._states[key] = kept
+        return kept.state
+
+    def _forget(self, key: int) -> None:
+        kept = self._states.pop(key, None)
+        if kept is not None:
+            self._gone = [self.seen_in([kept]).merged(*self._gone)]
+
+    def seen_in(self, states: list[_Kept]) -> ShapeProfile:
+        """The profile of these alone."""
+        return ShapeProfile().merged(*(ShapeProfile({s.name: s.state.history}) for s in states))
+
+    def seen(self) -> ShapeProfile:
+        """The profile it started from, joined with what was seen since."""
+        return self.profile.merged(*self._gone, self.seen_in([*self._states.values()]))
+
+    def clear(self) -> None:
+        """Forget everything but the profile."""
+        self._states.clear()
+        self._gone.clear()
+
+    def __len__(self) -> int:
+        return len(self._states)

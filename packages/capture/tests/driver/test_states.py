@@ -1,0 +1,55 @@
+"""What is remembered of code objects goes with them: their ids are used again."""
+
+import gc
+
+import torch
+
+import fxstack_capture
+
+PLAIN = "def f(x):\n    return x * {0} + {0}\n"
+BREAKING = "def f(x):\n    y = x * {0}\n    print(end='')\n    return y + {0}\n"
+
+
+@fxstack_capture.skip
+def call(f, x):
+    """Runs in plain Python: what it calls is a frame of its own."""
+    return f(x)
+
+
+def short_lived(source, rounds=60):
+    """Functions that are made, run under one compiler and dropped: how many ids they had, how many it remembers."""
+    run = fxstack_capture.optimize()(call)
+    compiler = run.callback.__self__
+    ids = set()
+    for number in range(rounds):
+        namespace = {}
+        exec(source.format(number), namespace)
+        f = namespace.pop("f")
+        assert torch.equal(run(f, torch.ones(3)), torch.full((3,), 2.0 * number))
+        ids.add(id(f.__code__))
+        del f
+        gc.collect()
+    return len(ids), len(compiler.states)
+
+
+def test_code_objects_go_and_their_ids_come_back():
+    ids, remembered = short_lived(PLAIN)
+    assert ids < 60
+    assert remembered < 5
+
+
+def test_functions_with_breaks_are_not_mixed_up():
+    short_lived(BREAKING)
+
+
+def test_what_was_seen_of_shapes_stays():
+    run = fxstack_capture.optimize()(call)
+    namespace = {}
+    exec("def f(x):\n    return x + 1\n", namespace)
+    for size in (3, 4):
+        run(namespace["f"], torch.ones(size))
+    seen = fxstack_capture.profile_of(run)
+    namespace.clear()
+    gc.collect()
+    assert len(seen) >= 1
+    assert fxstack_capture.profile_of(run) == seen
