@@ -303,10 +303,8 @@ class FrameCompiler:
             return self._failed(
                 code, RuntimeError(f"guards reject their own frame: {failure.message}")
             )
-        if draft is None:
-            return self._entry(code, state, written, tree, Emitted(code), again)
         graph = None
-        if draft.captured is not None:
+        if draft is not None and draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             try:
                 graph = compile_graph(self.backend, draft.captured, where, self.options)
@@ -317,18 +315,7 @@ class FrameCompiler:
             if late:
                 written = replace(written, guards=(*written.guards, *late))
                 tree = compile_guards(written.guards, code, taken)
-        emitted = draft.complete(graph)
-        return self._entry(code, state, written, tree, emitted, again)
-
-    def _entry(
-        self,
-        code: CodeType,
-        state: CodeState,
-        written: Written,
-        tree: Any,
-        emitted: Emitted,
-        again: Recompilation,
-    ) -> Any:
+        emitted = Emitted(code) if draft is None else draft.complete(graph)
         self._note(code, written, emitted, again)
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
