@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from compare import compiled
+from compare import as_graph, compiled, dynamic
 from helpers import run_graph, save_everything
 from test_semantics import leaf
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
-from fxstack_functionalize import AotOptions, SavedTensorHooks
+from fxstack_functionalize import AotOptions, SavedTensorHooks, aot
 from fxstack_functionalize.hooks import HookReader, NotTraceableError
 from fxstack_interchange import verify
 
@@ -368,3 +368,27 @@ def test_option_as_a_word():
     assert AotOptions(saved_tensor_hooks="eager").saved_tensor_hooks is SavedTensorHooks.EAGER
     with pytest.raises(ValueError, match="must be one of 'inline'"):
         AotOptions(saved_tensor_hooks="never")
+
+
+def rounded_if_long(t):
+    return t.to(torch.bfloat16) if t.shape[0] > 5 else t
+
+
+def test_hooks_that_decide_by_a_symbolic_size_after_compilation_run_in_eager():
+    function = aot(
+        as_graph(lambda x: (x.sin(),), 1),
+        dynamic([leaf(4)]),
+        fw_compiler=run_graph,
+        partitioner=save_everything,
+    )
+    for length in (4, 9):
+        x = leaf(length)
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            saved_tensors_hooks(rounded_if_long, lambda t: t.float()),
+        ):
+            warnings.simplefilter("always")
+            (grad,) = torch.autograd.grad(function(x)[0].sum(), x)
+        assert len(caught) == (length == 4)
+        assert all("keeps symbolic" in str(warning.message) for warning in caught)
+        assert torch.equal(grad, x.detach().cos()) == (length <= 5)

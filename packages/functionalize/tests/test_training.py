@@ -5,8 +5,11 @@ import weakref
 
 import pytest
 import torch
-from compare import check, compiled
+from compare import as_graph, check, compiled
+from helpers import run_graph, save_everything
 from test_semantics import A, leaf, mk, nonleaf
+
+from fxstack_functionalize import aot
 
 
 def both(fn, x):
@@ -64,6 +67,44 @@ def test_backward_twice():
         assert torch.equal(x.grad, 4 * x)
         with pytest.raises(RuntimeError, match="second time"):
             y.backward()
+
+
+FAILURES = []
+
+
+def _message(call):
+    with pytest.raises(RuntimeError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("retain", [True, False])
+def test_backward_after_one_that_raised(retain):
+    """The saved tensors of what ran are gone, unless they were to be kept."""
+
+    def fails_in_backward(module, example_inputs):
+        return lambda *args: 1 / 0 if FAILURES.pop() else module.forward(*args)
+
+    x = leaf(3)
+    step = compiled(lambda x: (x.sin().exp(),), [x])
+    failing = aot(
+        as_graph(lambda x: (x.sin().exp(),), 1),
+        [x],
+        fw_compiler=run_graph,
+        bw_compiler=fails_in_backward,
+        partitioner=save_everything,
+    )
+    FAILURES[:] = [False, True]
+    y = failing(x)[0].sum()
+    with pytest.raises(ZeroDivisionError):
+        y.backward(retain_graph=retain)
+    if retain:
+        y.backward()
+        assert torch.equal(x.grad, torch.autograd.grad(step(x)[0].sum(), x)[0])
+    else:
+        z = step(x)[0].sum()
+        z.backward()
+        assert _message(y.backward) == _message(z.backward)
 
 
 @pytest.mark.parametrize("penalty", [lambda g: g.pow(2).sum(), lambda g: g.sum()])
