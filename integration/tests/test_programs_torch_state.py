@@ -269,7 +269,7 @@ square.register_autograd(
 )
 
 
-@program()
+@program(graphs=1, breaks=0)
 def operators_of_the_program(c):
     @c
     def f(x):
