@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fxstack_interchange import Partition, StageGraph
 
 _DEFAULTS = PartitionOptions()
+HEAD = ("partitioner", "saved MB", "peak MB", "recomputed MFLOP", "step ms", "solver ms")
 BUDGETED = ("budget", "ilp")
 """Partitioners that are run once for each budget."""
 
@@ -36,6 +37,19 @@ class Row:
     partition: Partition | None
     error: str = ""
 
+    def cells(self) -> tuple[str, ...]:
+        """Return the figures as texts, one for each of ``HEAD``; with an error, the label and the error."""
+        if self.error:
+            return (self.label, self.error)
+        return (
+            self.label,
+            f"{self.saved_bytes / 1e6:.3f}",
+            f"{self.peak / 1e6:.3f}",
+            f"{self.recomputed_flops / 1e6:.2f}",
+            f"{self.step_seconds * 1e3:.3f}",
+            f"{self.solver_seconds * 1e3:.1f}",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -45,28 +59,16 @@ class Comparison:
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        head = ("partitioner", "saved MB", "peak MB", "recomputed MFLOP", "step ms", "solver ms")
-        cells = [head, *(_cells(row) for row in self.rows)]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(head))]
+        cells = [HEAD, *(row.cells() for row in self.rows)]
+        full = [line for line in cells if len(line) == len(HEAD)]
+        widths = [max(len(line[i]) for line in full) for i in range(len(HEAD))]
+        widths[0] = max(len(line[0]) for line in cells)
         lines = [f"{self.nodes} nodes"]
         for line in cells:
             text = [line[0].ljust(widths[0])]
-            text += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+            text += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=False)]
             lines.append("  ".join(text).rstrip())
         return "\n".join(lines)
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    if row.error:
-        return (row.label, row.error, "", "", "", "")
-    return (
-        row.label,
-        f"{row.saved_bytes / 1e6:.3f}",
-        f"{row.peak / 1e6:.3f}",
-        f"{row.recomputed_flops / 1e6:.2f}",
-        f"{row.step_seconds * 1e3:.3f}",
-        f"{row.solver_seconds * 1e3:.1f}",
-    )
 
 
 def compare(

@@ -7,6 +7,7 @@ import io
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from fxstack_partition.compare import HEAD
 from fxstack_partition.explain import explain
 from fxstack_partition.plots import plot_cut, plot_pareto, plot_timeline
 
@@ -21,15 +22,7 @@ table { border-collapse: collapse } td, th { padding: 0.2em 0.8em; text-align: r
 td:first-child, th:first-child { text-align: left } tr:nth-child(even) { background: #f2f2f2 }
 pre { overflow-x: auto; font-size: 85% } img { max-width: 100% }
 """
-_HEAD = (
-    "partitioner",
-    "saved MB",
-    "peak MB",
-    "recomputed MFLOP",
-    "step ms",
-    "solver ms",
-    "peak at",
-)
+_HEAD = (*HEAD, "peak at")
 
 
 def to_html(comparisons: Mapping[str, Comparison]) -> str:
@@ -53,15 +46,7 @@ def _line(row: Row) -> str:
     if row.error:
         wide = len(_HEAD) - 1
         return f"<tr><td>{escape(row.label)}</td><td colspan={wide}>{escape(row.error)}</td></tr>"
-    cells = (
-        row.label,
-        f"{row.saved_bytes / 1e6:.3f}",
-        f"{row.peak / 1e6:.3f}",
-        f"{row.recomputed_flops / 1e6:.2f}",
-        f"{row.step_seconds * 1e3:.3f}",
-        f"{row.solver_seconds * 1e3:.1f}",
-        str(row.timeline.peak_at),
-    )
+    cells = (*row.cells(), str(row.timeline.peak_at))
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
 

@@ -20,20 +20,30 @@ if TYPE_CHECKING:
 _MB = 1e6
 
 
+def _axes(size: tuple[float, float], title: str, **labels: str) -> tuple[Any, Any]:
+    figure = matplotlib_figure(size)
+    axes = figure.subplots()
+    axes.set(title=title, **labels)
+    return figure, axes
+
+
 def plot_timeline(comparison: Comparison, title: str = "") -> Any:
     """Return a figure of the bytes alive at each operator, one line for each partitioner.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
-    figure = matplotlib_figure((9, 4))
-    axes = figure.subplots()
+    figure, axes = _axes(
+        (9, 4),
+        title,
+        xlabel="operator (dotted: the backward begins)",
+        ylabel="MB alive",
+    )
     for row in _worked(comparison):
         sizes = [moment.bytes / _MB for moment in row.timeline.moments]
         (line,) = axes.plot(sizes, label=row.label, linewidth=1)
         forward = sum(moment.stage == "forward" for moment in row.timeline.moments)
         axes.axvline(forward, color=line.get_color(), linewidth=0.5, linestyle=":")
-    axes.set(xlabel="operator (dotted: the backward begins)", ylabel="MB alive", title=title)
     axes.legend()
     return figure
 
@@ -44,13 +54,11 @@ def plot_pareto(comparison: Comparison, title: str = "") -> Any:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    figure = matplotlib_figure((6, 4))
-    axes = figure.subplots()
+    figure, axes = _axes((6, 4), title, xlabel="recomputed MFLOP", ylabel="simulated peak, MB")
     for row in _worked(comparison):
         point = (row.recomputed_flops / 1e6, row.peak / _MB)
         axes.plot(*point, "o")
         axes.annotate(row.label, point, xytext=(4, 4), textcoords="offset points", fontsize=8)
-    axes.set(xlabel="recomputed MFLOP", ylabel="simulated peak, MB", title=title)
     return figure
 
 
@@ -64,8 +72,8 @@ def plot_cut(partition: Partition, title: str = "", limit: int = 40) -> Any:
     layers: dict[int, list[str]] = {}
     for name, data in graph.nodes(data=True):
         layers.setdefault(data["layer"], []).append(name)
-    figure = matplotlib_figure((9, max(3, 0.3 * max(map(len, layers.values()), default=1))))
-    axes = figure.subplots()
+    height = max(3, 0.3 * max(map(len, layers.values()), default=1))
+    figure, axes = _axes((9, height), title or "forward | saved | backward")
     place = networkx().multipartite_layout(graph, subset_key="layer")
     colors = ["tab:blue", "tab:orange", "tab:green"]
     for start, end in graph.edges:
@@ -74,7 +82,6 @@ def plot_cut(partition: Partition, title: str = "", limit: int = 40) -> Any:
         layer = graph.nodes[name]["layer"]
         axes.text(x, y, graph.nodes[name]["text"], fontsize=7, color=colors[layer], ha="center")
     axes.set_axis_off()
-    axes.set_title(title or "forward | saved | backward")
     return figure
 
 

@@ -177,19 +177,22 @@ SELECTIVE_TAGS: tuple[Rule, ...] = (
 )
 """Tags as selective checkpointing means them: must is must, a preference may be overruled by a clear gain."""
 
+_HIGHER_ORDER = Rule(
+    "higher-order",
+    "is a higher-order operator, as costly as its body",
+    of_kind(OpKind.HIGHER_ORDER, verdict=Verdict.KEEP),
+)
+_VIEW = Rule("view", "is a view, free to make again", _view)
+
 MIN_CUT_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
     Rule(
         "backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward
     ),
-    Rule(
-        "higher-order",
-        "is a higher-order operator, as costly as its body",
-        of_kind(OpKind.HIGHER_ORDER, verdict=Verdict.KEEP),
-    ),
+    _HIGHER_ORDER,
     Rule("heavy", "is compute-heavy", of_kind(OpKind.HEAVY, verdict=Verdict.KEEP)),
-    Rule("view", "is a view, free to make again", _view),
+    _VIEW,
     Rule(
         "reduction", "reduces: its result is small and making it again reads its input", _reduction
     ),
@@ -210,11 +213,7 @@ MIN_CUT_RULES: tuple[Rule, ...] = (
 BUDGET_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
-    Rule(
-        "higher-order",
-        "is a higher-order operator, as costly as its body",
-        of_kind(OpKind.HIGHER_ORDER, verdict=Verdict.KEEP),
-    ),
+    _HIGHER_ORDER,
     Rule("unknown", "is not known to be cheap", of_kind(OpKind.OTHER, verdict=Verdict.KEEP)),
     Rule(
         "priced", "costs memory to save and time to make again", lambda _n, _f, _o: Verdict.EITHER
@@ -225,7 +224,7 @@ BUDGET_RULES: tuple[Rule, ...] = (
 SAVE_ALL_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
-    Rule("view", "is a view, free to make again", _view),
+    _VIEW,
     Rule("symbolic", "is arithmetic on sizes", of_kind(OpKind.SYMBOLIC, verdict=Verdict.EITHER)),
     Rule("backward-only", "is used by the backward alone", _backward_only),
     Rule("save-all", "is used by the backward", lambda _node, _facts, _options: Verdict.KEEP),
