@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from joint_programs import PROGRAMS, mlp, norm_dropout, rand
 from joints import trace_joint
 from test_rules import mutating_joint, tag
@@ -51,6 +52,27 @@ def test_a_changed_argument():
     node = node_of(part.forward, "gelu")
     node.args = (node.all_input_nodes[0].all_input_nodes[0],)
     wrong(joint, part, "'gelu' breaks rule 'topology': reads arg0_1 instead of mm")
+
+
+@pytest.mark.parametrize("other", [1, 1.5, True, "tanh"])
+def test_a_changed_number_or_text(other):
+    joint = trace_joint(lambda x: F.gelu(x).sum(0) * 2.0, rand(4, 4))
+    part = partition(joint)
+    node = node_of(part.forward, "mul")
+    node.args = (node.args[0], other)
+    wrong(joint, part, f"'mul' breaks rule 'topology': is called with .sum_1, {other}. instead of")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("first", "second"), [(1, 1.0), (1, True), (0.0, -0.0)])
+def test_arguments_that_only_look_alike_are_different(first, second, dynamic):
+    def fn(x):
+        return (x + first).sin(), (x + second).cos()
+
+    joint = trace_joint(fn, rand(4, 4), dynamic=dynamic)
+    part = partition(joint)
+    node_of(part.forward, "cos").args = (node_of(part.forward, "add"),)
+    wrong(joint, part, "'cos' breaks rule 'topology': reads add instead of add_1")
 
 
 def test_an_exchanged_result():

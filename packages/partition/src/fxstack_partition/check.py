@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
-from torch.fx.node import map_arg
 
 from fxstack_interchange import InputKind, OutputKind, Stage
 from fxstack_partition.extract import NEVER_TWICE, PartitionError
@@ -135,29 +135,44 @@ def _topology(case: Case) -> Iterator[tuple[str, str]]:
             wanted = [arg.name for arg in original.all_input_nodes]
             if [same.get(n, n) for n in reads] != [same[n] for n in wanted]:
                 yield node.name, f"reads {', '.join(reads)} instead of {', '.join(wanted)}"
+            meant = {
+                n.name: same.get(r, r) for n, r in zip(node.all_input_nodes, reads, strict=True)
+            }
+            if _structure((node.args, node.kwargs), meant) != _structure(
+                (original.args, original.kwargs), same
+            ):
+                given, known_as = (", ".join(map(str, n.args)) for n in (node, original))
+                yield node.name, f"is called with ({given}) instead of ({known_as})"
 
 
 def _equal_values(facts: JointFacts) -> dict[str, str]:
     """Map each node to the first that computes the same from the same, so that merged repetitions are no error."""
-    first: dict[str, str] = {}
+    first: dict[object, str] = {}
     same: dict[str, str] = {}
     for node in facts.nodes[:-1]:
         same[node.name] = node.name
         if node.op == "call_function" and facts.kinds[node] not in NEVER_TWICE:
-            # Nodes print as their names: two equal texts are two equal computations.
-            named = map_arg((node.args, node.kwargs), lambda n: _Name(same[n.name]))
-            key = f"{node.target}{named}"
+            key = (node.target, _structure((node.args, node.kwargs), same))
             same[node.name] = first.setdefault(key, node.name)
     return same
 
 
-class _Name(str):
-    """Stands for a node in a printed argument list."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"%{self}"
+def _structure(value: object, same: dict[str, str]) -> object:
+    """Return a value that two arguments share only if they are the same: types count, and the signs of zeros."""
+    if isinstance(value, Node):
+        return Node, same[value.name]
+    if isinstance(value, tuple | list):
+        return type(value), tuple(_structure(item, same) for item in value)
+    if isinstance(value, dict):
+        return dict, tuple((key, _structure(value[key], same)) for key in sorted(value))
+    if isinstance(value, slice):
+        return slice, _structure((value.start, value.stop, value.step), same)
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return type(value), value.node.expr
+    if isinstance(value, float):
+        return float, value.hex()
+    # What cannot be hashed is equal to itself alone.
+    return type(value), value if isinstance(value, Hashable) else id(value)
 
 
 def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:

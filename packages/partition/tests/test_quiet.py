@@ -1,0 +1,26 @@
+"""What HiGHS prints is dropped, what the program prints is not."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+import ctypes, os
+from fxstack_partition.quiet import highs_silenced
+libc = ctypes.CDLL(None)
+print("before")
+with highs_silenced():
+    libc.printf(b"HighsMipSolverData::transform\\n")
+    os.write(1, b"another thread\\n")
+libc.printf(b"after\\n")
+"""
+
+
+def test_only_lines_of_highs_are_dropped():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True)
+    assert done.stdout.split(b"\n") == [b"before", b"another thread", b"after", b""]
+
+
+def test_a_closed_standard_output_is_no_error():
+    head = "import os; os.close(1)"
+    body = SCRIPT.partition("libc =")[0] + "with highs_silenced(): pass"
+    subprocess.run([sys.executable, "-c", head + body], check=True)
