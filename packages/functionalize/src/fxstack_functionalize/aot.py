@@ -84,8 +84,8 @@ def aot(
     """Compile ``gm`` ahead of time and return a callable with its signature and eager's exact semantics.
 
     Whether it trains is decided by the examples' ``requires_grad`` and the grad mode now. ``fw_compiler`` gets the
-    forward graph, ``bw_compiler`` (default: the same) the backward at its first use, ``inference_compiler``
-    (default: the same) a graph without gradients.
+    forward graph, ``bw_compiler`` (default: the same) the backward, at its first use unless it has symbolic sizes,
+    ``inference_compiler`` (default: the same) a graph without gradients.
 
     Raises:
         UnsupportedGraphError: if the graph cannot be made functional exactly; nothing has run then.
@@ -135,7 +135,8 @@ def _stages(
         return _compile(compilers[0], checked(partition).forward)
 
     def compile_backward(partition: Partition) -> Callable[[], Callable[..., Any]]:
-        if options.eager_backward_compile:
+        # What a compiler assumes of symbolic sizes is guarded by whoever called us, once this function returns.
+        if options.eager_backward_compile or _has_symbols(partition.backward):
             backward = _compile(compilers[1], partition.backward)
             return lambda: backward
         return lambda: _compile(compilers[1], partition.backward)
@@ -146,6 +147,14 @@ def _stages(
 def _compile(compiler: Compiler, stage: StageGraph) -> Callable[..., Any]:
     with torch.no_grad():
         return compiler(stage.graph_module, example_values(stage.graph_module))
+
+
+def _has_symbols(stage: StageGraph) -> bool:
+    return any(
+        isinstance(value, torch.SymInt)
+        or (isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides)
+        for value in example_values(stage.graph_module)
+    )
 
 
 def _check_partition(traced: Traced, partition: Partition) -> None:

@@ -53,3 +53,11 @@ DOUBLE_BACKWARD = (
     "  fix: compute the first gradient inside the compiled function, or run this part in eager."
 )
 """The text of the error that a second differentiation raises."""
+
+SAVED_ARE_FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
+    "after calling backward."
+)
+"""torch's own words, for what a compiled backward has freed before it raised."""

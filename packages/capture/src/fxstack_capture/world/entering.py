@@ -19,7 +19,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._library.custom_ops import CustomOpDef
 
 from fxstack_capture import native
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
@@ -237,14 +236,6 @@ HANDLERS: dict[type, Handler] = {
 }
 
 
-_OPERATORS = (
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
-    torch._ops.HigherOrderOperator,
-    CustomOpDef,
-)
-
-
 def _handler_of_kind(obj: Any) -> Handler:
     """For types outside of the table."""
     if isinstance(obj, torch.Tensor):
@@ -254,7 +245,9 @@ def _handler_of_kind(obj: Any) -> Handler:
         return member
     if issubclass(cls, (type, types.ModuleType)):
         return identity
-    if issubclass(cls, _OPERATORS):
+    if issubclass(
+        cls, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
+    ):
         return identity
     if issubclass(cls, functools.partial):
         return partial

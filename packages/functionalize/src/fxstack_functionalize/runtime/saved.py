@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize.errors import SAVED_ARE_FREED
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -103,13 +105,16 @@ def add_saving(source: Source, plan: Sequence[SavedTensor]) -> None:
 def add_unsaving(source: Source, plan: Sequence[SavedTensor]) -> list[str]:
     """Add the statements that read what was saved; return the expressions of all saved tensors in order.
 
-    Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run before without ``retain_graph``.
+    Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run before without ``retain_graph``; a backward
+    that raised has emptied only what is kept here, and gets the same words.
     """
     if not plan:
         return []
     source.add("saved = ctx.saved_tensors")
     if any(not saved.by_autograd for saved in plan):
         source.add("kept = ctx.kept")
+        source.add("if kept is None:")
+        source.add("    raise RuntimeError(freed)", freed=SAVED_ARE_FREED)
         source.add("if not keeps_graph():", keeps_graph=KEEPS_GRAPH)
         source.add("    ctx.kept = None")
     counters = {True: iter(range(len(plan))), False: iter(range(len(plan)))}

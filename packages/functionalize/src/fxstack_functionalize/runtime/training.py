@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_functionalize.hooks import HookPair, hooks_in_joint, inline_hooks
+from fxstack_functionalize.hooks import (
+    HookPair,
+    NotTraceableError,
+    hooks_in_joint,
+    inline_hooks,
+)
 from fxstack_functionalize.options import SavedTensorHooks
 from fxstack_functionalize.runtime.calling import check_results, listed
 from fxstack_functionalize.runtime.function import make_function
@@ -73,6 +78,9 @@ class _Training:
         self._lock = RLock()
         self._compiled: tuple[Partition, Compiled, LazyBackward] | None = None
         self._apply: dict[Saving, Apply] = {}
+        self._shapes = traced.captured.fake_mode.shape_env
+        self.guards_are_made = False
+        """Whether the caller has taken the guards on symbolic sizes, so that no more may be added."""
 
     def plain(self, *args: Any) -> Sequence[Any]:
         return self.function(Saving.PLAIN)(*args)
@@ -90,7 +98,21 @@ class _Training:
         return self._apply[saving]
 
     def inlined(self, pair: HookPair) -> Apply:
-        """Compile the graphs with ``pair`` inlined."""
+        """Compile the graphs with ``pair`` inlined.
+
+        Raises:
+            NotTraceableError: if a hook cannot be traced, or decides by a symbolic size when it is too late to guard that.
+        """
+        before = self._guard_count()
+        made = self._inlined(pair)
+        if self.guards_are_made and self._guard_count() != before:
+            raise NotTraceableError("it decides by a size that the compiled graph keeps symbolic")
+        return made
+
+    def _guard_count(self) -> int:
+        return 0 if self._shapes is None else len(self._shapes.guards)
+
+    def _inlined(self, pair: HookPair) -> Apply:
         if self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION:
             joint = hooks_in_joint(self.traced.stage_graph, self.traced.backward_nodes, pair)
             partition = self.stages.partition(joint)
@@ -120,6 +142,7 @@ def training_wrapper(traced: Traced, stages: Stages, options: AotOptions) -> Cal
     plain: Apply = training.plain
     if hooks is None or hooked.find(hooks) is None:
         plain = training.function(Saving.PLAIN)
+    training.guards_are_made = True
 
     def compute(source: Source) -> None:
         source.add("hooks = top_hooks(False)", top_hooks=top_hooks)
