@@ -12,6 +12,10 @@ Every class states one *primitive* access: none of them runs user code when it i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +215,17 @@ class ValueAt(Step):
     @property
     def name(self) -> str:
         return f"list({self.of.name}.values())[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Converted(Step):
+    """``by(of)``: another form of the same value, made by a C function that runs no Python code."""
+
+    by: Callable[[object], object]
+
+    @property
+    def name(self) -> str:
+        return f"{self.by.__name__}({self.of.name})"
 
 
 @dataclass(frozen=True, slots=True)

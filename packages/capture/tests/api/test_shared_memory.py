@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -60,3 +61,16 @@ def test_reading_inputs_that_share_memory_needs_no_guard():
     base = torch.arange(8.0)
     kinds = {type(guard.check).__name__ for guard in compiled(base[:4], base[4:]).guards}
     assert not kinds & {"SharesStorage", "NoOverlap"}
+
+
+@pytest.mark.parametrize("fn", [write_one, write_both, write_through_a_view])
+def test_storages_may_be_made_over_the_same_memory(fn):
+    compiled = fxstack_capture.optimize(lambda graph_module, _inputs: graph_module.forward)(fn)
+
+    def called(fn, first, second):
+        array = np.arange(8.0)
+        tensors = torch.from_numpy(array[:4]), torch.from_numpy(array[first:second])
+        return fn(*tensors), torch.from_numpy(array)
+
+    for places in ((4, 8), (0, 4), (4, 8), (2, 6), (4, 8)):
+        torch.testing.assert_close(called(compiled, *places), called(fn, *places), rtol=0, atol=0)

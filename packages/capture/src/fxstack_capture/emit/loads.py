@@ -119,6 +119,11 @@ def _at(function: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
     return load_at
 
 
+def _converted(loads: Loads, source: s.Converted) -> ast.expr:
+    by = loads.constant(source.by, source.by.__name__)
+    return loads.temporary(call(by, loads.expr(source.of)), source)
+
+
 def _cell(loads: Loads, source: s.Cell) -> ast.expr:
     return loads.temporary(attribute(loads.expr(source.of), "cell_contents"), source)
 
@@ -148,6 +153,7 @@ _LOADERS: dict[type, Callable[[Loads, Any], ast.expr]] = {
     s.Key: _key,
     s.KeyAt: _at(runtime.key_at),
     s.ValueAt: _at(runtime.value_at),
+    s.Converted: _converted,
     s.Cell: _cell,
     s.Size: _tensor_number(_Base.size),
     s.Stride: _tensor_number(_Base.stride),

@@ -66,6 +66,7 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     s.Key: lambda src, of: dict.__getitem__(of, src.key),
     s.KeyAt: lambda src, of: runtime.key_at(of, src.index),
     s.ValueAt: lambda src, of: runtime.value_at(of, src.index),
+    s.Converted: lambda src, of: src.by(of),
     s.Cell: lambda _, of: of.cell_contents,
     s.Size: lambda src, of: _Base.size(of, src.dim),
     s.Stride: lambda src, of: _Base.stride(of, src.dim),

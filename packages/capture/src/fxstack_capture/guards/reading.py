@@ -59,6 +59,7 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     sources.Key: lambda s, v: dict.__getitem__(v, s.key),
     sources.KeyAt: lambda s, v: next(itertools.islice(iter(v), s.index, None)),
     sources.ValueAt: lambda s, v: next(itertools.islice(dict.values(v), s.index, None)),
+    sources.Converted: lambda s, v: s.by(v),
     sources.Cell: lambda _s, v: v.cell_contents,
     sources.Size: lambda s, v: v.size(s.dim),
     sources.Stride: lambda s, v: v.stride(s.dim),

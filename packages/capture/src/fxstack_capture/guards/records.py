@@ -149,7 +149,7 @@ class AllDistinct(Check):
 
 @dataclass(frozen=True, slots=True)
 class NoOverlap(Check):
-    """The storages of the tensors at these sources and the guarded one are pairwise different."""
+    """The memory of the storages of the tensors at these sources and the guarded one is pairwise apart."""
 
     others: tuple[Source, ...]
 

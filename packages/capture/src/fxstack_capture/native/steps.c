@@ -130,6 +130,10 @@ static int step_value_at(Node *node, const Value *from, Value *to) {
     return owned(to, value);
 }
 
+static int step_converted(Node *node, const Value *from, Value *to) {
+    return from->object ? owned(to, PyObject_CallOneArg(node->object, from->object)) : 0;
+}
+
 /* --- tensors ------------------------------------------------------------------------------------- */
 
 static int step_size(Node *node, const Value *from, Value *to) {
@@ -150,7 +154,7 @@ static int step_storage_offset(Node *node, const Value *from, Value *to) {
 
 /* --- building ------------------------------------------------------------------------------------ */
 
-typedef enum { TAKES_NOTHING, TAKES_NAME, TAKES_KEY, TAKES_INDEX, TAKES_DESCRIPTOR } Takes;
+typedef enum { TAKES_NOTHING, TAKES_NAME, TAKES_KEY, TAKES_INDEX, TAKES_DESCRIPTOR, TAKES_FUNCTION } Takes;
 
 static const struct {
     const char *kind;
@@ -167,6 +171,7 @@ static const struct {
     {"Key", step_key, TAKES_KEY},
     {"KeyAt", step_key_at, TAKES_INDEX},
     {"ValueAt", step_value_at, TAKES_INDEX},
+    {"Converted", step_converted, TAKES_FUNCTION},
     {"Cell", step_cell, TAKES_NOTHING},
     {"Size", step_size, TAKES_INDEX},
     {"Stride", step_stride, TAKES_INDEX},
@@ -204,6 +209,11 @@ static int take(Tree *tree, Node *node, Takes takes, PyObject *argument) {
     case TAKES_NAME: return take_name(tree, node, argument);
     case TAKES_KEY: return PyUnicode_CheckExact(argument) ? take_name(tree, node, argument) : take_key(tree, node, argument);
     case TAKES_DESCRIPTOR: return take_descriptor(tree, node, argument);
+    case TAKES_FUNCTION:
+        if (!PyCFunction_Check(argument) && !Py_IS_TYPE(argument, &PyMethodDescr_Type))
+            return PyErr_Format(PyExc_TypeError, "%R is not a C function", argument), -1;
+        node->object = tree_hold(tree, argument);
+        return node->object ? 0 : -1;
     case TAKES_INDEX: node->index = PyLong_AsSsize_t(argument); return PyErr_Occurred() ? -1 : 0;
     }
     return -1;

@@ -8,7 +8,7 @@
 #include <Python.h>
 #include <stdint.h>
 
-#define TENSOR_API_VERSION 1
+#define TENSOR_API_VERSION 2
 #define TENSOR_API_CAPSULE "fxstack_capture.tensor_api"
 #define ANY_NUMBER INT64_MIN /* a size, stride or offset that is not demanded */
 
@@ -39,6 +39,8 @@ typedef struct {
     int (*stride)(PyObject *tensor, Py_ssize_t dim, int64_t *out);
     int (*storage_offset)(PyObject *tensor, int64_t *out);
     void *(*storage)(PyObject *tensor);                              /* identity of the storage; NULL: has none */
+    /* The bytes of its storage, or of the storage's record where no memory is behind it. 0: has no storage */
+    int (*memory)(PyObject *tensor, uintptr_t *begin, uintptr_t *end);
     void (*state)(TorchNumbers *out);                                /* NULL: ask the getters */
 } TensorApi;
 #endif

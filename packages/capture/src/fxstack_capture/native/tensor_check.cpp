@@ -126,6 +126,17 @@ void* storage(PyObject* tensor) {
   return t->has_storage() ? t->unsafe_storage().unsafeGetStorageImpl() : nullptr;
 }
 
+int memory(PyObject* tensor, uintptr_t* begin, uintptr_t* end) {
+  auto* t = impl_of(tensor);
+  if (!t->has_storage()) return 0;
+  const auto* storage = t->unsafe_storage().unsafeGetStorageImpl();
+  const auto bytes = storage->sym_nbytes().maybe_as_int().value_or(0);
+  const void* data = bytes > 0 ? storage->data() : nullptr;
+  *begin = reinterpret_cast<uintptr_t>(data != nullptr ? data : storage);
+  *end = *begin + (data != nullptr ? bytes : 1);
+  return 1;
+}
+
 void state(TorchNumbers* out) {
   using at::autocast::get_autocast_dtype;
   using at::impl::PythonTorchFunctionTLS;
@@ -150,7 +161,7 @@ void state(TorchNumbers* out) {
   out->exact = modes == 0 && !functorch && at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
-const TensorApi api = {TENSOR_API_VERSION, resolve, check, size, stride, storage_offset, storage, state};
+const TensorApi api = {TENSOR_API_VERSION, resolve, check, size, stride, storage_offset, storage, memory, state};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "fxstack_tensor_check", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 

@@ -7,7 +7,7 @@
 PyTypeObject *tensor_base;
 static PyObject *dispatch_keys; /* torch._C._dispatch_keys */
 static PyObject *name_dtype, *name_device, *name_layout, *name_requires_grad, *name_is_leaf, *name_shape, *name_stride,
-    *name_storage_offset, *name_raw_repr, *name_untyped_storage, *name_cdata;
+    *name_storage_offset, *name_raw_repr, *name_untyped_storage, *name_cdata, *name_nbytes, *name_data_ptr;
 
 static int attribute_same(PyObject *o, PyObject *name, PyObject *expected) {
     PyObject *value = PyObject_GetAttr(o, name);
@@ -106,9 +106,28 @@ static void *fallback_storage(PyObject *o) {
     return pointer;
 }
 
+static int storage_number(PyObject *storage, PyObject *name, uintptr_t *out) {
+    PyObject *number = storage ? PyObject_CallMethodNoArgs(storage, name) : NULL;
+    if (number == NULL) return 0;
+    *out = (uintptr_t)PyLong_AsVoidPtr(number);
+    Py_DECREF(number);
+    return !PyErr_Occurred();
+}
+
+static int fallback_memory(PyObject *o, uintptr_t *begin, uintptr_t *end) {
+    uintptr_t bytes = 0;
+    PyObject *storage = PyObject_CallMethodNoArgs(o, name_untyped_storage);
+    int ok = storage_number(storage, name_nbytes, &bytes) && bytes > 0 && storage_number(storage, name_data_ptr, begin) && *begin;
+    Py_XDECREF(storage);
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (!ok) *begin = (uintptr_t)fallback_storage(o);
+    *end = *begin + (ok ? bytes : 1);
+    return *begin != 0;
+}
+
 static const TensorApi fallback = {
     TENSOR_API_VERSION, fallback_resolve, fallback_check,   fallback_size,
-    fallback_stride,    fallback_offset,  fallback_storage, NULL,
+    fallback_stride,    fallback_offset,  fallback_storage, fallback_memory, NULL,
 };
 const TensorApi *tensors = &fallback;
 
@@ -156,6 +175,7 @@ int tensor_fallback_init(void) {
         {&name_dtype, "dtype"}, {&name_device, "device"}, {&name_layout, "layout"}, {&name_requires_grad, "requires_grad"},
         {&name_is_leaf, "is_leaf"}, {&name_shape, "shape"}, {&name_stride, "stride"}, {&name_storage_offset, "storage_offset"},
         {&name_raw_repr, "raw_repr"}, {&name_untyped_storage, "untyped_storage"}, {&name_cdata, "_cdata"},
+        {&name_nbytes, "nbytes"}, {&name_data_ptr, "data_ptr"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if ((*names[i].at = PyUnicode_InternFromString(names[i].name)) == NULL) return -1;

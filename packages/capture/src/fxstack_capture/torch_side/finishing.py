@@ -165,6 +165,7 @@ def _guard_together(tracer: TorchTracer, group: list[tuple[torch.Tensor, Source]
 
 def _guard_apart(tracer: TorchTracer, groups: dict[int, list[Source]], written: set[int]) -> None:
     """What is written to shares memory with no input outside of its group. Those only read may share some."""
+    _demand_apart(tracer, written)
     first, *others = (sources[0] for sources in groups.values())
     tracer.trace.guard(first, NoOverlap(tuple(others)))
     for storage in sorted(written):
@@ -172,3 +173,20 @@ def _guard_apart(tracer: TorchTracer, groups: dict[int, list[Source]], written: 
             # Those of a group that is written to are guarded to stay together.
             for source in () if key in written else sources[1:]:
                 tracer.trace.guard(groups[storage][0], NoOverlap((source,)))
+
+
+def _demand_apart(tracer: TorchTracer, written: set[int]) -> None:
+    """Different storages may be made over the same memory: fakes of them do not see each other's changes."""
+    memory = {
+        fake.untyped_storage()._cdata: (storage.data_ptr(), storage.nbytes())
+        for fake, real, _ in tracer.inputs()
+        if (storage := real.untyped_storage()).nbytes()
+    }
+    for key in written & memory.keys():
+        begin, size = memory[key]
+        for other, (start, length) in memory.items():
+            if other != key and start < begin + size and begin < start + length:
+                raise graph_break(
+                    "unsupported-tensor",
+                    "an input that is written to and shares memory with another through different storages:",
+                )
