@@ -1,17 +1,34 @@
 """Modules that only some functions need, imported when these are called.
 
-networkx is always there, but takes 80 ms to import, and the default solver does without it.
+networkx and SciPy are always there, but take 80 and 800 ms to import, and a process that finds its partitions in the
+disk cache needs neither. torch's counts of operations import Triton where it is installed, another 200 ms.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 def networkx() -> Any:
     """The module networkx."""
     return import_module("networkx")
+
+
+def scipy(part: str) -> Any:
+    """The module ``scipy.part``."""
+    return import_module(f"scipy.{part}")
+
+
+def flop_registry() -> Mapping[Any, Callable[..., Any]]:
+    """Torch's formulas for the operations of matrix products, convolutions and attention, by operator."""
+    registry: Mapping[Any, Callable[..., Any]] = import_module(
+        "torch.utils.flop_counter"
+    ).flop_registry
+    return registry
 
 
 def matplotlib_figure(size: tuple[float, float]) -> Any:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 
 from fxstack_partition.network import SINK, SOURCE, Network
+from fxstack_partition.optional import scipy
 from fxstack_partition.quiet import highs_silenced
 
 if TYPE_CHECKING:
@@ -44,13 +43,14 @@ class Program:
         where = [(r, c) for r, row in enumerate(self.rows) for c in row]
         data = [value for row in self.rows for value in row.values()]
         places = ([r for r, _ in where], [c for _, c in where])
-        matrix = csr_array((data, places), shape=(len(self.rows), self.size))
+        matrix = scipy("sparse").csr_array((data, places), shape=(len(self.rows), self.size))
+        optimize = scipy("optimize")
         with highs_silenced():
-            found = milp(
+            found = optimize.milp(
                 np.array(costs),
                 integrality=np.array([0 if i in free else 1 for i in range(self.size)]),
-                bounds=Bounds(0, 1),
-                constraints=LinearConstraint(matrix, np.array(self.low), np.inf),
+                bounds=optimize.Bounds(0, 1),
+                constraints=optimize.LinearConstraint(matrix, np.array(self.low), np.inf),
                 options={"mip_rel_gap": gap} | ({"node_limit": MOST_BRANCHES} if gap else {}),
             )
         return None if found.x is None else [bool(x > 0.5) for x in found.x]

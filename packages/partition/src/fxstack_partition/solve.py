@@ -11,11 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array, csr_matrix
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from fxstack_partition.network import SINK, SOURCE, Network
-from fxstack_partition.optional import networkx
+from fxstack_partition.optional import networkx, scipy
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -61,29 +59,32 @@ def scipy_solver(network: Network) -> frozenset[int]:
     one unit per edge, so the next, finer round has small numbers again. The result is exact. (Capacity
     scaling: Ahuja, Magnanti and Orlin, Network Flows, 7.3.)
     """
+    sparse, csgraph = scipy("sparse"), scipy("sparse.csgraph")
     count = len(network.names)
     starts, ends = (np.array([e[i] for e in network.edges], dtype=np.int32) for i in (0, 1))
     fixed = np.array([edge.capacity is None for edge in network.edges], dtype=bool)
-    if _reaches_sink(csr_array((fixed.astype(np.int8), (starts, ends)), shape=(count, count))):
+    if _reaches_sink(
+        sparse.csr_array((fixed.astype(np.int8), (starts, ends)), shape=(count, count))
+    ):
         raise InfeasibleError(_contradiction(network))
     limit = network.infinite
     capacities = np.array(
         [limit if e.capacity is None else e.capacity for e in network.edges], dtype=np.int64
     )
-    residual = csr_array((capacities, (starts, ends)), shape=(count, count))
+    residual = sparse.csr_array((capacities, (starts, ends)), shape=(count, count))
     bits = max(1, _ROUND_BITS - len(network.edges).bit_length())
     shift = max(0, limit.bit_length() - _ROUND_BITS)
     while True:
         scaled = residual.copy()
         scaled.data = np.minimum(residual.data >> shift, 1 << _ROUND_BITS).astype(np.int32)
-        routed = maximum_flow(csr_matrix(scaled), SOURCE, SINK).flow.astype(np.int64)
-        residual = csr_array(residual - routed * (1 << shift))
+        routed = csgraph.maximum_flow(sparse.csr_matrix(scaled), SOURCE, SINK).flow.astype(np.int64)
+        residual = sparse.csr_array(residual - routed * (1 << shift))
         if shift == 0:
             break
         shift = max(0, shift - bits)
     residual.eliminate_zeros()
-    backwards = csr_array(residual.T)
-    order = breadth_first_order(backwards, SINK, return_predecessors=False)
+    backwards = sparse.csr_array(residual.T)
+    order = csgraph.breadth_first_order(backwards, SINK, return_predecessors=False)
     return frozenset(order.tolist())
 
 
@@ -93,7 +94,9 @@ _ROUND_BITS = 29
 
 def _reaches_sink(edges: Any) -> bool:
     edges.eliminate_zeros()
-    return SINK in breadth_first_order(edges, SOURCE, return_predecessors=False)
+    return SINK in scipy("sparse.csgraph").breadth_first_order(
+        edges, SOURCE, return_predecessors=False
+    )
 
 
 def _contradiction(network: Network) -> str:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
-from torch.utils.flop_counter import flop_registry
 
 from fxstack_partition.cost import SizeModel
 from fxstack_partition.ops import OpKind, kind_of
+from fxstack_partition.optional import flop_registry
 from fxstack_partition.options import DEVICES, Device, PartitionOptions
 
 if TYPE_CHECKING:
@@ -113,5 +113,5 @@ def estimate(device: Device, flops: int, traffic: int, *, fused: bool) -> float:
 def _formula(target: object) -> Callable[..., Any] | None:
     if not isinstance(target, OpOverload):
         return None
-    known: Callable[..., Any] | None = flop_registry.get(target.overloadpacket)
+    known: Callable[..., Any] | None = flop_registry().get(target.overloadpacket)
     return known
