@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step, key_step
+from fxstack_inductor.codegen.c_scatter import ScatterWriter
 from fxstack_inductor.codegen.c_text import index_text, parameters
 from fxstack_inductor.codegen.c_tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
@@ -34,8 +34,11 @@ def strategy(kernel: Kernel) -> str:
 
     ``points``: no inner loops; ``tiles``: none, and some memory is walked across the last loop;
     ``rows``: the inner loops run along memory; ``columns``: across it; ``whole``:
-    there are few outer points, and threads share the inner loops.
+    there are few outer points, and threads share the inner loops; ``scatter``: stores may meet, and the inner
+    loops keep their order.
     """
+    if kernel.scatters:
+        return "scatter"
     if not kernel.inner:
         return "tiles" if crossing(kernel) is not None else "points"
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
@@ -66,10 +69,14 @@ def _across(kernel: Kernel) -> bool:
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
     """The C definition of ``kernel``, called ``name``."""
     chosen = strategy(kernel)
-    writer = TileWriter(kernel, grain) if chosen == "tiles" else FunctionWriter(kernel, grain)
+    writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
     getattr(writer, chosen)()
     head = f"void {name}({', '.join(parameters(kernel))})"
     return "\n".join([f"{head} {{", *writer.out.lines, "}"])
+
+
+WRITERS: dict[str, type[LoopWriter]] = {"tiles": TileWriter, "scatter": ScatterWriter}
+"""Writers of strategies that are not among ``FunctionWriter``'s."""
 
 
 class FunctionWriter(LoopWriter):
@@ -77,7 +84,6 @@ class FunctionWriter(LoopWriter):
 
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
-        self.facts: Analysis = analyse(kernel)
         self.saved: dict[int, str] = {}
 
     # --- strategies -----------------------------------------------------------------------------------
@@ -90,7 +96,7 @@ class FunctionWriter(LoopWriter):
             self._open_loops(loops[count:-1])
             self.out.line("#pragma omp simd")
             self._open_loops(loops[-1:])
-        self._values(self.facts.needed(s.value for s in self.kernel.stores))
+        self._values(self._needed())
         self._stores(self.kernel.stores)
         self.out.close(len(loops))
 

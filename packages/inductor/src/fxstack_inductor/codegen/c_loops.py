@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c_text import Names, index_text
 from fxstack_inductor.ir.expr import Expr, product
-from fxstack_inductor.ir.kernel import Constant, Kernel, Loop
+from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, index_operands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +43,7 @@ class LoopWriter:
         self.names = Names(kernel)
         self.out = Writer()
         self.grain = grain
+        self.facts: Analysis = analyse(kernel)
 
     def _parallel(self, loops: tuple[Loop, ...], *, simd: bool, every: bool = False) -> int:
         """Open the loops that threads share; returns how many were opened."""
@@ -91,6 +93,11 @@ class LoopWriter:
         for loop in loops:
             name = loop.var.name
             self.out.open(f"for (int64_t {name} = 0; {name} < {index_text(loop.extent)}; {name}++)")
+
+    def _needed(self) -> list[int]:
+        """What the stores and their addresses are computed from."""
+        roots = {k for s in self.kernel.stores for k in (s.value, *index_operands(s.index))}
+        return self.facts.needed(roots)
 
     def _values(self, positions: Iterable[int]) -> None:
         for k in positions:

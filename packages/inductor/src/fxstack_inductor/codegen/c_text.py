@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Store
 
 
+COMBINED = {"max": "maximum", "min": "minimum"}
+"""Scalar operations that stores with these names apply."""
+
+
 class Names:
     """How the parts of one kernel are called in C."""
 
@@ -31,8 +35,17 @@ class Names:
         return f"{self.buffers[buffer]}[{index_text(index)}]"
 
     def store(self, store: Store) -> str:
-        target = self.element(store.buffer, store.index)
-        return f"{target} = {c_ops.store(self.operand(store.value), self.dtypes[store.buffer])};"
+        target, dtype = self.element(store.buffer, store.index), self.dtypes[store.buffer]
+        value = self.operand(store.value)
+        if store.op not in {"", "set"}:
+            own = self.kernel.values[store.value].dtype
+            value = c_ops.emit(
+                COMBINED.get(store.op, store.op),
+                [c_ops.load(target, dtype), value],
+                own,
+                [own, own],
+            )
+        return f"{target} = {c_ops.store(value, dtype)};"
 
     def operand(self, position: int) -> str:
         """A value where it is used: constants stand for themselves."""

@@ -123,13 +123,3 @@ class TileWriter(LoopWriter):
             f"({word}*)turned{position}, {WIDTH}, rows, columns);"
         )
         self.names.staged[position] = f"turned{position}[i][j]"
-
-    def _needed(self) -> list[int]:
-        seen: set[int] = set()
-        stack = [store.value for store in self.kernel.stores]
-        while stack:
-            position = stack.pop()
-            if position not in seen:
-                seen.add(position)
-                stack.extend(operands(self.kernel.values[position]))
-        return sorted(seen)

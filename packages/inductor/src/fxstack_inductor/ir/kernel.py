@@ -98,9 +98,15 @@ Value = Constant | IndexValue | Load | Check | Compute | Reduce
 
 @dataclass(frozen=True, slots=True)
 class Store:
+    """``buffer[index] = value``, or that of ``op`` (add, mul, max, min) of the old element and ``value``.
+
+    Stores with an ``op`` (``set`` is a plain one) may meet in one element: the inner loops are walked in their order.
+    """
+
     buffer: str
     index: Expr
     value: int
+    op: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,10 @@ class Kernel:
     @cached_property
     def written(self) -> frozenset[str]:
         return frozenset(store.buffer for store in self.stores)
+
+    @cached_property
+    def scatters(self) -> bool:
+        return any(store.op for store in self.stores)
 
     @cached_property
     def read(self) -> frozenset[str]:

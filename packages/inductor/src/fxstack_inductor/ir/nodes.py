@@ -74,11 +74,15 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Indirect:
-    """A coordinate that is computed, and must be within ``size``; negative ones count from the end if ``wraps``."""
+    """A coordinate that is computed, and must be within ``size``; negative ones count from the end if ``wraps``.
+
+    It is not checked if it is ``known`` to be within.
+    """
 
     body: Body
     size: Expr
     wraps: bool = True
+    known: bool = False
 
 
 Coord = Expr | Indirect

@@ -30,7 +30,7 @@ def show_kernel(kernel: Kernel) -> str:
     lines += [f"    for {_loop(loop)}:" for loop in kernel.outer]
     lines += [f"    over {_loop(loop)}:" for loop in kernel.inner]
     lines += [f"        v{k} = {show_value(value)}" for k, value in enumerate(kernel.values)]
-    lines += [f"        {s.buffer}[{s.index}] = v{s.value}" for s in kernel.stores]
+    lines += [f"        {s.buffer}[{s.index}] {s.op}= v{s.value}" for s in kernel.stores]
     return "\n".join(lines)
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 
 
+SCATTERS = frozenset({"", "set", "add", "mul", "max", "min"})
+
+
 def verify(kernel: Kernel, after: str) -> Kernel:
     """``kernel``, if it is well formed.
 
@@ -58,6 +61,8 @@ def problems(kernel: Kernel) -> Iterator[str]:
     for store in kernel.stores:
         if store.buffer not in buffers:
             yield f"a store goes to {store.buffer}, which is no buffer of the kernel"
+        if store.op not in SCATTERS:
+            yield f"the store to {store.buffer} has an unknown operation, {store.op}"
         if not 0 <= store.value < len(kernel.values):
             yield f"the store to {store.buffer} has no value v{store.value}"
         if any(k >= len(kernel.values) for k in index_operands(store.index)):

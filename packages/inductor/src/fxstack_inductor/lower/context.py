@@ -26,6 +26,7 @@ from fxstack_inductor.ir.nodes import (
     resolve,
     value_dtype,
 )
+from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.symbols import size_expr
 
 if TYPE_CHECKING:
@@ -99,6 +100,29 @@ class Context:
         placeholder = Const(0, value_dtype(dtype))
         node = Reduction(**self._common(layout), body=placeholder, op=op, ranges=tuple(ranges))
         node.body = make_body(node.index, node.reduced)
+        self.nodes.append(node)
+        return node
+
+    def scatter(
+        self,
+        op: str,
+        init: Pointwise,
+        ranges: Sequence[Expr],
+        make: Callable[[tuple[Expr, ...]], tuple[Sequence[Coord], Body]],
+    ) -> Scatter:
+        """``init``, which nothing else may read, changed by ``op`` at ``(coordinates, value)`` for each point of ``ranges``."""
+        if self.options.target == "cuda" or self.device.type != "cpu":
+            raise NotLowered("a scatter on a GPU, whose order is not fixed")
+        node = Scatter(
+            **self._common(init.layout),
+            body=init.body,
+            init=init,
+            ranges=tuple(ranges),
+            target=(),
+            op=op,
+        )
+        target, body = make(node.reduced)
+        node.target, node.body = tuple(target), cast(body, value_dtype(init.dtype))
         self.nodes.append(node)
         return node
 

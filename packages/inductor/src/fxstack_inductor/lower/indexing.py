@@ -228,14 +228,14 @@ def slice_scatter(
 # --- computed coordinates -----------------------------------------------------------------------------
 
 
-def _looked_up(node: Node, coords: Sequence[Expr]) -> Body:
+def looked_up(node: Node, coords: Sequence[Expr]) -> Body:
     """An element of an index tensor, as int64."""
     if node.dtype not in (torch.int64, torch.int32):
         raise NotLowered(f"index of {node.dtype}")
     return cast(read(node, coords), torch.int64)
 
 
-def _require_elements(x: Node) -> None:
+def require_elements(x: Node) -> None:
     if any(size == 0 for size in x.shape):
         raise NotLowered("look-up in an empty tensor")
 
@@ -249,11 +249,11 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Node:
-    _require_elements(weight)
+    require_elements(weight)
     rank = len(indices.shape)
 
     def body(index: Sequence[Expr]) -> Body:
-        row = Indirect(_looked_up(indices, index[:rank]), weight.shape[0], wraps=False)
+        row = Indirect(looked_up(indices, index[:rank]), weight.shape[0], wraps=False)
         return read(weight, [row, index[rank]])
 
     return ctx.pointwise([*indices.shape, weight.shape[1]], weight.dtype, body)
@@ -261,13 +261,13 @@ def embedding(
 
 @rule("index_select.default")
 def index_select(ctx: Context, x: Node, dim: int, indices: Node) -> Node:
-    _require_elements(x)
+    require_elements(x)
     if not x.shape or not indices.shape:
         raise NotLowered("index_select of a scalar")
     at = wrap(dim, len(x.shape))
 
     def body(index: Sequence[Expr]) -> Body:
-        where = Indirect(_looked_up(indices, [index[at]]), x.shape[at], wraps=False)
+        where = Indirect(looked_up(indices, [index[at]]), x.shape[at], wraps=False)
         return read(x, [where if k == at else i for k, i in enumerate(index)])
 
     return ctx.pointwise(ctx.sizes(), x.dtype, body)
@@ -275,46 +275,56 @@ def index_select(ctx: Context, x: Node, dim: int, indices: Node) -> Node:
 
 @rule("gather.default")
 def gather(ctx: Context, x: Node, dim: int, indices: Node, *, sparse_grad: bool = False) -> Node:
-    _require_elements(x)
+    require_elements(x)
     if not x.shape or len(indices.shape) != len(x.shape):
         raise NotLowered("gather of a scalar")
     at = wrap(dim, len(x.shape))
 
     def body(index: Sequence[Expr]) -> Body:
-        where = Indirect(_looked_up(indices, index), x.shape[at], wraps=False)
+        where = Indirect(looked_up(indices, index), x.shape[at], wraps=False)
         coords: list[Coord] = [where if k == at else i for k, i in enumerate(index)]
         return read(x, coords)
 
     return ctx.pointwise(indices.shape, x.dtype, body)
 
 
+class Places:
+    """Which elements of ``x`` tensors of indices pick: the shape of what they pick, and where its elements are in ``x``."""
+
+    def __init__(self, x: Node, indices: Sequence[Node | None]) -> None:
+        self.x = x
+        self.given = [k for k, i in enumerate(indices) if i is not None]
+        self.tensors = [i for i in indices if i is not None]
+        if not self.tensors or any(t.dtype not in (torch.int64, torch.int32) for t in self.tensors):
+            raise NotLowered("index by a mask")
+        self.looked = broadcast_shapes([t.shape for t in self.tensors])
+        first, last = self.given[0], self.given[-1]
+        start = first if self.given == list(range(first, last + 1)) else 0
+        rest = [k for k in range(len(x.shape)) if k not in self.given]
+        self.before = [k for k in rest if k < start]
+        self.after = [k for k in rest if k >= start]
+        shape = [x.shape[k] for k in self.before] + list(self.looked)
+        self.shape = (*shape, *(x.shape[k] for k in self.after))
+
+    def coords(self, index: Sequence[Expr]) -> list[Coord]:
+        """The coordinates in ``x`` of the element at ``index`` of what is picked."""
+        begin, end = len(self.before), len(self.before) + len(self.looked)
+        coords: list[Coord] = [ZERO] * len(self.x.shape)
+        for k, position in zip(self.before, index[:begin], strict=True):
+            coords[k] = position
+        for k, position in zip(self.after, index[end:], strict=True):
+            coords[k] = position
+        for k, tensor in zip(self.given, self.tensors, strict=True):
+            value = looked_up(tensor, broadcast_coords(tensor.shape, index[begin:end]))
+            coords[k] = Indirect(value, self.x.shape[k])
+        return coords
+
+
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def index_tensor(ctx: Context, x: Node, indices: Sequence[Node | None]) -> Node:
-    _require_elements(x)
-    given = [k for k, i in enumerate(indices) if i is not None]
-    tensors = [i for i in indices if i is not None]
-    if any(t.dtype not in (torch.int64, torch.int32) for t in tensors):
-        raise NotLowered("index by a mask")
-    shape = broadcast_shapes([t.shape for t in tensors])
-    together = given == list(range(given[0], given[-1] + 1))
-    start = given[0] if together else 0
-    before = [k for k in range(len(x.shape)) if k not in given and together and k < start]
-    after = [k for k in range(len(x.shape)) if k not in given and k not in before]
-
-    def body(index: Sequence[Expr]) -> Body:
-        looked = index[len(before) : len(before) + len(shape)]
-        coords: list[Coord] = [ZERO] * len(x.shape)
-        for position, k in enumerate(before):
-            coords[k] = index[position]
-        for position, k in enumerate(after):
-            coords[k] = index[len(before) + len(shape) + position]
-        for k, tensor in zip(given, tensors, strict=True):
-            value = _looked_up(tensor, broadcast_coords(tensor.shape, looked))
-            coords[k] = Indirect(value, x.shape[k])
-        return read(x, coords)
-
-    sizes = [x.shape[k] for k in before] + list(shape) + [x.shape[k] for k in after]
-    return ctx.pointwise(sizes, x.dtype, body)
+    require_elements(x)
+    places = Places(x, indices)
+    return ctx.pointwise(places.shape, x.dtype, lambda index: read(x, places.coords(index)))
 
 
 __all__ = ["ONE", "REGISTER_DTYPES", "Pointwise", "registry"]

@@ -10,6 +10,7 @@ from fxstack_inductor.errors import VerificationError
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, recombine
 from fxstack_inductor.ir.nodes import Computed, Layout, Node, View, resolve
+from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.symbols import size_expr
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def check_layout(node: FxNode, made: Node, layout: Layout) -> None:
 def set_layout(made: Node, layout: Layout) -> None:
     """Adopt ``layout``; a view that re-adds reduced dimensions hands the strides on to its base."""
     made.layout = Layout(made.shape, layout.stride, layout.dtype, layout.device)
+    if isinstance(made, Scatter):
+        made.init.layout = made.layout
     if (
         isinstance(made, View)
         and isinstance(made.base, Computed)

@@ -13,6 +13,7 @@ from fxstack_inductor.lower import (
     pointwise,
     reductions,
     resample,
+    scatters,
     views,
     windows,
 )
@@ -23,6 +24,7 @@ MODULES = (
     views,
     reductions,
     resample,
+    scatters,
     normalisation,
     batches,
     creation,

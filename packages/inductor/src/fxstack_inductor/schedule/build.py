@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, contiguous_strides, in_range, recombine, value_var
+from fxstack_inductor.ir.expr import (
+    ZERO,
+    Expr,
+    as_expr,
+    contiguous_strides,
+    in_range,
+    recombine,
+    value_var,
+)
 from fxstack_inductor.ir.kernel import (
     BufferRef,
     Check,
@@ -35,6 +43,7 @@ from fxstack_inductor.ir.nodes import (
     Reduction,
     value_dtype,
 )
+from fxstack_inductor.ir.ordered import Scatter
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -67,9 +76,23 @@ class Builder:
 
     def store(self, node: Computed) -> None:
         place = self.group.placed[node]
+        if isinstance(node, Scatter):
+            self._scatter(node, place)
+            return
         value = self.node(node, place.coords, None)
         self.buffers[node.name] = node
         self.stores.append(Store(node.name, address(node, place.coords), value))
+
+    def _scatter(self, node: Scatter, place: Placed) -> None:
+        environment: dict[Var, Expr | int] = {
+            var: coord
+            for index, coord in zip(node.reduced, place.reduced, strict=True)
+            if (var := index.as_var()) is not None
+        }
+        coords = [self._coord(coord, environment, None) for coord in node.target]
+        value = self.body(node.body, environment, None)
+        self.buffers[node.name] = node
+        self.stores.append(Store(node.name, self._address(node, coords), value, node.op))
 
     # --- evaluation -----------------------------------------------------------------------------------
 
@@ -87,10 +110,13 @@ class Builder:
         if placed is not None:
             return self._reduce(cast("Reduction", node), placed)
         self.buffers[node.name] = node
-        index = address(node, [c if isinstance(c, Expr) else value_var(f"v{c}") for c in coords])
+        index = self._address(node, coords)
         dtype = value_dtype(node.dtype)
         other = None if mask is None else self.emit(Constant("0", dtype))
         return self.emit(Load(node.name, index, dtype, mask, other))
+
+    def _address(self, node: Node, coords: Sequence[Expr | int]) -> Expr:
+        return address(node, [c if isinstance(c, Expr) else value_var(f"v{c}") for c in coords])
 
     def _reduce(self, node: Reduction, placed: Placed) -> int:
         environment = _environment(node, placed.coords)
@@ -152,12 +178,14 @@ class Builder:
     ) -> Expr | int:
         if isinstance(coord, Indirect):
             index = self.body(coord.body, environment, mask)
-            size = self._index(coord.size, {})
             value = self.values[index]
+            size = self._index(coord.size, {})
             if isinstance(value, IndexValue) and in_range(value.expr, size):
                 return (
                     value.expr
                 )  # a position that needs no check, and that the loop passes understand
+            if coord.known:
+                return as_expr(int(value.text)) if isinstance(value, Constant) else index
             return self.emit(Check(index, size, torch.int64, mask, coord.wraps))
         var = coord.as_var()
         if var is not None and var in environment:

@@ -24,6 +24,7 @@ from fxstack_inductor.ir.nodes import (
     Reduction,
     walk,
 )
+from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.realise import base_of
 from fxstack_inductor.schedule.unify import Refusal, Unifier, digits
@@ -151,13 +152,29 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
         coords = tuple(ZERO if v is None else of_atom(v) for v in made)
         return coords, [v for v in made if v is not None]
 
-    coords, outer = place(node.shape)
     calls = sum(isinstance(b, Call) for b in walk(node.body))
+    if isinstance(node, Scatter):
+        reduced, space = place(node.ranges)
+        placed: dict[Computed, Placed] = {node: Placed((), reduced)}
+        return Group(space, _in_order(node, reduced), placed, position, position, calls)
+    coords, outer = place(node.shape)
     if not isinstance(node, Reduction):
         return Group(outer, None, {node: Placed(coords)}, position, position, calls)
     reduced, inner = place(node.ranges)
-    placed: dict[Computed, Placed] = {node: Placed(coords, reduced)}
+    placed = {node: Placed(coords, reduced)}
     return Group(outer + inner, frozenset(inner), placed, position, position, calls)
+
+
+def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
+    """The loops that must run in order: all but those whose every step goes to other elements."""
+    own = dict(zip(node.reduced, reduced, strict=True))
+    apart = {
+        v
+        for coord in node.target
+        if isinstance(coord, Expr) and coord in own
+        for v in _loops(own[coord])
+    }
+    return frozenset(v for place in reduced for v in _loops(place)) - apart
 
 
 def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
@@ -201,6 +218,8 @@ def _try(fusion: Fusion, left: Group, right: Group) -> Group | None:
 
 def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
     """One group of both, or the reason why not."""
+    if any(isinstance(n, Scatter) for group in (left, right) for n in group.placed):
+        return Refusal("a scatter has loops of its own")
     if left.calls + right.calls > fusion.options.max_kernel_ops:
         return Refusal("too many operations")
     pairs = list(_pairs(fusion, left, right))
@@ -243,7 +262,7 @@ def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
     """A read coordinate in the variables of the reader's group; a computed one equals nothing."""
     if not isinstance(coord, Expr):
         return of_atom(Var("computed", VarKind.VALUE))
-    index = [*node.index, *(node.reduced if isinstance(node, Reduction) else ())]
+    index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
     values = [*place.coords, *place.reduced]
     mapping = {v: c for i, c in zip(index, values, strict=True) if (v := i.as_var()) is not None}
     return coord.subs(mapping)

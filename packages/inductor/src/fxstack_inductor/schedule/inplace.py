@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.kernel import Load
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
+from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.schedule.realise import base_of
 from fxstack_inductor.schedule.steps import KernelStep
 
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.nodes import Input
     from fxstack_inductor.lower.program import Mutation, Program
     from fxstack_inductor.schedule.steps import Step
+
+
+def share_memory(steps: Sequence[Step]) -> list[Step]:
+    """Have each scatter's ``init`` written into the memory of the scatter itself, which the scatter then changes."""
+    kernels = [step for step in steps if isinstance(step, KernelStep)]
+    scatters = {n.init: n for step in kernels for n in step.stored if isinstance(n, Scatter)}
+    return [_on_scatter(step, scatters) for step in steps]
+
+
+def _on_scatter(step: Step, scatters: Mapping[Node, Scatter]) -> Step:
+    if not isinstance(step, KernelStep):
+        return step
+    changed = [node for node in step.stored if isinstance(node, Scatter)]
+    names = {node.name: scatters[node].name for node in step.stored if node in scatters}
+    stored = tuple(scatters.get(n, n) for n in step.stored if n not in changed)
+    reads = [node for node in step.reads if node not in scatters] + changed
+    return KernelStep(_renamed(step.kernel, names), stored, tuple(reads))
 
 
 def write_in_place(

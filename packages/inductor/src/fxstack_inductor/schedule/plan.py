@@ -12,7 +12,7 @@ from fxstack_inductor.ir.verify import verify
 from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.groups import Fusion, Group, fuse
-from fxstack_inductor.schedule.inplace import write_in_place
+from fxstack_inductor.schedule.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.loops import normalise
 from fxstack_inductor.schedule.realise import base_of, choose_inlined, usage
 from fxstack_inductor.schedule.steps import KernelStep, Step
@@ -55,7 +55,7 @@ def plan(program: Program, options: InductorOptions) -> Plan:
         by_name = _nodes_by_name(fusion, unit)
         reads = tuple(by_name[b.name] for b in kernel.buffers if b.name not in written)
         steps.append(KernelStep(kernel, tuple(stored), reads))
-    made, copies = write_in_place(program, steps)
+    made, copies = write_in_place(program, share_memory(steps))
     return Plan(program, tuple(made), tuple(fusion.refusals), copies)
 
 

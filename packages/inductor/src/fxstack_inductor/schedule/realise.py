@@ -24,6 +24,7 @@ from fxstack_inductor.ir.nodes import (
     View,
     walk,
 )
+from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.lower.program import HostCall
 
@@ -62,6 +63,8 @@ def usage(program: Program) -> Usage:
     for step in reversed(program.steps):
         if isinstance(step, Computed) and step in needed:
             found.live.append(step)
+            if isinstance(step, Scatter):
+                found.required.add(step.init)
             for node in dict.fromkeys(read.node for read in step.reads):
                 needed.add(node)
                 found.readers[node].append(step)
@@ -148,8 +151,8 @@ def _numel(node: Node) -> int:
 
 def _amplifies(node: Pointwise, reader: Computed) -> bool:
     """Whether each element would be computed several times over for one reader."""
-    points = _numel(reader)
-    if isinstance(reader, Reduction):
+    points = 1 if isinstance(reader, Scatter) else _numel(reader)
+    if isinstance(reader, (Reduction, Scatter)):
         for size in reader.ranges:
             points *= size.as_int() or 64
     places = len({read for read in reader.reads if read.node is node})

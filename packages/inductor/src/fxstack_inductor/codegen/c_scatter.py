@@ -1,0 +1,75 @@
+"""Scatters as C: threads share what goes to different elements, and the rest runs in the order that eager has.
+
+Where neighbours in memory are such different elements (the columns of an embedding's gradient), each thread takes some of
+these columns and walks all rows of the source; their inner loop is a vector.
+"""
+
+from __future__ import annotations
+
+from fxstack_inductor.codegen.c_loops import LoopWriter
+from fxstack_inductor.codegen.c_text import index_text
+from fxstack_inductor.ir.expr import product
+from fxstack_inductor.ir.kernel import Constant, Loop, operands
+
+NARROWEST = 8
+"""Fewer columns than this are not walked as vectors."""
+WIDEST = 1 << 16
+"""Columns that a thread takes at once, at most."""
+
+
+class ScatterWriter(LoopWriter):
+    """Writes the body of one such function."""
+
+    def scatter(self) -> None:
+        column = self._column()
+        if column is None:
+            self._points()
+        else:
+            self._columns(column)
+
+    def _column(self) -> Loop | None:
+        """The loop over what lies side by side, if it is the last of the independent ones."""
+        if not self.kernel.outer or not self.kernel.inner:
+            return None
+        last = self.kernel.outer[-1]
+        size = last.extent.as_int()
+        along = all(store.index.coefficient(last.var) == 1 for store in self.kernel.stores)
+        return last if along and (size is None or size >= NARROWEST) else None
+
+    def _points(self) -> None:
+        loops = (*self.kernel.outer, *self.kernel.inner)
+        count = self._parallel(self.kernel.outer, simd=False, every=True)
+        self._open_loops(loops[count:])
+        self._values(self._needed())
+        self._stores(self.kernel.stores)
+        self.out.close(len(loops))
+
+    def _columns(self, column: Loop) -> None:
+        others = self.kernel.outer[:-1]
+        size = index_text(column.extent)
+        points = index_text(product(loop.extent for loop in others))
+        self.out.line(f"const int64_t step = column_step({size}, {points}, threads, {WIDEST});")
+        self._work_clause(len(others) + 1)
+        self._open_loops(others)
+        self.out.open(f"for (int64_t tile = 0; tile < {size}; tile += step)")
+        self.out.line(f"const int64_t end = {size} - tile < step ? {size} : tile + step;")
+        self._open_loops(self.kernel.inner)
+        varies = self._varying(column)
+        self._values(k for k in self._needed() if k not in varies)
+        self.out.line("#pragma omp simd")
+        name = column.var.name
+        self.out.open(f"for (int64_t {name} = tile; {name} < end; {name}++)")
+        self._values(k for k in self._needed() if k in varies)
+        self._stores(self.kernel.stores)
+        self.out.close(len(others) + 2 + len(self.kernel.inner))
+
+    def _varying(self, column: Loop) -> set[int]:
+        """Values that differ from column to column."""
+        found: set[int] = set()
+        for k, value in enumerate(self.kernel.values):
+            if isinstance(value, Constant):
+                continue
+            exprs = [e for e in (getattr(value, "index", None), getattr(value, "expr", None)) if e]
+            if any(column.var in e.variables for e in exprs) or found.intersection(operands(value)):
+                found.add(k)
+        return found

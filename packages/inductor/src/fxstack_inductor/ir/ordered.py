@@ -1,0 +1,43 @@
+"""Tensors whose elements depend on an order: scatters write in one, scans carry a value along one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.expr import Expr, loop_var
+from fxstack_inductor.ir.nodes import Computed, Indirect, Read, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_inductor.ir.nodes import Body, Coord, Node, Shape
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class Scatter(Computed):
+    """``init``, into which the elements of a source are put one after the other.
+
+    For each point ``r0, r1, ...`` of ``ranges``, the last one fastest, element ``target`` becomes ``op`` of what it is and
+    of ``body``: ``set``, ``add``, ``mul``, ``max`` or ``min``. Both tensors are one piece of memory, so nothing else may
+    read ``init``.
+    """
+
+    init: Node
+    ranges: Shape
+    target: tuple[Coord, ...]
+    op: str
+
+    @cached_property
+    def reduced(self) -> tuple[Expr, ...]:
+        return tuple(loop_var(f"r{k}", size) for k, size in enumerate(self.ranges))
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        found = [b for part in self._bodies() for b in walk(part) if isinstance(b, Read)]
+        return tuple(dict.fromkeys([*found, Read(self.init, self.index)]))
+
+    def _bodies(self) -> Iterator[Body]:
+        yield self.body
+        yield from (coord.body for coord in self.target if isinstance(coord, Indirect))
