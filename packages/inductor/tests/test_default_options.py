@@ -47,11 +47,29 @@ PROGRAMS = {
         F.embedding(rows, x),
         x.gather(0, rows[:, None].expand(40, 129)),
     ),
+    "scattered": lambda x, rows: (
+        x.index_add(0, rows, x[:40] * 2),
+        x.scatter_reduce(0, rows[:, None].expand(40, 129), x[:40], "amax"),
+        x.scatter(1, rows[None].expand(67, 40), x[:, :40]),
+        x.bfloat16().index_put((rows,), x[:40].bfloat16(), accumulate=True),
+    ),
+    "running": lambda x, y: (
+        x.cumsum(1),
+        (x * y).cumsum(0) + 1,
+        x.logcumsumexp(1),
+        *x.cummax(0),
+        y.double().cumprod(1) / y.double().sum(1, keepdim=True),
+    ),
 }
 
 
 def run(name, x, y, image, whole, rows):
-    given = {"images": (image,), "whole numbers": (whole,), "looked up": (x, rows)}
+    given = {
+        "images": (image,),
+        "whole numbers": (whole,),
+        "looked up": (x, rows),
+        "scattered": (x, rows),
+    }
     return PROGRAMS[name](*given.get(name, (x, y)))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.kernel import IndexValue, Kernel, Load, Reduce, operands
+from fxstack_inductor.ir.kernel import IndexValue, Kernel, Load, Reduce, Scan, operands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,6 +82,8 @@ def _value_varies(value: Value, kernel: Kernel) -> bool:
             return _varies(index, kernel)
         case IndexValue(expr):
             return _varies(expr, kernel)
+        case Scan():
+            return True
         case _:
             return False
 

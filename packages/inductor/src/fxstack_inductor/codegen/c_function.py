@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step, key_step
+from fxstack_inductor.codegen.c_scan import ScanText
 from fxstack_inductor.codegen.c_scatter import ScatterWriter
 from fxstack_inductor.codegen.c_text import index_text, parameters
 from fxstack_inductor.codegen.c_tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Load, Loop, Reduce
+from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Load, Loop, Reduce, Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def strategy(kernel: Kernel) -> str:
     if not kernel.inner:
         return "tiles" if crossing(kernel) is not None else "points"
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]
+    if kernel.ordered:
+        return "columns" if _across(kernel) else "rows"
     if not reduces:
         return "rows"
     points = product(loop.extent for loop in kernel.outer).as_int()
@@ -85,6 +88,8 @@ class FunctionWriter(LoopWriter):
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
         self.saved: dict[int, str] = {}
+        self.scans = ScanText(kernel, self.names)
+        self.column_scans = ScanText(kernel, self.names, COLUMNS)
 
     # --- strategies -----------------------------------------------------------------------------------
 
@@ -163,6 +168,9 @@ class FunctionWriter(LoopWriter):
     def _row_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> None:
         loops = self.kernel.inner
         accumulators = [self._declare_accumulator(k) for k in reduces]
+        scans = self._scans(stage, reduces, stores)
+        for line in self.scans.declare(scans):
+            self.out.line(line)
         blocked = self._blocked(reduces)
         if blocked:
             self._declare_wide(reduces)
@@ -177,7 +185,8 @@ class FunctionWriter(LoopWriter):
             )
             self._partials(reduces, accumulators)
         self._open_keys(reduces, "part" if blocked else "v")
-        self._simd(reduces, accumulators, blocked)
+        if not scans:
+            self._simd(reduces, accumulators, blocked)
         start, stop = ("block", "stop") if blocked else ("0", size)
         self.out.open(
             f"for (int64_t {last.var.name} = {start}; {last.var.name} < {stop}; {last.var.name}++)"
@@ -192,14 +201,25 @@ class FunctionWriter(LoopWriter):
         if blocked:
             self._narrow(reduces)
 
-    def _inner_body(self, stage: int, reduces: list[int], stores: list[Store], prefix: str) -> None:
+    def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
+        """What a pass computes for each inner point."""
         roots = [a for k in reduces for a in _args(self.kernel, k)] + [s.value for s in stores]
         stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
         outer = {k for k, inner in enumerate(self.facts.inner) if not inner}
-        for k in self.facts.needed(roots, stop=stop | outer):
-            if k in outer:
-                continue
+        return [k for k in self.facts.needed(roots, stop=stop | outer) if k not in outer]
+
+    def _scans(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
+        found = self._in_pass(stage, reduces, stores)
+        return [k for k in found if isinstance(self.kernel.values[k], Scan)]
+
+    def _inner_body(self, stage: int, reduces: list[int], stores: list[Store], prefix: str) -> None:
+        stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
+        for k in self._in_pass(stage, reduces, stores):
             value = self.kernel.values[k]
+            if isinstance(value, Scan):
+                for line in self.scans.step(k):
+                    self.out.line(line)
+                continue
             if k in stop:
                 index = self.kernel.inner[-1].var.name
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = {self.saved[k]}[{index}];")
@@ -426,6 +446,8 @@ class FunctionWriter(LoopWriter):
             how = self._accumulator(k)
             self.out.line(f"{how.wide} sum{k}[{COLUMNS}]; {how.register} part{k}[{COLUMNS}];")
             self.out.line(f"for (int64_t j = 0; j < width; j++) sum{k}[j] = {how.identity};")
+        for line in self.column_scans.declare(self._scans(0, reduces, stores)):
+            self.out.line(line)
         first, *rest = self.kernel.inner
         size, name = index_text(first.extent), first.var.name
         self.out.open(f"for (int64_t block = 0; block < {size}; block += {ROWS})")
@@ -460,6 +482,9 @@ class FunctionWriter(LoopWriter):
             value = self.kernel.values[k]
             if isinstance(value, Reduce):
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
+            elif isinstance(value, Scan):
+                for line in self.column_scans.step(k):
+                    self.out.line(line)
             elif not isinstance(value, Constant):
                 self.out.line(self.names.declare(k))
 

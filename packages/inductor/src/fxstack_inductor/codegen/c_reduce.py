@@ -76,6 +76,34 @@ def accumulator(op: str, dtype: torch.dtype) -> Accumulator:
             raise AssertionError(f"reduction {op}")
 
 
+SCAN_STEPS = {
+    "sum": "{acc} = {acc} + {x};",
+    "prod": "{acc} = {acc} * {x};",
+    "max": "{acc} = max_{t}({acc}, {x});",
+    "min": "{acc} = min_{t}({acc}, {x});",
+    "logaddexp": "{acc} = logaddexp_{t}({acc}, {x});",
+}
+
+
+def scan_start(op: str, state: torch.dtype) -> str:
+    """The running value before the first element."""
+    low, high = LIMITS[state]
+    return {"sum": "0", "prod": "1", "max": low, "min": high, "logaddexp": low}[op]
+
+
+def scan_step(op: str, state: torch.dtype, acc: str, x: str) -> str:
+    return SCAN_STEPS[op].format(acc=acc, x=x, t=REGISTER[state])
+
+
+def scan_arg_step(op: str, best: str, where: str, x: str, position: str, *, last: str) -> str:
+    """Keep the last position of the extreme so far, NaN being the extreme of all; ``last`` names the decision."""
+    better = ">=" if op == "argmax" else "<="
+    return (
+        f"const bool {last} = ({x} != {x}) | ({where} < 0) | (({best} == {best}) & ({x} {better} {best}));"
+        f" {best} = {last} ? {x} : {best}; {where} = {last} ? {position} : {where};"
+    )
+
+
 def arg_step(op: str, best: str, where: str, x: str, position: str) -> str:
     """Keep the first position of the extreme; NaN is the extreme of all."""
     better = ">" if op == "argmax" else "<"

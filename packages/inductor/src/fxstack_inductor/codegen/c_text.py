@@ -8,7 +8,16 @@ import torch
 
 from fxstack_inductor.codegen import c_ops
 from fxstack_inductor.codegen.index_text import c_index as index_text
-from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    Constant,
+    IndexValue,
+    Kernel,
+    Load,
+    Reduce,
+    Scan,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +88,7 @@ class Names:
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
                 return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)
-            case Reduce():
+            case Reduce() | Scan():
                 raise AssertionError("a reduction has no expression")
 
     def _masked(self, mask: int, element: str, other: int | None) -> str:

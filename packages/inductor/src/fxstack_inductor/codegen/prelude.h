@@ -95,6 +95,15 @@ KEYS(double, int64_t, 63, INT64_MIN, INT64_MAX)
 static inline bool max_bool(bool a, bool b) { return a | b; }
 static inline bool min_bool(bool a, bool b) { return a & b; }
 
+/* log(exp(a) + exp(b)), as eager accumulates it. */
+#define LOGADDEXP(T, S) \
+  static inline T logaddexp_##T(T a, T b) { \
+    T low = a != a ? a : a < b ? a : b, high = a != a ? a : b < a ? a : b; \
+    return low != high || isfinite(low) ? log1p##S(exp##S(low - high)) + high : b; \
+  }
+LOGADDEXP(float, f)
+LOGADDEXP(double, )
+
 /* An index that is checked: out of range sets the flag and reads element 0 instead. */
 static inline int64_t check_index(int64_t i, int64_t size, bool valid, int32_t* error) {
   bool inside = (i >= 0) & (i < size);

@@ -16,7 +16,16 @@ from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.triton_tiles import extent, tile
 from fxstack_inductor.ir.atoms import VarKind
-from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    Constant,
+    IndexValue,
+    Kernel,
+    Load,
+    Reduce,
+    Scan,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -242,7 +251,7 @@ class _Writer:
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
                 return triton_ops.emit(op, [f"v{k}" for k in args], dtype, kinds)
-            case Reduce():
+            case Reduce() | Scan():
                 raise AssertionError("a reduction has no expression")
 
     def _index_value(self, expr: Expr, dtype: torch.dtype) -> str:

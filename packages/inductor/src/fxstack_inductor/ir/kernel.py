@@ -93,7 +93,20 @@ class Reduce:
     dtype: torch.dtype
 
 
-Value = Constant | IndexValue | Load | Check | Compute | Reduce
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """``op`` over the inner points up to this one, in their order; the running value has dtype ``state``.
+
+    ``op`` is that of ``ir.ordered.Scan``; argmax and argmin take (value, position).
+    """
+
+    op: str
+    args: tuple[int, ...]
+    dtype: torch.dtype
+    state: torch.dtype
+
+
+Value = Constant | IndexValue | Load | Check | Compute | Reduce | Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,11 @@ class Kernel:
         return any(store.op for store in self.stores)
 
     @cached_property
+    def ordered(self) -> bool:
+        """Whether the inner loops must run in the order that they are in."""
+        return self.scatters or any(isinstance(v, Scan) for v in self.values)
+
+    @cached_property
     def read(self) -> frozenset[str]:
         return frozenset(v.buffer for v in self.values if isinstance(v, Load))
 
@@ -152,7 +170,7 @@ def operands(value: Value) -> tuple[int, ...]:
             return index_operands(index) + extra
         case Check(arg, _, _, mask, _):
             return (arg,) if mask is None else (arg, mask)
-        case Compute(_, args) | Reduce(_, args):
+        case Compute(_, args) | Reduce(_, args) | Scan(_, args):
             return args
 
 

@@ -12,6 +12,8 @@ from fxstack_inductor.ir.nodes import Computed, Indirect, Read, walk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import torch
+
     from fxstack_inductor.ir.nodes import Body, Coord, Node, Shape
 
 
@@ -41,3 +43,16 @@ class Scatter(Computed):
     def _bodies(self) -> Iterator[Body]:
         yield self.body
         yield from (coord.body for coord in self.target if isinstance(coord, Indirect))
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class Scan(Computed):
+    """Element ``i0, i1, ...`` is ``op`` over ``body`` at all positions along ``axis`` up to its own.
+
+    ``op`` is ``sum``, ``prod``, ``max``, ``min``, ``logaddexp``, or ``argmax`` and ``argmin`` for the last position of the
+    extreme so far. The running value has dtype ``state``.
+    """
+
+    op: str
+    axis: int
+    state: torch.dtype

@@ -13,6 +13,7 @@ from fxstack_inductor.ir.kernel import (
     Load,
     Loop,
     Reduce,
+    Scan,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def show_value(value: Value) -> str:
             return f"{op}({', '.join(f'v{k}' for k in args)}): {_dtype(dtype)}"
         case Reduce(op, args, dtype):
             return f"reduce.{op}({', '.join(f'v{k}' for k in args)}): {_dtype(dtype)}"
+        case Scan(op, args, dtype):
+            return f"scan.{op}({', '.join(f'v{k}' for k in args)}): {_dtype(dtype)}"
 
 
 def _loop(loop: Loop) -> str:

@@ -13,6 +13,7 @@ from fxstack_inductor.ir.kernel import (
     Kernel,
     Load,
     Reduce,
+    Scan,
     index_operands,
     operands,
 )
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 
 
+SCANS = frozenset({"sum", "prod", "max", "min", "argmax", "argmin", "logaddexp"})
 SCATTERS = frozenset({"", "set", "add", "mul", "max", "min"})
 
 
@@ -52,7 +54,7 @@ def problems(kernel: Kernel) -> Iterator[str]:
             yield f"{name} uses a value that comes after it"
         if isinstance(value, Load) and value.buffer not in buffers:
             yield f"{name} loads from {value.buffer}, which is no buffer of the kernel"
-        if isinstance(value, Reduce):
+        if isinstance(value, (Reduce, Scan)):
             yield from _reduction(kernel, name, value)
         if isinstance(value, Compute) and not value.args:
             yield f"{name} computes {value.op} of nothing"
@@ -70,8 +72,8 @@ def problems(kernel: Kernel) -> Iterator[str]:
         yield from _variables(f"the store to {store.buffer}", store.index, loops)
 
 
-def _reduction(kernel: Kernel, name: str, value: Reduce) -> Iterator[str]:
-    if value.op not in REDUCTIONS:
+def _reduction(kernel: Kernel, name: str, value: Reduce | Scan) -> Iterator[str]:
+    if value.op not in (REDUCTIONS if isinstance(value, Reduce) else SCANS):
         yield f"{name} is an unknown reduction, {value.op}"
     if not kernel.inner:
         yield f"{name} reduces, but there are no inner loops"

@@ -26,7 +26,7 @@ from fxstack_inductor.ir.nodes import (
     resolve,
     value_dtype,
 )
-from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.lower.symbols import size_expr
 
 if TYPE_CHECKING:
@@ -123,6 +123,26 @@ class Context:
         )
         target, body = make(node.reduced)
         node.target, node.body = tuple(target), cast(body, value_dtype(init.dtype))
+        self.nodes.append(node)
+        return node
+
+    def scan(
+        self,
+        op: str,
+        shape: Sequence[Expr],
+        axis: int,
+        dtype: torch.dtype,
+        make_body: Callable[[tuple[Expr, ...]], Body],
+        *,
+        state: torch.dtype,
+    ) -> Scan:
+        """Accumulate ``make_body(coordinates)`` along ``axis`` with ``op``, in dtype ``state``."""
+        if self.options.target == "cuda" or self.device.type != "cpu":
+            raise NotLowered("a scan on a GPU")
+        layout = contiguous_layout(shape, dtype, self.device)
+        placeholder = Const(0, value_dtype(dtype))
+        node = Scan(**self._common(layout), body=placeholder, op=op, axis=axis, state=state)
+        node.body = make_body(node.index)
         self.nodes.append(node)
         return node
 

@@ -29,6 +29,9 @@ from fxstack_inductor.ir.kernel import (
     Store,
     Value,
 )
+from fxstack_inductor.ir.kernel import (
+    Scan as ScanValue,
+)
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
@@ -43,7 +46,8 @@ from fxstack_inductor.ir.nodes import (
     Reduction,
     value_dtype,
 )
-from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.ir.ordered import Scan, Scatter
+from fxstack_inductor.schedule.unify import digits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -107,6 +111,8 @@ class Builder:
         placed = self.group.placed.get(node)  # type: ignore[call-overload]
         if isinstance(node, Pointwise) and (placed is not None or node in self.inlined):
             return self.body(node.body, _environment(node, coords), mask)
+        if isinstance(node, Scan) and placed is not None:
+            return self._scan(node, placed)
         if placed is not None:
             return self._reduce(cast("Reduction", node), placed)
         self.buffers[node.name] = node
@@ -135,6 +141,16 @@ class Builder:
         flat = sum((e * s for e, s in zip(placed.reduced, strides, strict=True)), ZERO)
         position = self.emit(IndexValue(flat, torch.int64))
         return self.emit(Reduce(node.op, (value, position), torch.int64))
+
+    def _scan(self, node: Scan, placed: Placed) -> int:
+        value = self.body(node.body, _environment(node, placed.coords), None)
+        along = placed.coords[node.axis]
+        dtype, positional = value_dtype(node.dtype), node.op in ARG_REDUCTIONS
+        if not along.variables:
+            # A single element: nothing comes before it.
+            return self.emit(IndexValue(ZERO, torch.int64)) if positional else value
+        args = (value, self.emit(IndexValue(along, torch.int64))) if positional else (value,)
+        return self.emit(ScanValue(node.op, args, dtype, node.state))
 
     def body(self, body: Body, environment: dict[Var, Expr | int], mask: int | None) -> int:
         key = (id(body), id(environment), mask)
@@ -219,7 +235,7 @@ def build_kernel(
         builder.store(node)
     inner = group.inner or frozenset()
     outer_loops = [_loop(v) for v in group.space if v not in inner]
-    inner_loops = [_loop(v) for v in group.space if v in inner]
+    inner_loops = [_loop(v) for v in _in_order(group) if v in inner]
     return Kernel(
         name=name,
         outer=tuple(outer_loops),
@@ -233,6 +249,15 @@ def build_kernel(
         origins=tuple(dict.fromkeys(n.origin for n in group.placed)),
         comments=tuple(dict.fromkeys(n.comment for n in group.placed if n.comment)),
     )
+
+
+def _in_order(group: Group) -> list[Var]:
+    """The loop variables; those that a scan goes along from its highest digit to its lowest."""
+    for node, place in group.placed.items():
+        if isinstance(node, Scan):
+            along = (digits(place.coords[node.axis]) or [])[::-1]
+            return [*(v for v in group.space if v not in along), *along]
+    return group.space
 
 
 def extent(node: Node) -> Expr:

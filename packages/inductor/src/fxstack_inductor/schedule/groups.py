@@ -24,7 +24,7 @@ from fxstack_inductor.ir.nodes import (
     Reduction,
     walk,
 )
-from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.realise import base_of
 from fxstack_inductor.schedule.unify import Refusal, Unifier, digits
@@ -158,6 +158,9 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
         placed: dict[Computed, Placed] = {node: Placed((), reduced)}
         return Group(space, _in_order(node, reduced), placed, position, position, calls)
     coords, outer = place(node.shape)
+    if isinstance(node, Scan):
+        along = frozenset(_loops(coords[node.axis])) or None
+        return Group(outer, along, {node: Placed(coords)}, position, position, calls)
     if not isinstance(node, Reduction):
         return Group(outer, None, {node: Placed(coords)}, position, position, calls)
     reduced, inner = place(node.ranges)
@@ -318,6 +321,13 @@ def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal
                 return Refusal("reduction over part of the loops", node.name)
             if inner is not None and inner != own:
                 return Refusal("reductions over different loops", node.name)
+            inner = own
+        elif isinstance(node, Scan) and place.coords[node.axis].variables:
+            own = frozenset(_loops(place.coords[node.axis]))
+            if place.variables != everything or digits(place.coords[node.axis]) is None:
+                return Refusal("scan over part of the loops", node.name)
+            if inner is not None and inner != own:
+                return Refusal("scans and reductions over different loops", node.name)
             inner = own
     sets = {place.variables for node, place in merged.placed.items()} - {everything}
     sets -= {everything - inner} if inner is not None else set()

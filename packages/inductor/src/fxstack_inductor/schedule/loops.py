@@ -67,7 +67,7 @@ def order_loops(kernel: Kernel) -> Kernel:
     return replace(
         kernel,
         outer=_sorted(kernel.outer, kernel),
-        inner=kernel.inner if kernel.scatters else _sorted(kernel.inner, kernel),
+        inner=kernel.inner if kernel.ordered else _sorted(kernel.inner, kernel),
     )
 
 
