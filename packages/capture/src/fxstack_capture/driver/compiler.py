@@ -44,6 +44,7 @@ from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.stance import current_stance, with_changes
+from fxstack_capture.torch_side.unloaded import leave_compiler_unloaded
 from fxstack_capture.trace import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
 
@@ -148,6 +149,7 @@ class FrameCompiler:
         if stance == "eager_on_recompile":
             return native.RUN
         with _TRACING, paused_collector():
+            leave_compiler_unloaded()
             state = self.states.of(code)
             frame = real_frame(function, code, arguments, cells)
             fitting, again = fitting_entry(frame, code, self.owner)

@@ -1,0 +1,70 @@
+"""Keep torch's own compiler unloaded while we trace: it takes a second to import, and there is nothing for it to do.
+
+torch marks some of its shape functions as not to be compiled by it. Such a function loads the compiler at its first call,
+to be told how to keep away from it. As long as nobody else has loaded it, there is nothing to keep away from, and the
+function itself can be called; afterwards torch's own way is taken.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from functools import cache
+from types import CellType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._decomp import decomposition_table, meta_table
+from torch.fx.experimental import proxy_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+COMPILER = "torch._dynamo"
+_SHORT_CUT = "__dynamo_disable"
+"""Where torch remembers what to call instead of a marked function."""
+_MARKED = torch._disable_dynamo(lambda: None).__code__
+"""The code that all marked functions share."""
+
+
+@cache
+def leave_compiler_unloaded() -> None:
+    """Let torch's shape functions run without loading torch's compiler, until something else loads it."""
+    if COMPILER in sys.modules:
+        return
+    for marked in _marked_functions():
+        function = _held(marked).get("fn")
+        if function is not None and not hasattr(function, _SHORT_CUT):
+            setattr(function, _SHORT_CUT, _direct(marked, function))
+
+
+def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if COMPILER not in sys.modules:
+            return function(*args, **kwargs)
+        with suppress(AttributeError):  # another thread was faster
+            delattr(function, _SHORT_CUT)
+        return marked(*args, **kwargs)
+
+    return call
+
+
+def _marked_functions() -> Iterator[FunctionType]:
+    """Find the marked functions among torch's decompositions, shape functions and references."""
+    modules = [torch._refs, torch._refs.nn.functional, torch._refs.special, torch._refs.linalg]
+    found = [*decomposition_table.values(), *meta_table.values()]
+    found += [value for module in [*modules, proxy_tensor] for value in vars(module).values()]
+    seen = set()
+    while found:
+        value = found.pop()
+        if isinstance(value, FunctionType) and value not in seen:
+            seen.add(value)
+            if value.__code__ is _MARKED:
+                yield value
+            found += _held(value).values()
+
+
+def _held(function: FunctionType) -> dict[str, Any]:
+    """Return the variables that a function holds, what it wraps among them."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells if cell != CellType()}
