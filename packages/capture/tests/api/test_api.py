@@ -330,6 +330,25 @@ def test_torchs_disable_reaches_what_is_called():
     assert len(backend.graphs) == 2
 
 
+def test_what_a_first_import_runs_is_not_compiled(tmp_path, monkeypatch):
+    (tmp_path / "half_there.py").write_text(
+        "import torch\ndef made(x):\n    return x * 2 + 1\nVALUE = made(torch.ones(2))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    backend = Counting()
+
+    def imports(x):
+        import half_there  # noqa: PLC0415
+
+        return half_there.made(x) + half_there.VALUE
+
+    try:
+        assert torch.equal(fx.optimize(backend)(imports)(X), X * 2 + 4)
+    finally:
+        sys.modules.pop("half_there", None)
+    assert [tuple(args[0].shape) for args in backend.inputs] == [(2, 2)]
+
+
 WITHOUT_EXTENSION = """
 import sys, warnings
 sys.modules["fxstack_capture._native"] = None

@@ -1,8 +1,13 @@
-"""Functions that carry torch's own mark of not being compiled: they run with the frame hook off."""
+"""Functions that run with the frame hook off: those with torch's own mark, and imports.
+
+A module that is being imported is half there: compiling what it calls may need just that module (torch imports its
+own compiler lazily, in the middle of a program).
+"""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 from types import FunctionType
 from typing import TYPE_CHECKING
@@ -21,8 +26,13 @@ if TYPE_CHECKING:
 _ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
+_IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
+
+
 def is_disabled(function: FunctionType) -> bool:
-    """Whether ``torch.compiler.disable`` (or a library) has marked the function."""
+    """Whether ``torch.compiler.disable`` (or a library) has marked the function, or it imports a module."""
+    if function.__code__ is _IMPORT:
+        return True
     return bool(function.__dict__ and function.__dict__.get("_torchdynamo_disable"))
 
 

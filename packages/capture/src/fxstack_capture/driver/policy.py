@@ -14,6 +14,7 @@ import torch
 from torch.utils._device import DeviceContext
 
 from fxstack_capture.guards.torch_state import function_mode_at
+from fxstack_capture.torch_side.wrapping import are_active
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
@@ -65,8 +66,8 @@ def is_own(function: FunctionType) -> bool:
 
 
 def has_foreign_modes() -> bool:
-    """Whether modes of the program watch torch's calls: tracing would show them calls that are not its own."""
-    if torch._C._len_torch_dispatch_stack():
+    """Whether modes or transforms of the program see torch's calls: tracing would show them calls that are not its own."""
+    if torch._C._len_torch_dispatch_stack() or are_active():
         return True
     count = torch._C._len_torch_function_stack()
     return any(type(function_mode_at(i)) is not DeviceContext for i in range(count))

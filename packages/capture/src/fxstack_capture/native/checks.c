@@ -82,11 +82,12 @@ static int check_keys_are(Test *t, const Value *v) {
 }
 
 static int check_has_key(Test *t, const Value *v) {
-    PyObject *o = v->object;
+    PyObject *o = v->object, *key = t->weak ? weak_target(t->object) : t->object;
     Py_ssize_t hint = 0;
     int has;
-    if (o != NULL && PyDict_Check(o)) has = dict_find(o, t->object, t->number2, &hint) != NULL;
-    else if (o != NULL && PyAnySet_Check(o)) has = set_has(o, t->object, t->number2);
+    if (key == Py_None && t->weak) return 0; /* a class that is gone */
+    if (o != NULL && PyDict_Check(o)) has = dict_find(o, key, t->number2, &hint) != NULL;
+    else if (o != NULL && PyAnySet_Check(o)) has = set_has(o, key, t->number2);
     else return 0;
     return has == t->number;
 }
@@ -260,11 +261,13 @@ static int build_keys(Tree *tree, Test *t, PyObject *args) {
 
 static int build_has_key(Tree *tree, Test *t, PyObject *args) {
     PyObject *key = PyTuple_GET_ITEM(args, 0);
-    if (!is_constant(key)) return PyErr_Format(PyExc_TypeError, "the key %R is not a constant", key), -1;
+    int by_identity = PyType_Check(key) || PyFunction_Check(key);
+    if (!by_identity && !is_constant(key)) return PyErr_Format(PyExc_TypeError, "the key %R is not a constant", key), -1;
     t->number = PyObject_IsTrue(PyTuple_GET_ITEM(args, 1));
     t->number2 = PyObject_Hash(key);
     if (t->number2 == -1) return -1;
-    return build_held(tree, t, args);
+    t->object = by_identity ? tree_hold_weakly(tree, key, &t->weak) : tree_hold(tree, key);
+    return t->object ? 0 : -1;
 }
 
 static int build_class(Tree *tree, Test *t, PyObject *args) {

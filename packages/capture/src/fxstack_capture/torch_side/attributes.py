@@ -11,7 +11,6 @@ from types import FunctionType, GetSetDescriptorType, MethodDescriptorType, Wrap
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey
@@ -122,7 +121,7 @@ def _computed(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     value = getattr(tensor, name)
     if is_plain(value):
         return value
-    if isinstance(value, FakeTensor):
+    if isinstance(value, torch.Tensor):
         return tracer.call(getattr, (tensor, name), {})
     raise graph_break("unsupported-object", f"Tensor.{name}")
 

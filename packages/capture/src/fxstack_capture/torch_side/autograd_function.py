@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.effects import diff
+from fxstack_capture.torch_side.wrapping import plain_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,8 +70,18 @@ def apply(
     cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
     if kwargs:
         raise graph_break("unsupported-call", f"{cls.__qualname__}.apply with keyword arguments")
+    if tracer.transforms.concern(inputs, {}):
+        _demand_no_outer_gradient(cls, inputs)
     _rehearse(tracer, cls, inputs)
     return tracer.record(Applied(cls), inputs, {})
+
+
+def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
+    """Transforms call the methods; the graph below them, which autograd would differentiate, has no such node."""
+    below = (plain_below(x) for x in inputs if isinstance(x, torch.Tensor))
+    if torch.is_grad_enabled() and any(x.requires_grad for x in below):
+        text = f"{cls.__qualname__} under torch.func, of tensors that require grad"
+        raise graph_break("unsupported-call", text)
 
 
 def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
@@ -103,11 +113,7 @@ def _forward(
     tracer: TorchTracer, cls: Any, inputs: Sequence[Any], needs: tuple[bool, ...]
 ) -> tuple[RehearsedContext, Any]:
     call = tracer.trace.calls.call
-    # Stand-ins of their own: ``forward`` may write to its inputs or return them.
-    own = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in inputs)
-    for real, copy in zip(inputs, own, strict=True):
-        if isinstance(real, torch.Tensor):
-            tracer.builder.alias(copy, real)
+    own = _copies(tracer, inputs)
     context = RehearsedContext(needs)
     tracer.trace.world.note_new(context)
     if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
@@ -117,10 +123,24 @@ def _forward(
     return context, output
 
 
+def _copies(tracer: TorchTracer, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Stand-ins of their own: ``forward`` may write to its inputs or return them."""
+    if tracer.transforms.concern(inputs, {}):
+        return tuple(
+            tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x
+            for x in inputs
+        )
+    own = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in inputs)
+    for real, copy in zip(inputs, own, strict=True):
+        if isinstance(real, torch.Tensor):
+            tracer.builder.alias(copy, real)
+    return own
+
+
 def _backward(tracer: TorchTracer, cls: Any, context: RehearsedContext, output: Any) -> None:
     outputs = output if isinstance(output, tuple) else (output,)
     gradients = tuple(
-        tracer.record(torch.empty_like, (x,), {}) if isinstance(x, FakeTensor) else None
+        tracer.record(torch.empty_like, (x,), {}) if isinstance(x, torch.Tensor) else None
         for x in outputs
     )
     method = cls.backward

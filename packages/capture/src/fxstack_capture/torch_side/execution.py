@@ -44,6 +44,9 @@ _NO_FAKE = (
     MetadataMismatchError,
     NotImplementedError,
 )
+UNSUPPORTED = (*_DATA_DEPENDENT, *_NO_FAKE)
+"""What stand-ins cannot do, and real tensors may."""
+
 _LARGEST_REHEARSAL = 1 << 26
 """Bytes of one tensor up to which a failing call is repeated on real zeros."""
 
@@ -63,18 +66,16 @@ def run_fake(
         with dispatcher, mode:
             return fn(*args, **kwargs)
     except _DATA_DEPENDENT as error:
-        raise graph_break(
-            "data-dependent-value", f"{name_of(fn)} ({_first_line(error)})"
-        ) from error
+        raise graph_break("data-dependent-value", f"{name_of(fn)} ({first_line(error)})") from error
     except _NO_FAKE as error:
-        raise graph_break("unsupported-call", f"{name_of(fn)} ({_first_line(error)})") from error
+        raise graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})") from error
     except GraphBreak:
         raise
     except Exception as error:
         raise _exact_error(fn, args, kwargs, error) from None
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0]
 
 
@@ -93,7 +94,7 @@ def _exact_error(
         return exact
     finally:
         torch.set_rng_state(rng_state)
-    return graph_break("unsupported-call", f"{name_of(fn)} ({_first_line(error)})")
+    return graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})")
 
 
 class _CannotRehearseError(Exception):

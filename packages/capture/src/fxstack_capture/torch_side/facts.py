@@ -8,6 +8,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import TensorIs
+from fxstack_capture.torch_side.wrapping import is_wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,6 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
         return "nested tensor"
     if real.device.type == "meta":
         return "meta device"
-    if torch._C._functorch.is_functorch_wrapped_tensor(real):
+    if is_wrapped(real):
         return "tensor inside a torch.func transform"
     return None

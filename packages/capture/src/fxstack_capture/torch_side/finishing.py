@@ -27,6 +27,10 @@ _SET_GRAD = torch._C._set_grad_enabled
 
 def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     """The captured code; ``outputs`` become one flat tuple in the order given."""
+    if tracer.transforms.inside:
+        raise graph_break(
+            "unsupported-call", "a torch.func transform that the frame does not leave"
+        )
     builder = tracer.builder
     graph = builder.graph
     nodes = tuple(_output(tracer, value) for value in outputs)
@@ -112,6 +116,8 @@ def _remove_unused(graph: fx.Graph) -> None:
 def _is_free(node: fx.Node) -> bool:
     if node.op != "call_function":
         return False
+    if node.target is torch.ops.aten.detach.default:  # of what autograd would have saved
+        return True
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return getattr(node.target, "__module__", None) in ("_operator", "torch", "math")
     return node.target is operator.getitem and not isinstance(

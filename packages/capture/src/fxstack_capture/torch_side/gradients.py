@@ -36,6 +36,8 @@ def grad(
     tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The rule for ``torch.autograd.grad``."""
+    if tracer.transforms.concern(args, kwargs):
+        return tracer.record(fn, args, kwargs)
     bound = _GRAD.bind(*args, **kwargs)
     _demand_inside(tracer, tree_leaves(bound.arguments["outputs"]))
     return _record(tracer, fn, bound.args, bound.kwargs)
@@ -79,6 +81,8 @@ def _differentiate(
 ) -> None:
     if create_graph:
         raise graph_break("unsupported-call", "backward with create_graph=True")
+    if tracer.transforms.concern(roots, {}):
+        raise graph_break("unsupported-call", "backward inside of a torch.func transform")
     leaves = _demand_inside(tracer, roots)
     if inputs is not None:
         wanted = _listed(inputs)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_side import autograd_function, gradients, state
+from fxstack_capture.torch_side import autograd_function, gradients, layers, state
 from fxstack_capture.torch_side.execution import name_of
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ def set_attention(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwarg
 def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Carried out now, and once more whenever the graph runs."""
     result = fn(*args, **kwargs)
+    if (
+        tracer.transforms.inside
+    ):  # which see to it that the graph's operators get what matters to them
+        return result
     node = tracer.builder.add("call_function", fn, args, kwargs)
     tracer.annotate(node)
     return result
@@ -266,6 +270,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(_SETTERS, set_state),
     torch.autocast_increment_nesting: deeper_autocast,
     torch.autocast_decrement_nesting: shallower_autocast,
+    **layers.RULES,
     torch.as_strided: reads_offset,
     torch._check: check_number,
     torch._check_is_size: check_number,

@@ -87,24 +87,53 @@ class StateLog:
 
     def __init__(self) -> None:
         self.nesting = 0
-        self.entry = _read()
+        self.entry = present()
 
     def delta(self) -> list[Redo]:
         """Calls that lead from the entry state to the present one."""
-        now = _read()
-        redo = [
-            variable.redo(value)
-            for variable, before, value in zip(VARIABLES, self.entry, now, strict=True)
-            if before != value
-        ]
+        redo = difference(self.entry, present())
         step = torch.autocast_increment_nesting
         if self.nesting < 0:
             step = torch.autocast_decrement_nesting
         return redo + [(step, ())] * abs(self.nesting)
 
 
-def _read() -> list[tuple[Any, ...]]:
+State = list[tuple[Any, ...]]
+"""What each of ``VARIABLES`` is."""
+
+
+def present() -> State:
     return [variable.read() for variable in VARIABLES]
+
+
+def difference(before: State, after: State) -> list[Redo]:
+    """Calls that lead from one state to another."""
+    return [
+        variable.redo(value)
+        for variable, old, value in zip(VARIABLES, before, after, strict=True)
+        if old != value
+    ]
+
+
+def seen_below() -> State:
+    """The present state as a kernel sees it: what autocast has cast is computed with autocast off."""
+    return [
+        (False,) if _is_cast_already(variable) else value
+        for variable, value in zip(VARIABLES, present(), strict=True)
+    ]
+
+
+def _is_cast_already(variable: Variable) -> bool:
+    if variable.write is not torch.set_autocast_enabled:
+        return False
+    key = _AUTOCAST_KEYS[variable.fixed[0]]
+    return bool(torch._C._dispatch_tls_is_dispatch_key_excluded(key))
+
+
+_AUTOCAST_KEYS = {
+    "cpu": torch._C.DispatchKey.AutocastCPU,
+    "cuda": torch._C.DispatchKey.AutocastCUDA,
+}
 
 
 @contextmanager
@@ -113,10 +142,8 @@ def session(log: StateLog) -> Iterator[StateLog]:
     try:
         yield log
     finally:
-        for variable, before, now in zip(VARIABLES, log.entry, _read(), strict=True):
-            if before != now:
-                write, args = variable.redo(before)
-                write(*args)
+        for write, args in difference(present(), log.entry):
+            write(*args)
         while log.nesting > 0:
             torch.autocast_decrement_nesting()
             log.nesting -= 1

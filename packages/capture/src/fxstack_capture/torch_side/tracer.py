@@ -28,6 +28,7 @@ from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder
 from fxstack_capture.torch_side.locations import Locations
 from fxstack_capture.torch_side.symbols import Symbols
 from fxstack_capture.torch_side.targets import target_of
+from fxstack_capture.torch_side.transforms import Transforms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,7 @@ class TorchTracer:
         self.symbols = Symbols(self.geometry)
         self.builder = GraphBuilder(self.symbols)
         self.state = state.StateLog()
+        self.transforms = Transforms(self)
         self._entry_state: TorchState | None = snapshot()
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
@@ -95,7 +97,7 @@ class TorchTracer:
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         # A callback from C code may bring tensors in while the program's torch calls are recorded.
-        with self.unrecorded():
+        with self.unrecorded(), self.transforms.suspended():
             return self._enter_tensor(real, source)
 
     def _enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
@@ -191,6 +193,8 @@ class TorchTracer:
 
     def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""
+        if self.transforms.concern(args, kwargs):
+            return self.transforms.run(fn, args, kwargs)
         busy, self.busy = self.busy, True
         try:
             return self._record(fn, args, kwargs)
@@ -214,9 +218,13 @@ class TorchTracer:
         node = builder.add(target.op, target.target, node_args, node_kwargs)
         self.annotate(node)
         builder.bind(result, node)
-        if self.geometry.is_used:
-            self.geometry.env.pending_fresh_unbacked_symbols.clear()  # bound just now
+        self.all_bound()
         return result
+
+    def all_bound(self) -> None:
+        """The symbols that the last operator made have nodes."""
+        if self.geometry.is_used:
+            self.geometry.env.pending_fresh_unbacked_symbols.clear()
 
     def _with_scalars(self, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Tensors where an operator takes a number: torch calls ``item()``, whose value Python never sees."""
@@ -256,9 +264,12 @@ class TorchTracer:
         changed = False
         for tensor, version in zip(tensors, versions, strict=True):
             if version is None or tensor._version != version:
-                self.mutated_storages.add(tensor.untyped_storage()._cdata)
+                self.note_mutated(tensor)
                 changed = True
         return changed
+
+    def note_mutated(self, tensor: torch.Tensor) -> None:
+        self.mutated_storages.add(tensor.untyped_storage()._cdata)
 
     def _is_known_data(self, result: Any) -> bool:
         return is_plain(result) and not self.symbols.is_new(result)
@@ -328,7 +339,7 @@ class TorchTracer:
     def _session(self) -> Iterator[None]:
         self._set_memo(active=True)
         try:
-            with state.session(self.state):
+            with state.session(self.state), self.transforms.session():
                 yield
         finally:
             self._set_memo(active=False)

@@ -7,9 +7,10 @@ what the original held (or that it did not), so that the difference of the two i
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from fxstack_capture.guards.records import HasKey, KeysAre, LengthIs
+from fxstack_capture.guards.records import HasKey, IdentityIs, KeysAre, LengthIs
 from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, ValueAt
 from fxstack_capture.world.constants import is_constant_key, is_value
 
@@ -69,15 +70,23 @@ class LazyDict:
     def item_source(self, key: object) -> Source:
         if type(self.source) is InstanceDict and type(key) is str:
             return InstanceAttr(self.source.of, key)
+        if type(key) not in _VALUE_KEYS:
+            return self._place_of(key)
         return Key(self.source, key)
+
+    def _place_of(self, key: object) -> Source:
+        """Where the value of a class or function as key is, as long as that key stands where it stands."""
+        index = next(i for i, k in enumerate(self.original) if k is key)
+        self.world.trace.guard(KeyAt(self.source, index), IdentityIs(key, id(key)))
+        return ValueAt(self.source, index)
 
     def simple(self, key: object) -> bool:
         """Whether ``key`` can be looked up alone: no other key type of the dictionary could be
         equal to it.
         """
         if self.uniform is None:
-            self.uniform = all(type(k) in _LOOKUP_TYPES for k in self.original)
-        return self.uniform and type(key) in _LOOKUP_TYPES
+            self.uniform = all(map(_is_simple, self.original))
+        return self.uniform and _is_simple(key)
 
     def get(self, key: Any) -> Any:
         """The current value of a simple key, or ABSENT."""
@@ -198,4 +207,15 @@ class LazyDict:
         return next(self.changes(), None) is not None
 
 
-_LOOKUP_TYPES = frozenset({str, int})
+_VALUE_KEYS = frozenset({str, int})
+
+
+def _is_simple(key: object) -> bool:
+    """Whether ``==`` and hash are C code that looks at nothing but this key: at its value, or which object it is."""
+    cls = type(key)
+    if cls in _VALUE_KEYS or cls is FunctionType:
+        return True
+    return issubclass(cls, type) and (cls.__eq__, cls.__hash__) == _OF_CLASSES
+
+
+_OF_CLASSES = (type.__eq__, type.__hash__)

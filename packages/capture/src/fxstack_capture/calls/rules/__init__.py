@@ -14,6 +14,7 @@ from fxstack_capture.calls.rules import (
     torch_names,
     torch_wrappers,
     tracebacks,
+    transforms,
     warning_calls,
 )
 from fxstack_capture.calls.table import RuleTable
@@ -34,5 +35,6 @@ RULES: RuleTable = RuleTable(
         torch_wrappers.RULES,
         warning_calls.RULES,
         tracebacks.RULES,
+        transforms.RULES,
     )
 )

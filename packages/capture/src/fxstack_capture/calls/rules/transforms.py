@@ -1,0 +1,83 @@
+"""``torch.func``: which of its Python is not interpreted as it stands, and where graphs that break under it are cut.
+
+What the transforms do to tensors is in ``torch_side/transforms``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._functorch import eager_transforms, vmap
+from torch.autograd import forward_ad
+
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+def _entry(fn: Any) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
+    """Interpreted, but the graph cannot break inside: layers are on there."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return trace.interp.call_function(fn, args, kwargs)
+
+    return rule
+
+
+for _fn in (
+    vmap.vmap_impl,
+    vmap.restore_vmap,
+    eager_transforms.grad_and_value_impl,
+    eager_transforms._vjp_with_argnums,
+    eager_transforms._jvp_with_argnums,
+):
+    RULES.add(_fn, _entry(_fn))
+
+
+def _done_once(fn: Any) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
+    """Fills torch's own tables when it is first called: that is no effect of the program."""
+
+    def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return fn(*args, **kwargs)
+
+    return rule
+
+
+for _fn in (vmap.lazy_load_decompositions, forward_ad._maybe_load_decompositions):
+    RULES.add(_fn, _done_once(_fn))
+
+
+@RULES.rule(eager_transforms._autograd_grad)
+def _grad(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return trace.interp.call_function(_gradients, args, kwargs)  # type: ignore[arg-type]
+
+
+def _gradients(
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    grad_outputs: Sequence[torch.Tensor] | None = None,
+    retain_graph: bool = False,
+    create_graph: bool = True,
+) -> tuple[torch.Tensor, ...]:
+    """As torch's function, which would load its own compiler: zeros where no output depends on an input."""
+    given = [None] * len(outputs) if grad_outputs is None else grad_outputs
+    pairs = [(out, g) for out, g in zip(outputs, given) if out.requires_grad]  # noqa: B905
+    if not pairs:
+        return tuple(torch.zeros_like(x) for x in inputs)
+    found = torch.autograd.grad(
+        tuple(out for out, _ in pairs),
+        inputs,
+        None if grad_outputs is None else tuple(g for _, g in pairs),
+        retain_graph=retain_graph,
+        create_graph=create_graph,
+        allow_unused=True,
+    )
+    return tuple(
+        torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)
+    )

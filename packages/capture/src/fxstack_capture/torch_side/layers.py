@@ -1,0 +1,83 @@
+"""The functions of torch that push and pop the layers of ``torch.func`` and wrap tensors for them: run for real.
+
+See ``transforms``. Torch's own Python wrappers of some of them (``predispatch``), which look for an export in
+progress, are passed by.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._functorch import predispatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+    Rule = Callable[[TorchTracer, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+_C = torch._C._functorch
+
+
+def _layer(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
+
+
+def _enter_dual(tracer: TorchTracer, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return tracer.transforms.enter_dual(_BELOW.get(fn, fn), args, kwargs)
+
+
+def _exit_dual(tracer: TorchTracer, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return tracer.transforms.exit_dual(_BELOW.get(fn, fn), args, kwargs)
+
+
+def _add_batch_dim(tensor: torch.Tensor, dim: int, level: int) -> torch.Tensor:
+    """What torch's wrapper does: the C function takes no negative dimension."""
+    return _C._add_batch_dim(tensor, tensor.ndim + dim if dim < 0 else dim, level)  # type: ignore[no-any-return]
+
+
+_WRAPPERS = {
+    name: value
+    for name, value in vars(predispatch).items()
+    if callable(value) and hasattr(predispatch, f"{name}_impl")
+}
+_BELOW: dict[Any, Callable[..., Any]] = {
+    value: _add_batch_dim if name == "_add_batch_dim" else getattr(predispatch, f"{name}_impl")
+    for name, value in _WRAPPERS.items()
+}
+
+_LAYERS = (
+    *("_vmap_increment_nesting", "_vmap_decrement_nesting", "_add_batch_dim", "_remove_batch_dim"),
+    *("_grad_increment_nesting", "_grad_decrement_nesting", "_wrap_for_grad", "_unwrap_for_grad"),
+    *("_jvp_increment_nesting", "_jvp_decrement_nesting"),
+    *("_func_increment_nesting", "_func_decrement_nesting", "_wrap_functional_tensor"),
+    *("_unwrap_functional_tensor", "_assert_wrapped_functional", "_unwrap_batched"),
+    *("_propagate_functional_input_mutation", "get_unwrapped", "unwrap_if_dead"),
+    *("set_inplace_requires_grad_allowed", "get_inplace_requires_grad_allowed"),
+    *("is_batchedtensor", "is_gradtrackingtensor", "is_functionaltensor", "is_dead_tensor_wrapper"),
+    *("maybe_get_level", "maybe_get_bdim", "current_level", "get_dynamic_layer_stack_depth"),
+)
+_OTHERS = (
+    torch._VF._make_dual,  # type: ignore[attr-defined]
+    torch._VF._unpack_dual,  # type: ignore[attr-defined]
+    *(getattr(torch, f"_{name}_functional_tensor") for name in ("to", "from", "is")),
+    torch._sync,
+    torch._C._is_fwd_grad_enabled,
+    torch._C._set_fwd_grad_enabled,
+    torch._C._are_functorch_transforms_active,
+    torch._C._autograd._saved_tensors_hooks_get_disabled_error_message,
+    torch._C._autograd._saved_tensors_hooks_disable,
+    torch._C._autograd._saved_tensors_hooks_enable,
+)
+
+RULES: dict[Any, Rule] = {
+    **dict.fromkeys((getattr(_C, name) for name in _LAYERS if hasattr(_C, name)), _layer),
+    **dict.fromkeys(_OTHERS, _layer),
+    **dict.fromkeys(_WRAPPERS.values(), _layer),
+    torch._C._enter_dual_level: _enter_dual,
+    torch._C._exit_dual_level: _exit_dual,
+    predispatch._enter_dual_level: _enter_dual,
+    predispatch._exit_dual_level: _exit_dual,
+}

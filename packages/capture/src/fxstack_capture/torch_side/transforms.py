@@ -1,0 +1,182 @@
+"""``torch.func`` and forward-mode AD: torch's own layers run for real over stand-ins, the graph is written below them.
+
+``vmap``, ``grad``, ``jvp`` and their relatives are Python around a few C functions that push and pop layers and
+wrap tensors. The Python is interpreted like any other; the C functions, and whatever torch is asked to do while a
+layer is on, run for real (``run``). What the layers ask of torch in the end, on plain tensors, is seen by a dispatch
+mode and becomes nodes: the graph holds ordinary operators and knows nothing of transforms. Autograd of the program
+itself lies above that mode, so the operators are those that eager would differentiate.
+
+The program sees wrapped tensors meanwhile, which no node computes: a graph cannot break while a layer is on, so the
+entry points are calls that are not linked (``interpreter.stopping``) and run in plain Python instead.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.torch_side import state
+from fxstack_capture.torch_side.execution import UNSUPPORTED, first_line, name_of
+from fxstack_capture.torch_side.wrapping import is_wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+_C = torch._C._functorch
+_ASKS = torch._C._autograd
+_LIFT = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default})
+_UNRECORDED = frozenset({torch.ops.prim.device.default})
+_LARGEST_LITERAL = 4096
+"""Elements of a tensor made from Python numbers inside of a transform, which the graph writes out."""
+
+
+class Transforms:
+    """The layers that are on in one trace, and what the graph believes torch's global state to be below them."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        self._tracer = tracer
+        self._used = False
+        self._dual_levels = 0
+        self._believed: list[tuple[Any, ...]] | None = None
+        self._mode = _BelowTransforms(self)
+
+    @property
+    def inside(self) -> bool:
+        return self._used and (_C.get_dynamic_layer_stack_depth() > 0 or self._dual_levels > 0)
+
+    def concern(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether a call is to run below layers, or on what they left behind (``vjp`` is differentiated afterwards)."""
+        if not self._used:
+            return False
+        return self.inside or any(map(is_wrapped, tree_leaves((args, kwargs))))
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``fn`` for real; raises the program's exception, or GraphBreak: then plain Python finds the exact one."""
+        self._used = True
+        if self._believed is None:
+            self._believed = state.present()
+        try:
+            with self._tracer.unrecorded(), self._dispatcher(), self._tracer.mode, self._mode:
+                result = fn(*args, **kwargs)
+        except (GraphBreak, TypeError, AttributeError):
+            raise
+        except Exception as error:
+            if self._tracer.trace.options.fullgraph and not isinstance(error, UNSUPPORTED):
+                raise
+            text = f"{name_of(fn)} under torch.func ({first_line(error)})"
+            raise graph_break("unsupported-call", text) from error
+        if not self.inside:
+            self._catch_up(state.present())
+            self._believed = None
+        return result
+
+    def _dispatcher(self) -> Any:
+        symbolic = self._tracer.mode.shape_env is not None
+        return torch._C._EnablePythonDispatcher() if symbolic else nullcontext()
+
+    def _catch_up(self, wanted: list[tuple[Any, ...]]) -> None:
+        """Bring the state that the graph's next operator runs under to ``wanted``."""
+        assert self._believed is not None
+        for redo in state.difference(self._believed, wanted):
+            self._tracer.record_effect(*redo)
+        self._believed = wanted
+
+    # --- writing down ----------------------------------------------------------------------------
+
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator that arrived below all layers; its tensors are stand-ins."""
+        if func in _UNRECORDED:
+            return func(*args, **kwargs)
+        self._catch_up(state.seen_below())
+        if func in _LIFT and not isinstance(args[0], FakeTensor):
+            return self._literal(func, args[0])
+        builder = self._tracer.builder
+        tensors: list[torch.Tensor] = []
+        node_args = tuple([builder.argument(arg, tensors) for arg in args])
+        node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
+        result = func(*args, **kwargs)
+        self._note_mutations(func, args, kwargs)
+        self._write(func, node_args, node_kwargs, result)
+        return result
+
+    def _write(self, target: Any, args: Any, kwargs: Any, result: Any) -> None:
+        node = self._tracer.builder.add("call_function", target, args, kwargs)
+        self._tracer.annotate(node)
+        self._tracer.builder.bind(result, node)
+        self._tracer.all_bound()
+
+    def _literal(self, func: Any, real: torch.Tensor) -> Any:
+        """A tensor made of Python numbers."""
+        if real.numel() > _LARGEST_LITERAL:
+            raise graph_break(
+                "unsupported-tensor", "a large tensor of Python numbers in torch.func"
+            )
+        fake = func(real)
+        self._write(torch.tensor, (real.tolist(),), {"dtype": real.dtype}, fake)
+        return fake
+
+    def _note_mutations(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        for position, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[position] if position < len(args) else kwargs.get(argument.name)
+                for tensor in tree_leaves(value):
+                    if isinstance(tensor, torch.Tensor):
+                        self._tracer.note_mutated(tensor)
+
+    def suspended(self) -> AbstractContextManager[object]:
+        """Torch calls inside do not pass the layers."""
+        return temporarily_clear_interpreter_stack() if self.inside else nullcontext()
+
+    # --- levels ----------------------------------------------------------------------------------
+
+    def enter_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._dual_levels += 1
+        return self.run(fn, args, kwargs)
+
+    def exit_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._dual_levels -= 1
+        return self.run(fn, args, kwargs)
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Take all layers off at the end, whatever has happened between."""
+        message = _ASKS._saved_tensors_hooks_get_disabled_error_message()
+        forward = torch._C._is_fwd_grad_enabled()
+        try:
+            yield
+        finally:
+            if self._used:
+                _C.pop_dynamic_layer_stack_and_undo_to_depth(0)
+                for level in reversed(range(self._dual_levels)):
+                    torch._C._exit_dual_level(level=level)
+                torch._C._set_fwd_grad_enabled(forward)
+                if message is None:
+                    _ASKS._saved_tensors_hooks_enable()
+                else:
+                    _ASKS._saved_tensors_hooks_disable(message)
+
+
+class _BelowTransforms(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        return False
+
+    def __init__(self, transforms: Transforms) -> None:
+        super().__init__()
+        self._transforms = transforms
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._transforms.record(func, args, kwargs or {})

@@ -1,0 +1,26 @@
+"""Tensors that ``torch.func``'s layers have wrapped, and whether any layer is on."""
+
+from __future__ import annotations
+
+import torch
+
+_C = torch._C._functorch
+
+
+def is_wrapped(value: object) -> bool:
+    """Also for what is left of a wrapper when its layer has gone."""
+    return isinstance(value, torch.Tensor) and bool(
+        _C.is_functorch_wrapped_tensor(value) or _C.is_dead_tensor_wrapper(value)
+    )
+
+
+def plain_below(value: torch.Tensor) -> torch.Tensor:
+    """The tensor under all wrappers."""
+    while is_wrapped(value):
+        value = _C.get_unwrapped(value)
+    return value
+
+
+def are_active() -> bool:
+    """Whether any layer is on in this thread."""
+    return bool(_C.get_dynamic_layer_stack_depth()) or torch.autograd.forward_ad._current_level >= 0
