@@ -11,15 +11,42 @@ Every class states one *primitive* access: none of them runs user code when it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+@cache
+def _compared(cls: Any) -> tuple[str, ...]:
+    """Names of the fields that make a record of ``cls`` what it is."""
+    return tuple(f.name for f in fields(cls) if f.compare)
+
+
+class _Hashed:
+    """Remembers its hash: sources are keys of every table of a trace, and a path is as long as a model is deep."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.__hash__ = _Hashed.__hash__  # type: ignore[method-assign]  # dataclass keeps a hash that is there
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            cls = type(self)
+            value = hash((cls, *[getattr(self, name) for name in _compared(cls)]))
+            object.__setattr__(self, "_hash", value)
+            return value
+
+
 @dataclass(frozen=True, slots=True)
-class Source:
+class Source(_Hashed):
     """Base of all sources; ``name`` is a Python-like expression for people."""
 
     @property

@@ -80,8 +80,9 @@ class Written:
 
 def _late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> list[Guard]:
     """What the backend assumed of symbolic sizes beyond what the trace did."""
-    seen = {(guard.source, guard.check) for guard in known}
-    return [Guard(*demand) for demand in captured.demands() if demand[:2] not in seen]
+    demands = tuple(captured.demands())
+    seen = {(guard.source, guard.check) for guard in known} if demands else set()
+    return [Guard(*demand) for demand in demands if demand[:2] not in seen]
 
 
 class FrameCompiler:

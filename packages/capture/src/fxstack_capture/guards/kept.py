@@ -71,7 +71,10 @@ class Keeper:
     def keep(self, guard: Guard) -> Guard:
         rule = _RULES.get(type(guard.check))
         check = rule(guard.check, self) if rule is not None else guard.check
-        return records.Guard(self.source(guard.source), check, guard.stack)
+        source = self.source(guard.source)
+        if check is guard.check and source is guard.source:
+            return guard
+        return records.Guard(source, check, guard.stack)
 
     def source(self, source: Source) -> Source:
         kept = self._sources.get(source)

@@ -9,6 +9,7 @@ cheap checks come first, and cheap subtrees before dear ones.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native, sources
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.guards import records
+
+_first = itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -89,15 +92,16 @@ class _Builder:
         self.node(source).checks.append((cost, kind, index, arguments))
 
 
-def _cost(node: _Node) -> int:
-    return 1 + sum(check[0] for check in node.checks) + sum(_cost(child) for child in node.children)
-
-
-def _spec(node: _Node) -> tuple[Any, ...]:
-    """The description of a node that the native side builds from; see tree.c, build_node."""
-    checks = tuple(check[1:] for check in sorted(node.checks, key=lambda check: check[0]))
-    children = tuple(_spec(child) for child in sorted(node.children, key=_cost))
-    return (*node.access, node.guard, node.register, checks, children)
+def _spec(node: _Node) -> tuple[int, tuple[Any, ...]]:
+    """What checking a node costs, and its description that the native side builds from; see tree.c, build_node."""
+    checks = sorted(node.checks, key=_first)
+    children = sorted(map(_spec, node.children), key=_first)
+    cost = 1 + sum(map(_first, checks)) + sum(map(_first, children))
+    lowered = tuple([check[1:] for check in checks])
+    return cost, (
+        *(*node.access, node.guard, node.register),
+        *(lowered, tuple([child for _cost, child in children])),
+    )
 
 
 def compile_guards(
@@ -120,7 +124,7 @@ def compile_guards(
             what = f"cannot compile the guard {type(guard.check).__name__} on {guard.source.name}: {error}"
             raise type(error)(what) from error
     outputs = tuple(builder.register(source) for source in inputs)
-    roots = tuple(_spec(root) for root in sorted(builder.roots, key=_cost))
-    relations = tuple(relation[1:] for relation in sorted(builder.relations, key=lambda r: r[0]))
+    roots = tuple(spec for _cost, spec in sorted(map(_spec, builder.roots), key=_first))
+    relations = tuple(relation[1:] for relation in sorted(builder.relations, key=_first))
     count = len(numbered)
     return native.Tree(roots, relations, builder.registers, count, kept_guards(numbered), outputs)
