@@ -25,15 +25,16 @@ def _compared(cls: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(cls) if f.compare)
 
 
-class _Hashed:
-    """Remembers its hash: sources are keys of every table of a trace, and a path is as long as a model is deep."""
+class _Remembering:
+    """Remembers its hash and its name: sources are keys of every table of a trace, and a path is as long as a model is deep."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "_name")
     _hash: int
+    _name: str
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
-        cls.__hash__ = _Hashed.__hash__  # type: ignore[method-assign]  # dataclass keeps a hash that is there
+        cls.__hash__ = _Remembering.__hash__  # type: ignore[method-assign]  # dataclass keeps a hash that is there
 
     def __hash__(self) -> int:
         try:
@@ -46,7 +47,7 @@ class _Hashed:
 
 
 @dataclass(frozen=True, slots=True)
-class Source(_Hashed):
+class Source(_Remembering):
     """Base of all sources; ``name`` is a Python-like expression for people."""
 
     @property
@@ -55,6 +56,14 @@ class Source(_Hashed):
 
     @property
     def name(self) -> str:
+        """The expression; made once."""
+        try:
+            return self._name
+        except AttributeError:
+            object.__setattr__(self, "_name", self._named())
+            return self._name
+
+    def _named(self) -> str:
         raise NotImplementedError
 
 
@@ -67,8 +76,7 @@ class Local(Source):
 
     local: str
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return self.local
 
 
@@ -78,8 +86,7 @@ class Free(Source):
 
     local: str
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return self.local
 
 
@@ -89,8 +96,7 @@ class FreeCell(Source):
 
     local: str
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"<cell {self.local}>"
 
 
@@ -98,8 +104,7 @@ class FreeCell(Source):
 class Globals(Source):
     """The globals dictionary of the root frame."""
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return "globals()"
 
 
@@ -114,8 +119,7 @@ class Pinned(Source):
     label: str
     key: int = 0
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return self.label
 
 
@@ -141,8 +145,7 @@ class Step(Source):
 class InstanceDict(Step):
     """``object.__getattribute__(of, "__dict__")`` of an instance, class-level descriptors bypassed."""
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}.__dict__"
 
 
@@ -152,8 +155,7 @@ class InstanceAttr(Step):
 
     attr: str
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}.{self.attr}"
 
 
@@ -164,8 +166,7 @@ class SlotAttr(Step):
     owner: type
     attr: str
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}.{self.attr}"
 
 
@@ -175,8 +176,7 @@ class BuiltinAttr(Step):
 
     attr: str
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}.{self.attr}"
 
 
@@ -186,8 +186,7 @@ class ClassAttr(Step):
 
     attr: str
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}.{self.attr}"
 
 
@@ -195,8 +194,7 @@ class ClassAttr(Step):
 class TypeOf(Step):
     """``type(of)``."""
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"type({self.of.name})"
 
 
@@ -206,8 +204,7 @@ class Item(Step):
 
     index: int
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}[{self.index}]"
 
 
@@ -217,8 +214,7 @@ class Key(Step):
 
     key: object
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}[{self.key!r}]"
 
 
@@ -228,8 +224,7 @@ class KeyAt(Step):
 
     index: int
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"list({self.of.name})[{self.index}]"
 
 
@@ -239,8 +234,7 @@ class ValueAt(Step):
 
     index: int
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"list({self.of.name}.values())[{self.index}]"
 
 
@@ -259,8 +253,7 @@ class Converted(Step):
 class Cell(Step):
     """The content of a cell object."""
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}.cell_contents"
 
 
@@ -270,8 +263,7 @@ class Size(Step):
 
     dim: int
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}.size({self.dim})"
 
 
@@ -281,8 +273,7 @@ class Stride(Step):
 
     dim: int
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}.stride({self.dim})"
 
 
@@ -290,6 +281,5 @@ class Stride(Step):
 class StorageOffset(Step):
     """``of.storage_offset()`` of a tensor."""
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.of.name}.storage_offset()"

@@ -16,6 +16,7 @@ from fxstack_capture.guards.records import (
     IdentityIs,
     KeysAre,
     LengthIs,
+    MembersAre,
     RangeIs,
     SlotUnset,
     TypeIs,
@@ -229,6 +230,23 @@ def test_has_attribute(g, prepare):
     assert g.holds(HasKey("a", False), o, source=source)
     o.shown = 1
     assert g.holds(HasKey("shown", True), o, source=source)
+
+
+@pytest.mark.parametrize("prepare", [lambda o: o, with_dict], ids=["inline", "dictionary"])
+def test_members_are(g, prepare):
+    source = InstanceDict(Local("x"))
+    check = MembersAre(("a", "b"), ("hooks", "more"))
+    o = prepare(Plain(hooks={}, more=collections.OrderedDict(), c=1))
+    assert g.holds(check, o, source=source)
+    o.more["k"] = 1
+    assert not g.holds(check, o, source=source)
+    o.more = ()
+    assert not g.holds(check, o, source=source)
+    o.more = {}
+    o.b = None
+    assert not g.holds(check, o, source=source)
+    del o.b, o.hooks
+    assert not g.holds(check, o, source=source)
 
 
 def test_range_is(g):

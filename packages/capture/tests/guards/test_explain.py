@@ -15,6 +15,7 @@ from fxstack_capture.guards.records import (
     IdentityIs,
     KeysAre,
     LengthIs,
+    MembersAre,
     NoOverlap,
     RangeIs,
     SameObject,
@@ -43,6 +44,12 @@ class C:
     value = 1
 
 
+def with_members(**members):
+    made = C()
+    vars(made).update(members)
+    return made
+
+
 def shape():
     import sympy
 
@@ -63,6 +70,7 @@ CASES = [
     (X, KeysAre(("a",)), {"b": 1}, "x: must have the keys ('a',) in this order, but they are ('b',)"),
     (X, HasKey("a", True), {}, "x: must have the key 'a', but it does not have it"),
     (InstanceDict(X), HasKey("a", False), type("A", (), {"__init__": lambda s: setattr(s, "a", 1)})(), "x.__dict__: must not have the key 'a', but it has it"),
+    (InstanceDict(X), MembersAre(("value",), ("h",)), with_members(value=2, h={1: 2}), "x.__dict__: must not have the keys value, and nothing in h, but it has value, h is {1: 2}"),
     (X, RangeIs(0, 3, 1), range(4), "x: must be range(0, 3, 1), but it is range(0, 4)"),
     (X, IdentityIs(len, id(len)), max, "x: must be the same object as before, <built-in function len>, but it is <built-in function max>"),
     (X, SameObject(Y), 1, "x: must be the same object as y, but they are different objects"),

@@ -105,6 +105,10 @@ def _has_key(source: Source, check: records.HasKey) -> LoweredCheck:
     return source, "HasKey", (check.key, check.present)
 
 
+def _members(source: Source, check: records.MembersAre) -> LoweredCheck:
+    return source.base, "MembersAre", (check.absent, check.empty)
+
+
 def _class_unchanged(source: Source, check: records.ClassUnchanged) -> LoweredCheck:
     values = tuple(None if value is records.NOT_FOUND else (value,) for value in check.values)
     return source, "ClassUnchanged", (check.names, values)
@@ -134,6 +138,7 @@ CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.Equals: (2, lambda s, c: (s, "Equals", (c.value,))),
     records.LengthIs: (2, lambda s, c: (s, "LengthIs", (c.length,))),
     records.HasKey: (5, _has_key),
+    records.MembersAre: (10, _members),
     records.SlotUnset: (2, lambda s, c: (s, "SlotUnset", (c.owner.__dict__[c.attr],))),
     records.CellEmpty: (1, lambda s, _c: (s, "CellEmpty", ())),
     records.TorchStateIs: (5, _torch_state),

@@ -74,6 +74,17 @@ class HasKey(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class MembersAre(Check):
+    """Of an instance dictionary: no key is in ``absent``, and the values of ``empty`` are dicts without items.
+
+    What every call of a module without hooks asks, in one record.
+    """
+
+    absent: tuple[str, ...]
+    empty: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SlotUnset(Check):
     """The ``__slots__`` member ``owner.__dict__[attr]`` of the object holds nothing."""
 

@@ -90,6 +90,14 @@ def _class_changes(check: records.ClassUnchanged, cls: Any, _read: Reader) -> st
     return ", ".join(changed) or f"it is another class, {class_name(cls)}"
 
 
+def _member_changes(check: records.MembersAre, value: Any, _read: Reader) -> str:
+    there = [f"it has {name}" for name in check.absent if name in value]
+    filled = [
+        f"{name} is {short(value.get(name))}" for name in check.empty if value.get(name) != {}
+    ]
+    return ", ".join((*there, *filled)) or "it changed and changed back"
+
+
 def _keys(value: Any) -> tuple[object, ...]:
     return tuple(dict.keys(value)) if isinstance(value, dict) else tuple(value)
 
@@ -117,6 +125,9 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
         f"must have the keys {short(c.keys)}" + (" in this order" if c.ordered else "")
     ),
     records.HasKey: lambda c: f"must {'' if c.present else 'not '}have the key {c.key!r}",
+    records.MembersAre: lambda c: (
+        f"must not have the keys {', '.join(c.absent)}, and nothing in {', '.join(c.empty)}"
+    ),
     records.SlotUnset: lambda c: f"must have nothing in its slot {c.attr}",
     records.CellEmpty: lambda _c: "must be an empty cell",
     records.RangeIs: lambda c: f"must be range({c.start}, {c.stop}, {c.step})",
@@ -141,6 +152,7 @@ _FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
     records.LengthIs: lambda _c, v, _r: f"its length is {_length(v)}",
     records.KeysAre: lambda _c, v, _r: f"they are {short(_keys(v))}",
     records.HasKey: lambda c, _v, _r: f"it {'does not have it' if c.present else 'has it'}",
+    records.MembersAre: _member_changes,
     records.SlotUnset: lambda _c, _v, _r: "there is something",
     records.CellEmpty: lambda _c, _v, _r: "it holds something",
     records.ClassUnchanged: _class_changes,

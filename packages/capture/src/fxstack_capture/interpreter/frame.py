@@ -44,6 +44,7 @@ class Frame:
         "pc",
         "program",
         "stack",
+        "stack_at",
         "suspended",
         "world",
     )
@@ -75,6 +76,7 @@ class Frame:
         self.back: Frame | None = None
         self.depth = 0
         self.outer_stack: tuple[tuple[str, int, str], ...] | None = None
+        self.stack_at: tuple[int, tuple[tuple[str, int, str], ...]] = -1, ()
 
     @property
     def line(self) -> int:
@@ -88,7 +90,12 @@ class Frame:
         """
         if self.outer_stack is None:
             self.outer_stack = () if self.back is None else self.back.user_stack()
-        return (*self.outer_stack, (self.code.co_filename, self.line, self.code.co_qualname))
+        at, stack = self.stack_at
+        if at != self.pc:
+            code = self.code
+            stack = (*self.outer_stack, (code.co_filename, self.line, code.co_qualname))
+            self.stack_at = self.pc, stack
+        return stack
 
     def value_of(self, index: int) -> Any:
         """What a local variable or cell holds, or NULL; for introspection, not for the fast

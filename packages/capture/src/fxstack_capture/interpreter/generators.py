@@ -111,7 +111,7 @@ class TraceGenerator:
         interp = frame.interp
         frame.stack.append(value)
         frame.suspended = False
-        frame.outer_stack = None
+        frame.outer_stack, frame.stack_at = None, (-1, ())
         handled = self._handled
         handled.previous = interp.handled
         interp.handled = handled

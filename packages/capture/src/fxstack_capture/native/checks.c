@@ -100,6 +100,22 @@ static int check_has_attr(Test *t, const Value *v) {
     return instance_attr_find(&step, v, &unused) == t->number;
 }
 
+/* Names of an instance dictionary: the first t->number are not there, the others are empty dicts. */
+static int check_members_are(Test *t, const Value *v) {
+    Node *names = t->program;
+    if (v->object == NULL) return 0;
+    for (int64_t i = 0; i < t->number2; i++) {
+        Value found;
+        int there = instance_attr_find(&names[i], v, &found);
+        if (i < t->number) {
+            if (there) return 0;
+        } else if (!there || !PyDict_Check(found.object) || PyDict_GET_SIZE(found.object) != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static int check_slot_unset(Test *t, const Value *v) {
     PyMemberDescrObject *descriptor = (PyMemberDescrObject *)t->object;
     if (v->object == NULL || !PyObject_TypeCheck(v->object, PyDescr_TYPE(descriptor))) return 0;
@@ -270,6 +286,23 @@ static int build_has_key(Tree *tree, Test *t, PyObject *args) {
     return t->object ? 0 : -1;
 }
 
+static int build_members(Tree *tree, Test *t, PyObject *args) {
+    PyObject *absent = PyTuple_GET_ITEM(args, 0), *empty = PyTuple_GET_ITEM(args, 1);
+    if (!PyTuple_Check(absent) || !PyTuple_Check(empty) || tree_hold(tree, args) == NULL)
+        return PyErr_Occurred() ? -1 : (PyErr_SetString(PyExc_TypeError, "members are two tuples of names"), -1);
+    t->number = PyTuple_GET_SIZE(absent);
+    t->number2 = t->number + PyTuple_GET_SIZE(empty);
+    Node *names = t->program = PyMem_Calloc(t->number2 + 1, sizeof *names);
+    if (names == NULL) return PyErr_NoMemory(), -1;
+    for (int64_t i = 0; i < t->number2; i++) {
+        PyObject *name = i < t->number ? PyTuple_GET_ITEM(absent, i) : PyTuple_GET_ITEM(empty, i - t->number);
+        if (!PyUnicode_CheckExact(name)) return PyErr_Format(PyExc_TypeError, "%R is not a name", name), -1;
+        names[i].object = name;
+        names[i].hash = PyObject_Hash(name);
+    }
+    return 0;
+}
+
 static int build_class(Tree *tree, Test *t, PyObject *args) {
     t->object = tree_hold(tree, PyTuple_GET_ITEM(args, 0));
     t->other = t->object ? hold_all(tree, PyTuple_GET_ITEM(args, 1), hold_attribute) : NULL;
@@ -335,6 +368,7 @@ static const struct {
     {"Equals", check_equals, build_held, 1},
     {"LengthIs", check_length_is, build_length, 1},    {"KeysAre", check_keys_are, build_keys, 2},
     {"HasKey", check_has_key, build_has_key, 2},       {"HasAttr", check_has_attr, build_has_key, 2},
+    {"MembersAre", check_members_are, build_members, 2},
     {"SlotUnset", check_slot_unset, build_slot, 1},    {"CellEmpty", check_cell_empty, build_nothing, 0},
     {"RangeIs", check_range_is, build_held, 1},        {"ClassUnchanged", check_class_unchanged, build_class, 2},
     {"TensorIs", check_tensor_is, build_tensor, 10},   {"TorchStateIs", check_torch_state, build_state, 3},

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch.utils._mode_utils import no_dispatch
 
 from fxstack_capture.breaks import graph_break
 
@@ -57,13 +56,16 @@ class Faker:
         return made
 
     def _fresh(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
-        with no_dispatch(), torch.inference_mode(real.is_inference()):
-            meta = self._meta(real, sizes, strides, offset)
-            if real.is_conj():
-                meta = torch._conj(meta)
-            if real.is_neg():
-                meta = torch._neg_view(meta)
-            made = self.mode.wrap(meta, real.device)
+        inference = real.is_inference()
+        without_modes = torch._C._DisableTorchDispatch()
+        try:
+            if inference is torch.is_inference_mode_enabled():
+                made = self._wrapped(real, sizes, strides, offset)
+            else:
+                with torch.inference_mode(inference):
+                    made = self._wrapped(real, sizes, strides, offset)
+        finally:
+            del without_modes  # its life is the region
         if not real.requires_grad:
             return made
         made.requires_grad_()
@@ -76,10 +78,23 @@ class Faker:
         with torch.enable_grad():
             return cast("FakeTensor", add_history(made))
 
+    def _wrapped(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
+        meta = self._meta(real, sizes, strides, offset)
+        if real.is_conj():
+            meta = torch._conj(meta)
+        if real.is_neg():
+            meta = torch._neg_view(meta)
+        return self.mode.wrap(meta, real.device)
+
     def _meta(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
         storage = real.untyped_storage()
         known = self._storages.get(storage._cdata)
         static = all(type(number) is int for number in (*sizes, *strides, offset))
+        filled = offset == 0 and real.is_contiguous() and storage.nbytes() == real.nbytes
+        if known is None and static and filled:
+            meta = torch.empty_strided(sizes, strides, dtype=real.dtype, device="meta")
+            self._storages[storage._cdata] = storage, meta.untyped_storage()
+            return meta
         if known is None and not static:
             # The size of the storage is symbolic too; what lies beyond the tensor is left out.
             meta = torch.empty_strided(sizes, strides, dtype=real.dtype, device="meta")

@@ -33,6 +33,7 @@ class GraphBuilder:
         self._entered: dict[int, Source] = {}
         self._elements: dict[int, tuple[fx.Node, object]] = {}
         self._alive: list[object] = []
+        self._names: dict[Callable[..., Any] | str, str] = {}
 
     # --- what tensors are ------------------------------------------------------------------------
 
@@ -130,7 +131,10 @@ class GraphBuilder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> fx.Node:
-        return self.graph.create_node(op, target, args, kwargs)
+        name = self._names.get(target)
+        if name is None:
+            name = self._names[target] = self.graph._target_to_str(target)
+        return self.graph.create_node(op, target, args, kwargs, name)
 
     def bind(self, result: Any, node: fx.Node) -> None:
         """Say that ``node`` computes ``result``: a tensor, or a container of tensors and plain values."""

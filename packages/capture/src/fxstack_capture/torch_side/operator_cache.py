@@ -154,7 +154,7 @@ def recipe_of(result: Any, tensors: Sequence[FakeTensor]) -> Recipe | None:
     if type(result) is FakeTensor:
         part = _part_of(result, tensors)
         return None if part is None else Recipe((part,), None)
-    if type(result) not in (tuple, list) or not result:
+    if not isinstance(result, (tuple, list)) or not result:
         return None
     parts = []
     for item in result:
@@ -167,7 +167,8 @@ def recipe_of(result: Any, tensors: Sequence[FakeTensor]) -> Recipe | None:
     ]
     if len(set(fresh)) < len(fresh):  # results that share a storage with each other
         return None
-    return Recipe(tuple(parts), type(result))
+    # The dispatcher makes a plain tuple of the named ones that Python kernels give.
+    return Recipe(tuple(parts), list if isinstance(result, list) else tuple)
 
 
 def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:

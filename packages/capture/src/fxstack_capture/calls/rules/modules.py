@@ -4,6 +4,7 @@ submodules are found directly.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -12,12 +13,12 @@ from torch.utils.hooks import BackwardHook
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.guards.records import LengthIs
+from fxstack_capture.guards.records import MembersAre
+from fxstack_capture.sources import InstanceDict
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
-    from fxstack_capture.world.lazy_dict import LazyDict
 
 RULES: RuleTable = RuleTable()
 
@@ -28,6 +29,9 @@ _GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
 )
 _OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+_HOOK_TABLES = frozenset({dict, OrderedDict})
+_ABSENT = ("_compiled_call_impl", "forward")
+"""What an instance may have for itself in place of what its class says."""
 _NAMESPACE = vars(_module)
 
 
@@ -53,32 +57,54 @@ def module_call(
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """``_wrapped_call_impl`` and ``_call_impl``."""
     self = args[0]
+    if _is_plain(trace, self):
+        return trace.world.load_attr(self, "forward"), args[1:], kwargs
     compiled = trace.world.load_attr(self, "_compiled_call_impl") is not None
     name = "_call_impl" if compiled or _hooked(trace, self) else "forward"
     return trace.world.load_attr(self, name), args[1:], kwargs
 
 
-def _hooked(trace: Trace, self: Any) -> bool:
-    truth = trace.calls.truth
-    namespace = trace.world.namespace(_NAMESPACE)  # type: ignore[attr-defined]
-    if any(truth(namespace.get(name)) for name in _GLOBAL_HOOKS):
-        return True
-    state = trace.world.instances.get(id(self))  # type: ignore[attr-defined]
-    load = trace.world.load_attr
-    return any(
-        truth(load(self, name))
-        for name in _OWN_HOOKS
-        if state is None or not _empty_outside(trace, state, name)
-    )
-
-
-def _empty_outside(trace: Trace, state: LazyDict, name: str) -> bool:
-    """Whether the hooks are empty and nobody has looked at them: one guard, no stand-in."""
-    hooks = state.original.get(name)
-    if not isinstance(hooks, dict) or hooks or name in state.mirror or name in state.known:
+def _is_plain(trace: Trace, self: Any) -> bool:
+    """Whether the module's ``forward`` is all that runs, found by one guard: nobody has looked at its hooks."""
+    world: Any = trace.world
+    state = world.instances.get(id(self))
+    if state is None or type(state.source) is not InstanceDict or _globally_hooked(trace):
         return False
-    trace.guard(state.item_source(name), LengthIs(0))
+    if world.classes.lookup(type(self), "__getattribute__") is not object.__getattribute__:
+        return False
+    original, mirror, known = state.original, state.mirror, state.known
+    if state.expanded or any(
+        name in original or name in mirror or known.get(name, ABSENT) is not ABSENT
+        for name in _ABSENT
+    ):
+        return False
+    for name in _OWN_HOOKS:
+        hooks = original.get(name)
+        if type(hooks) not in _HOOK_TABLES or hooks or name in mirror or name in known:
+            return False
+    if world.load_attr(type(self), "_compiled_call_impl") is not None:
+        return False
+    trace.guard(state.source, MembersAre(_ABSENT, _OWN_HOOKS))
+    known.update(dict.fromkeys(_ABSENT, ABSENT))
     return True
+
+
+def _globally_hooked(trace: Trace) -> bool:
+    """Whether there are hooks for all modules."""
+    namespace = trace.world.namespace(_NAMESPACE)  # type: ignore[attr-defined]
+    for name in _GLOBAL_HOOKS:
+        hooks = namespace.get(name)
+        if type(hooks) is OrderedDict:  # it entered whole
+            if hooks:
+                return True
+        elif trace.calls.truth(hooks):
+            return True
+    return False
+
+
+def _hooked(trace: Trace, self: Any) -> bool:
+    load, truth = trace.world.load_attr, trace.calls.truth
+    return _globally_hooked(trace) or any(truth(load(self, name)) for name in _OWN_HOOKS)
 
 
 @RULES.rule(torch._C._get_tracing_state)
