@@ -41,7 +41,7 @@ class _Remembering:
             return self._hash
         except AttributeError:
             cls = type(self)
-            value = hash((cls, *[getattr(self, name) for name in _compared(cls)]))
+            value = hash((cls, *[getattr(self, name) for name in _compared(cls)]))  # type: ignore[arg-type]  # every class is hashable
             object.__setattr__(self, "_hash", value)
             return value
 
@@ -244,8 +244,7 @@ class Converted(Step):
 
     by: Callable[[object], object]
 
-    @property
-    def name(self) -> str:
+    def _named(self) -> str:
         return f"{self.by.__name__}({self.of.name})"
 
 
