@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import REGISTER
+from fxstack_inductor.codegen.c_points import PointsWriter
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c_scan import ScanText
 from fxstack_inductor.codegen.c_scatter import ScatterWriter
@@ -78,7 +79,11 @@ def function_text(kernel: Kernel, name: str, grain: int) -> str:
     return "\n".join([f"{head} {{", *writer.out.lines, "}"])
 
 
-WRITERS: dict[str, type[LoopWriter]] = {"tiles": TileWriter, "scatter": ScatterWriter}
+WRITERS: dict[str, type[LoopWriter]] = {
+    "points": PointsWriter,
+    "tiles": TileWriter,
+    "scatter": ScatterWriter,
+}
 """Writers of strategies that are not among ``FunctionWriter``'s."""
 
 
@@ -92,18 +97,6 @@ class FunctionWriter(LoopWriter):
         self.column_scans = ScanText(kernel, self.names, COLUMNS)
 
     # --- strategies -----------------------------------------------------------------------------------
-
-    def points(self) -> None:
-        """Independent points: threads over the outer loops, vectors along the last."""
-        loops = self.kernel.outer
-        count = self._parallel(loops, simd=len(loops) == 1)
-        if len(loops) > 1:
-            self._open_loops(loops[count:-1])
-            self.out.line("#pragma omp simd")
-            self._open_loops(loops[-1:])
-        self._values(self._needed())
-        self._stores(self.kernel.stores)
-        self.out.close(len(loops))
 
     def rows(self) -> None:
         """For each outer point, passes over the inner loops."""

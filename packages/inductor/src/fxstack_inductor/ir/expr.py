@@ -316,6 +316,14 @@ def _coarse(rest: Expr, divisor: int) -> tuple[Expr, Expr, int] | None:
     return None
 
 
+def _constant_quotient(value: Expr, divisor: int) -> int | None:
+    """``value // divisor`` where the bounds of ``value`` leave only one."""
+    low, high = value.bounds()
+    if low is None or high is None or low // divisor != high // divisor:
+        return None
+    return low // divisor
+
+
 def floordiv(num: Expr | int, den: Expr | int) -> Expr:
     """Python's ``//``; ``den`` is positive."""
     num, den = as_expr(num), as_expr(den)
@@ -326,6 +334,8 @@ def floordiv(num: Expr | int, den: Expr | int) -> Expr:
         return quotient
     divisor = den.as_int()
     if divisor is not None:
+        if (whole := _constant_quotient(rest, divisor)) is not None:
+            return quotient + whole
         if (found := _coarse(rest, divisor)) is not None:
             return quotient + floordiv(found[0], divisor // found[2])
         if len(rest.terms) == 1:
@@ -345,6 +355,8 @@ def mod(num: Expr | int, den: Expr | int) -> Expr:
     if not rest.terms or in_range(rest, den):
         return rest
     divisor = den.as_int()
+    if divisor is not None and (whole := _constant_quotient(rest, divisor)) is not None:
+        return rest - whole * divisor
     if divisor is not None and (found := _coarse(rest, divisor)) is not None:
         return mod(found[0], divisor // found[2]) * found[2] + found[1]
     if divisor is not None and len(rest.terms) == 1:

@@ -86,13 +86,15 @@ registry.add("cummin.default", _extreme("min"))
 @rule("masked_scatter.default")
 def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
     """The elements of ``source``, in order, where ``mask`` holds."""
-    require_elements(x)
     require_elements(source)
-    count = (product(x.shape),)
-    flat = ctx.view(mask, x.shape, lambda index: broadcast_coords(mask.shape, index))
-    holds = ctx.pointwise(
-        count, BOOL, lambda index: read(flat, reshape_coords(x.shape, count, index))
-    )
+    shape = ctx.sizes()
+    count = (product(shape),)
+
+    def chosen(index: Sequence[Expr]) -> Body:
+        place = reshape_coords(shape, count, index)
+        return read(mask, broadcast_coords(mask.shape, place))
+
+    holds = ctx.pointwise(count, BOOL, chosen)
     rank = running(ctx, holds, 0, "sum", torch.int64)
     total = (product(source.shape),)
     elements = ctx.pointwise(
@@ -100,12 +102,14 @@ def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
     )
 
     def body(index: Sequence[Expr]) -> Body:
-        (at,) = reshape_coords(count, x.shape, index)
+        (at,) = reshape_coords(count, shape, index)
         inside, place = read(holds, (at,)), read(rank, (at,))
         place = Call(
             "where", (inside, call("sub", place, like(place, 1)), like(place, 0)), place.dtype
         )
         value = read(elements, (Indirect(place, total[0], wraps=False),))
-        return Call("where", (inside, value, read(x, index)), value.dtype)
+        return Call(
+            "where", (inside, value, read(x, broadcast_coords(x.shape, index))), value.dtype
+        )
 
-    return ctx.pointwise(x.shape, x.dtype, body)
+    return ctx.pointwise(shape, x.dtype, body)

@@ -1,0 +1,64 @@
+"""Independent points as C: threads over the outer loops, vectors along the last, which has no decisions in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.c_loops import LoopWriter
+from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
+
+if TYPE_CHECKING:
+    from fxstack_inductor.ir.kernel import Kernel
+
+DEEPEST = 4
+"""So many conditions that the last loop does not change are decided outside of it."""
+
+
+class PointsWriter(LoopWriter):
+    """Writes the body of one such function."""
+
+    def points(self) -> None:
+        loops = self.kernel.outer
+        parts = segments(self.kernel)
+        if len(loops) < 2:
+            for part in parts:
+                self._for(part).last_loop(shared=True)
+            return
+        count = self._parallel(loops, simd=False)
+        self._open_loops(loops[count:-1])
+        for part in parts:
+            self._for(part).decided(DEEPEST)
+        self.out.close(len(loops) - 1)
+
+    def _for(self, kernel: Kernel) -> PointsWriter:
+        """A writer of part of this function."""
+        if kernel is self.kernel:
+            return self
+        writer = PointsWriter(kernel, self.grain)
+        writer.out = self.out
+        return writer
+
+    def decided(self, depth: int) -> None:
+        """The last loop, once for each outcome of the conditions that it does not change."""
+        position = invariant_condition(self.kernel, self._needed()) if depth else None
+        if position is None:
+            self.last_loop(shared=False)
+            return
+        self.out.open("")
+        self._values(self.facts.needed([position]))
+        for head, holds in ((f"if ({self.names.operand(position)})", True), ("else", False)):
+            self.out.open(head)
+            self._for(assume(self.kernel, position, holds=holds)).decided(depth - 1)
+            self.out.close()
+        self.out.close()
+
+    def last_loop(self, *, shared: bool) -> None:
+        loops = self.kernel.outer[-1:]
+        if shared:
+            self._parallel(loops, simd=True)
+        else:
+            self.out.line("#pragma omp simd")
+            self._open_loops(loops)
+        self._values(self._needed())
+        self._stores(self.kernel.stores)
+        self.out.close(len(loops))

@@ -1,0 +1,235 @@
+"""Loops without decisions: a kernel taken apart where its conditions on coordinates change.
+
+A concatenation, a padding or a rotation asks, for each element, which of its parts it is in. Between two borders the answer is
+the same, so ``segments`` splits the last loop there, and ``assume`` fixes a condition that this loop does not change. In the
+parts that remain, conditions are constants and what they exclude is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.ir.atoms import Extremum, Mod, Var, VarKind
+from fxstack_inductor.ir.expr import Expr, decided, integer, of_atom, value_var
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    Constant,
+    IndexValue,
+    Kernel,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from fxstack_inductor.ir.kernel import Value
+
+MOST = 8
+"""Into more parts than this a loop is not split."""
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+TRUE, FALSE = Constant("True", torch.bool), Constant("False", torch.bool)
+
+
+def segments(kernel: Kernel) -> list[Kernel]:
+    """``kernel`` in parts, each over a range of its last outer loop, in which the conditions on that loop are decided."""
+    loop = kernel.outer[-1] if kernel.outer else None
+    size = None if loop is None else loop.extent.as_int()
+    if loop is None or size is None:
+        return [kernel]
+    cuts = sorted({cut for cut in _cuts(kernel, loop.var) if 0 < cut < size})
+    if not cuts or len(cuts) >= MOST:
+        return [kernel]
+    return [_part(kernel, loop, a, b) for a, b in zip([0, *cuts], [*cuts, size], strict=True)]
+
+
+def _part(kernel: Kernel, loop: Loop, start: int, stop: int) -> Kernel:
+    extent = integer(stop - start)
+    var = Var(loop.var.name, VarKind.LOOP, extent)
+    outer = (*kernel.outer[:-1], Loop(var, extent))
+    return _folded(replace(kernel, outer=outer), {loop.var: of_atom(var) + start}, {})
+
+
+def assume(kernel: Kernel, position: int, *, holds: bool) -> Kernel:
+    """``kernel`` where the condition ``position`` is known."""
+    return _folded(kernel, {}, {position: TRUE if holds else FALSE})
+
+
+def invariant_condition(kernel: Kernel, needed: list[int]) -> int | None:
+    """A condition on coordinates among the values ``needed`` that selects, and that the last loop does not change."""
+    used = {k for position in needed for k in _selectors(kernel.values[position])}
+    for position in needed:
+        if position in used and _on_coordinates(kernel, position, kernel.outer[-1].var):
+            return position
+    return None
+
+
+def _selectors(value: Value) -> tuple[int, ...]:
+    match value:
+        case Load(_, _, _, mask, _) if mask is not None:
+            return (mask,)
+        case Compute("where", args):
+            return args[:1]
+        case _:
+            return ()
+
+
+def _on_coordinates(kernel: Kernel, position: int, last: Var) -> bool:
+    value = kernel.values[position]
+    match value:
+        case IndexValue(expr):
+            plain = all(v.kind is VarKind.LOOP for v in expr.variables)
+            return plain and last not in expr.variables
+        case Constant():
+            return True
+        case Compute():
+            return all(_on_coordinates(kernel, k, last) for k in value.args)
+        case _:
+            return False
+
+
+# --- where conditions change --------------------------------------------------------------------------
+
+
+def _cuts(kernel: Kernel, var: Var) -> Iterator[int]:
+    for value in kernel.values:
+        match value:
+            case Compute(op, args) if op in COMPARISONS:
+                left, right = (kernel.values[k] for k in args)
+                for a in _plain(left):
+                    for b in _plain(right):
+                        yield from _changes(op, a - b, var)
+            case Load(_, index) | IndexValue(index):
+                yield from _atom_cuts(index, var)
+            case _:
+                pass
+
+
+def _plain(value: Value) -> list[Expr]:
+    match value:
+        case IndexValue(expr):
+            return [expr]
+        case Constant(text, dtype) if not dtype.is_floating_point and dtype is not torch.bool:
+            return [integer(int(text))]
+        case _:
+            return []
+
+
+def _atom_cuts(index: Expr, var: Var) -> Iterator[int]:
+    for atom in index.atoms():
+        match atom:
+            case Extremum(_, left, right):
+                yield from _changes("lt", left - right, var)
+            case Mod(num, den) if (size := den.as_int()) is not None:
+                low, high = num.bounds()
+                if low is not None and high is not None:
+                    for whole in range(low // size, min(high // size, low // size + MOST) + 1):
+                        yield from _changes("lt", num - whole * size, var)
+            case _:
+                pass
+
+
+def _changes(op: str, difference: Expr, var: Var) -> Iterator[int]:
+    """Values of ``var`` from which on ``difference op 0`` may be another truth."""
+    slope = difference.coefficient(var)
+    step = None if slope is None else slope.as_int()
+    if not step:
+        return
+    start = (difference - of_atom(var) * step).as_int()
+    if start is None:
+        return
+    at = -start // step if step > 0 else start // -step
+    exact = start % step == 0
+    if op in {"eq", "ne"}:
+        yield from (at, at + 1) if exact else ()
+    elif (op in {"lt", "ge"}) == (step > 0):
+        yield at if exact else at + 1
+    else:
+        yield at + 1
+
+
+# --- folding ------------------------------------------------------------------------------------------
+
+
+def _folded(kernel: Kernel, loops: Mapping[Var, Expr], known: Mapping[int, Constant]) -> Kernel:
+    """``kernel`` with loop variables replaced and values known; values keep their positions, what is not needed stays unused."""
+    values: list[Value] = []
+    same: dict[int, int] = {}
+    mapping = dict(loops)
+    for position, value in enumerate(kernel.values):
+        found = known.get(position) or _fold(_moved(value, mapping, same), values)
+        if isinstance(found, int):
+            same[position] = found
+            mapping[_name(position)] = value_var(f"v{found}")
+            found = values[found]
+        values.append(found)
+    stores = tuple(
+        replace(s, index=s.index.subs(mapping), value=same.get(s.value, s.value))
+        for s in kernel.stores
+    )
+    return replace(kernel, values=tuple(values), stores=stores)
+
+
+def _name(position: int) -> Var:
+    return Var(f"v{position}", VarKind.VALUE)
+
+
+def _moved(value: Value, mapping: Mapping[Var, Expr], same: Mapping[int, int]) -> Value:
+    """``value`` under other names."""
+
+    def at(position: int | None) -> int | None:
+        return None if position is None else same.get(position, position)
+
+    match value:
+        case IndexValue(expr):
+            return replace(value, expr=expr.subs(mapping))
+        case Load(_, index, _, mask, other):
+            return replace(value, index=index.subs(mapping), mask=at(mask), other=at(other))
+        case Check(arg, _, _, mask):
+            return replace(value, arg=same.get(arg, arg), mask=at(mask))
+        case Compute(_, args) | Reduce(_, args) | Scan(_, args):
+            return replace(value, args=tuple(same.get(k, k) for k in args))
+        case Constant():
+            return value
+
+
+def _fold(value: Value, values: list[Value]) -> Value | int:
+    """``value`` in simpler form: a constant, an earlier value by position, or itself."""
+    match value:
+        case Load(_, _, _, mask, other) if mask is not None:
+            if values[mask] == TRUE:
+                return replace(value, mask=None, other=None)
+            return other if values[mask] == FALSE and other is not None else value
+        case Check(_, _, _, mask) if mask is not None:
+            if values[mask] == TRUE:
+                return replace(value, mask=None)
+            return Constant("0", torch.int64) if values[mask] == FALSE else value
+        case Compute(op, args):
+            return _fold_compute(value, op, args, values)
+        case _:
+            return value
+
+
+def _fold_compute(
+    value: Compute, op: str, args: tuple[int, ...], values: list[Value]
+) -> Value | int:
+    if op in COMPARISONS:
+        left, right = (_plain(values[k]) for k in args)
+        truth = decided(op, left[0], right[0]) if left and right else None
+        return value if truth is None else TRUE if truth else FALSE
+    if op == "where" and values[args[0]] in {TRUE, FALSE}:
+        return args[1] if values[args[0]] == TRUE else args[2]
+    if op in {"bitwise_and", "bitwise_or"} and value.dtype is torch.bool:
+        neutral, final = (TRUE, FALSE) if op == "bitwise_and" else (FALSE, TRUE)
+        for own, rest in (args, args[::-1]):
+            if values[own] == neutral:
+                return rest
+            if values[own] == final:
+                return final
+    return value
