@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.nodes import Coord
     from fxstack_inductor.schedule.groups import Group, Placed
 
+TRUE, FALSE = Constant("True", torch.bool), Constant("False", torch.bool)
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+INT32 = 2**31
 ARG_REDUCTIONS = frozenset({"argmax", "argmin"})
 
 
@@ -166,12 +170,21 @@ class Builder:
                 return self.emit(IndexValue(self._index(expr, environment), dtype))
             case Call(op, args, dtype):
                 operands = tuple(self.body(arg, environment, mask) for arg in args)
-                return self.emit(Compute(op, operands, dtype))
+                return self._compute(op, operands, dtype)
             case Read(node, coords):
                 moved = [self._coord(c, environment, mask) for c in coords]
                 return self.node(node, moved, mask)
             case Masked(condition, inner, other):
                 return self._masked(condition, inner, other, environment, mask)
+
+    def _compute(self, op: str, args: tuple[int, ...], dtype: torch.dtype) -> int:
+        values = [self.values[k] for k in args]
+        if op == "where" and values[1:] == [TRUE, FALSE]:
+            return args[0]
+        if op in COMPARISONS and all(_is_narrow(value) for value in values):
+            # Twice as many coordinates fit into a vector, and their masks are those of floats.
+            args = tuple(self.emit(replace(v, dtype=torch.int32)) for v in values)  # type: ignore[type-var]
+        return self.emit(Compute(op, args, dtype))
 
     def _masked(
         self,
@@ -214,6 +227,18 @@ class Builder:
             for var, value in environment.items()
         }
         return expr.subs(mapping)
+
+
+def _is_narrow(value: Value) -> bool:
+    """Whether a coordinate, or number, fits into 32 bits."""
+    match value:
+        case IndexValue(expr, torch.int64):
+            low, high = expr.bounds()
+            return low is not None and high is not None and low > -INT32 and high < INT32
+        case Constant(text, torch.int64):
+            return -INT32 < int(text) < INT32
+        case _:
+            return False
 
 
 def _environment(node: Node, coords: Sequence[Expr | int]) -> dict[Var, Expr | int]:

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.kernel import Load
+from fxstack_inductor.ir.kernel import Load, Reduce
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.schedule.realise import base_of
@@ -86,7 +86,9 @@ def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
     if not loads:
         return True
     stores = [store for store in kernel.stores if store.buffer == value]
-    return not kernel.inner and all(s.index == v.index for s in stores for v in loads)
+    # A reduction needs several passes over the elements; all else reads and writes each once.
+    once = not any(isinstance(v, Reduce) for v in kernel.values)
+    return once and all(s.index == v.index and not s.op for s in stores for v in loads)
 
 
 def _rewritten(step: Step, chosen: Mapping[Node, Input]) -> Step:

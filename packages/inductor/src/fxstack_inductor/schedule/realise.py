@@ -35,6 +35,10 @@ WINDOW = 4
 """From this many places on, what one element of a reader reads of a tensor is a window."""
 
 
+ON_COORDINATES = 8
+"""Up to so many cheap operations on coordinates alone (a mask, say) are computed again rather than read."""
+
+
 @dataclass
 class Usage:
     """Who reads what. ``live`` are the computed nodes that anything needs."""
@@ -121,7 +125,7 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
 def _worth_inlining(
     node: Pointwise, cost: _Cost, readers: list[Computed], required: set[Node]
 ) -> bool:
-    if not cost.reads and cost.calls <= 2:
+    if not cost.reads and not cost.expensive and cost.calls <= ON_COORDINATES:
         return True
     if cost.calls > 64 or len(cost.reads) > 12:
         return False
@@ -152,10 +156,21 @@ def _numel(node: Node) -> int:
 def _amplifies(node: Pointwise, reader: Computed) -> bool:
     """Whether each element would be computed several times over for one reader."""
     points = 1 if isinstance(reader, Scatter) else _numel(reader)
+    loops = list(reader.index)
     if isinstance(reader, (Reduction, Scatter)):
+        loops = [*reader.reduced, *([] if isinstance(reader, Scatter) else loops)]
         for size in reader.ranges:
             points *= size.as_int() or 64
-    places = len({read for read in reader.reads if read.node is node})
-    if places >= WINDOW:
-        points *= places
-    return points >= 2 * max(_numel(node), 1)
+    places = {read for read in reader.reads if read.node is node}
+    counts = [min(points, _numel(node)) if _once(read, loops) else points for read in places]
+    total = sum(counts) if len(places) >= WINDOW else max(counts)
+    return total >= 2 * max(_numel(node), 1)
+
+
+def _once(read: Read, loops: list[Expr]) -> bool:
+    """Whether no element is read at two points of ``loops``: a part of a concatenation, say."""
+    found = set()
+    for coord in read.coords:
+        if isinstance(coord, Expr) and len(loop := [v for v in coord.variables if v.extent]) == 1:
+            found |= {loop[0]} if coord.coefficient(loop[0]) is not None else set()
+    return all(v is None or v in found for v in (index.as_var() for index in loops))
