@@ -16,8 +16,8 @@ from fxstack_partition import (
     partition,
     simulate,
 )
-from fxstack_partition.extract import make_plan
 from fxstack_partition.network import build
+from fxstack_partition.plan import make_plan
 from fxstack_partition.policy import BUDGET_RULES
 from fxstack_partition.program import bytes_between, cheapest_under
 from fxstack_partition.work import WorkModel
@@ -26,18 +26,18 @@ OPTIONS = PartitionOptions()
 
 
 def seconds(facts, saved):
-    again = make_plan(facts, saved).repeated(facts)
-    return WorkModel(facts.graph, OPTIONS).seconds(sorted(again, key=facts.position.get))
+    again = make_plan(facts.compact, saved).repeated(facts.compact)
+    return WorkModel(facts.graph, OPTIONS).seconds(facts.nodes[place] for place in again)
 
 
 def by_trying(facts, network, cap):
     """The least seconds over all sets of saved values under the cap."""
-    nodes = list(network.cuttable.values())
+    nodes = [facts.position[node] for node in network.cuttable.values()]
     best = None
     for count in range(len(nodes) + 1):
         for saved in combinations(nodes, count):
             try:
-                plan = make_plan(facts, saved)
+                plan = make_plan(facts.compact, saved)
             except PartitionError:
                 continue
             if bytes_between(facts, plan.handed) <= cap:
@@ -51,7 +51,7 @@ def test_it_finds_what_trying_everything_finds(extra):
     joint = trace_joint(lambda x, w: (x @ w).sin().softmax(-1).exp() * x, rand(5, 5), rand(5, 5))
     facts = analyze(joint)
     network = build(facts, BUDGET_RULES, OPTIONS)
-    cap = bytes_between(facts, facts.primals) + extra
+    cap = bytes_between(facts, facts.compact.places(facts.primals)) + extra
     saved = cheapest_under(facts, network, WorkModel(joint, OPTIONS), cap)
     assert seconds(facts, saved) == pytest.approx(by_trying(facts, network, cap))
 
@@ -67,7 +67,7 @@ def test_budget_is_within_five_percent_of_it(budget):
     joint = trace_joint(layers, rand(64, 8), *(rand(8, 8) for _ in range(4)))
     facts = analyze(joint)
     options = PartitionOptions(budget=budget)
-    nodes = {n.name: n for n in facts.nodes}
+    nodes = {n.name: place for place, n in enumerate(facts.nodes)}
     costs = {
         name: seconds(
             facts, [nodes[s] for s in partition(joint, name, options).saved if s in nodes]

@@ -8,12 +8,12 @@ from fxstack_partition import analyze, corpus, partition
 from fxstack_partition.order import demand_order, eager_frees, peak_bytes
 
 
-def is_topological(order):
+def is_topological(graph, order):
     seen = set()
     inside = set(order)
-    for node in order:
-        assert all(arg in seen for arg in node.all_input_nodes if arg in inside)
-        seen.add(node)
+    for place in order:
+        assert all(arg in seen for arg in graph.args[place] if arg in inside)
+        seen.add(place)
     return True
 
 
@@ -31,28 +31,28 @@ def test_recomputation_comes_just_before_its_use():
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_candidate_is_topological_and_complete(program):
     fn, inputs = PROGRAMS[program]
-    facts = analyze(trace_joint(fn, *inputs()))
-    needed = frozenset(n for n in facts.nodes if n.op == "call_function")
-    order = demand_order(facts.nodes[:-1], needed)
-    freed = eager_frees(order, facts.storages, frozenset())
+    graph = analyze(trace_joint(fn, *inputs())).compact
+    needed = bytes(not given for given in graph.given)
+    order = demand_order(graph, range(graph.count), needed)
+    freed = eager_frees(graph, order, ())
     for candidate in (order, freed):
-        assert set(candidate) == needed
-        assert len(candidate) == len(needed)
-        assert is_topological(candidate)
+        assert sorted(candidate) == [place for place in range(graph.count) if needed[place]]
+        assert is_topological(graph, candidate)
 
 
 def test_what_frees_memory_runs_early():
     """Sums of large tensors come before further large tensors are made."""
     facts = analyze(trace_joint(lambda x: x.sin().sum() + x.cos().sum() + x.exp().sum(), rand(999)))
-    work = [n for n in facts.nodes if n in facts.forward and n.op == "call_function"]
-    worst = [n for n in work if n.name in ("sin", "cos", "exp")]
-    worst += [n for n in work if n not in worst]
-    better = eager_frees(worst, facts.storages, frozenset())
+    graph = facts.compact
+    work = [p for p in range(graph.count) if graph.forward[p] and not graph.given[p]]
+    worst = [p for p in work if graph.nodes[p].name in ("sin", "cos", "exp")]
+    worst += [p for p in work if p not in worst]
+    better = eager_frees(graph, worst, ())
 
     def peak(order):
-        return peak_bytes(order, facts.storages, (), ())
+        return peak_bytes(graph, order, (), ())
 
-    assert is_topological(better)
+    assert is_topological(graph, better)
     assert peak(worst) >= 3 * 999 * 4
     assert peak(better) < 2 * 999 * 4
 
@@ -62,16 +62,16 @@ def test_the_chosen_order_is_no_worse_than_the_joint_graphs(name):
     joint = corpus.load(name)
     facts = analyze(joint)
     part = partition(joint)
-    mine = {n.name: n for n in facts.nodes}
+    graph = facts.compact
+    mine = {n.name: place for place, n in enumerate(graph.nodes)}
     order = [
         mine[n.name] for n in part.backward.graph_module.graph.nodes if n.op == "call_function"
     ]
-    naive = sorted(order, key=facts.position.__getitem__)
-    held = {s for n in (*facts.results, *facts.tangents) for s in facts.storages.of[n]}
-    held.update(s for n in part.saved if n in mine for s in facts.storages.of[mine[n]])
-    kept = {s for n in (*facts.results, *facts.gradients) if n for s in facts.storages.of[n]}
+    saved = [mine[name] for name in part.saved if name in mine]
+    held = graph.storages_of((*graph.results, *graph.tangents, *saved))
+    kept = graph.storages_of((*graph.results, *graph.gradients))
 
-    def peak(nodes):
-        return peak_bytes(nodes, facts.storages, held, kept)
+    def peak(places):
+        return peak_bytes(graph, places, held, kept)
 
-    assert peak(order) < peak(naive)
+    assert peak(order) < peak(sorted(order))

@@ -2,17 +2,20 @@
 
 import subprocess
 import sys
+from pathlib import Path
+
+import fxstack_partition
 
 SCRIPT = """
-import ctypes, os
-from fxstack_partition.quiet import highs_silenced
+import ctypes, os, runpy
+highs_silenced = runpy.run_path({path!r})["highs_silenced"]
 libc = ctypes.CDLL(None)
 print("before")
 with highs_silenced():
     libc.printf(b"HighsMipSolverData::transform\\n")
     os.write(1, b"another thread\\n")
 libc.printf(b"after\\n")
-"""
+""".format(path=str(Path(fxstack_partition.__file__).with_name("quiet.py")))
 
 
 def test_only_lines_of_highs_are_dropped():

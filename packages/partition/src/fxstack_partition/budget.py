@@ -45,12 +45,12 @@ def partition_within(
             msg = "give budget or time_overhead, not both"
             raise ValueError(msg)
         choice = _within_time(facts, choices, options)
-        return extract(facts, choice.saved, choice.reasons)
+        return _extracted(facts, choice, options)
     limit = bytes_allowed(choices, options.budget)
     peaks = []
     for choice in choices:
         if choice.peak <= limit:
-            part = extract(facts, choice.saved, choice.reasons)
+            part = _extracted(facts, choice, options)
             # Symbols at other values than their hints (worst_case) are seen in the graphs only.
             peaks.append(simulate(part, options).peak)
             if peaks[-1] <= limit:
@@ -61,6 +61,11 @@ def partition_within(
         f"{best - limit:,} more. Raise the budget, or remove must_save tags."
     )
     raise BudgetError(msg)
+
+
+def _extracted(facts: JointFacts, choice: Choice, options: PartitionOptions) -> Partition:
+    saved = (facts.nodes[place] for place in choice.saved)
+    return extract(facts, saved, choice.reasons, options)
 
 
 def bytes_allowed(choices: tuple[Choice, ...], wanted: float | None) -> int:

@@ -10,9 +10,9 @@ import torch
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Stage
-from fxstack_partition.extract import NEVER_TWICE, PartitionError
 from fxstack_partition.joint import JointFacts, analyze
-from fxstack_partition.ops import OpKind
+from fxstack_partition.ops import NEVER_TWICE, OpKind
+from fxstack_partition.plan import PartitionError
 from fxstack_partition.policy import tag_of
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 The family does not depend on a budget; that is what makes budgets monotone. Its members are minimum cuts in which
 recomputation has a price (each is optimal for one exchange rate of seconds and bytes), alone and together with
 checkpoints after which the forward is run again piece by piece (Chen et al., Training Deep Nets with Sublinear
-Memory Cost, 2016). Each member is simulated, backward order included.
+Memory Cost, 2016), and sets between them. Each member is simulated, backward order included, unless what is known of it
+before shows that another is better.
 """
 
 from __future__ import annotations
@@ -12,25 +13,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from torch.fx import Node
-
-from fxstack_partition.cost import SizeModel
-from fxstack_partition.extract import Plan, copied_values, make_plan
-from fxstack_partition.network import BYTE, build
-from fxstack_partition.options import PartitionOptions
-from fxstack_partition.order import choose_order, peak_bytes
-from fxstack_partition.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_ALL_RULES, Rule
-from fxstack_partition.program import bytes_between, cheapest_under
-from fxstack_partition.relink import paths
-from fxstack_partition.segments import checkpoints
-from fxstack_partition.solve import minimum_cut
+from fxstack_partition.compact import Compact
+from fxstack_partition.order import best_order, peak_bytes
+from fxstack_partition.plan import Plan, copied_values, make_plan
+from fxstack_partition.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_ALL_RULES
+from fxstack_partition.prices import PricedNetwork, hull
+from fxstack_partition.relink import adding, by_gain, giving_up
+from fxstack_partition.segments import Segments
 from fxstack_partition.work import WorkModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from fxstack_partition.joint import JointFacts
     from fxstack_partition.network import Network
+    from fxstack_partition.options import PartitionOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,154 +35,171 @@ class Choice:
     """One member of the family: what it saves, its simulated peak, the estimated seconds of recomputation."""
 
     label: str
-    saved: tuple[Node, ...]
+    saved: tuple[int, ...]
     peak: int
     seconds: float
-    reasons: tuple[tuple[str, str], ...]
+    network: Network
+
+    @property
+    def reasons(self) -> tuple[tuple[str, str], ...]:
+        """Return the rule that decided about each node."""
+        return self.network.reasons
 
 
-RATES = (0.0, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12)
-"""Bytes that a second of recomputation is worth, from recomputing whatever can be to almost nothing."""
-
+HULL_CUTS = 14
 PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
-PIECE_RATES = (0.0, 1e9)
-
-
-def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]:
-    """Return the choices that no other beats in both peak and time, from the highest peak to the lowest."""
-    costs = WorkModel(facts.graph, options)
-    found = [
-        judge(facts, costs, label, saved, _reasons(network))
-        for label, saved, network in _family(facts, options, costs)
-    ]
-    best = _undominated(found)
-    most = best[0].saved
-    pairs = [(low.saved, high.saved) for high, low in pairwise(best)]
-    pairs += [(choice.saved, most) for choice in best[2:]]
-    allowance = max(LEAST_STEPS, STEPS_TIMES_NODES // len(facts.nodes))
-    found += [
-        judge(facts, costs, "between", saved, best[-1].reasons)
-        for saved in paths(facts, costs, pairs, allowance)
-    ]
-    return _undominated(found)
-
-
 STEPS_TIMES_NODES = 40_000
 LEAST_STEPS = 16
 """Bounds on the sets that are tried between choices: large graphs take longer for each."""
 
 
-def _undominated(found: list[Choice]) -> tuple[Choice, ...]:
-    best: list[Choice] = []
-    for choice in sorted(found, key=lambda choice: (choice.seconds, choice.peak)):
-        if not best or choice.peak < best[-1].peak:
-            best.append(choice)
-    return tuple(best)
+class Search:
+    """The choices found so far that no other beats in both peak and time."""
+
+    def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
+        self.facts = facts
+        self.graph = Compact(facts, options)
+        self.costs = WorkModel(facts.graph, options)
+        self.seconds = [
+            self.costs.of(node).seconds if self.graph.forward[place] else 0.0
+            for place, node in enumerate(self.graph.nodes)
+        ]
+        self.best: list[Choice] = []
+        self._seen: set[tuple[int, ...]] = set()
+
+    def weigh(self, saved: tuple[int, ...]) -> tuple[float, float]:
+        """Return the bytes of what is saved, and the seconds of recomputation."""
+        plan = make_plan(self.graph, saved)
+        return sum(self.graph.sizes[s] for s in self.graph.storages_of(plan.handed)), self._spent(
+            plan
+        )
+
+    def _spent(self, plan: Plan) -> float:
+        seconds = self.seconds
+        return sum(seconds[place] for place in plan.repeated(self.graph))
+
+    def consider(self, label: str, saved: Iterable[int], network: Network) -> None:
+        """Simulate a choice, and keep it if nothing known is better."""
+        plan = make_plan(self.graph, saved)
+        if plan.handed in self._seen:
+            return
+        self._seen.add(plan.handed)
+        seconds = self._spent(plan)
+        least = forward_peak(self.graph, plan)
+        if any(c.seconds <= seconds and c.peak <= least for c in self.best):
+            return
+        peak = max(least, backward_peak(self.graph, plan, enough=least))
+        self._keep(Choice(label, plan.handed, peak, seconds, network))
+
+    def _keep(self, new: Choice) -> None:
+        if any(c.seconds <= new.seconds and c.peak <= new.peak for c in self.best):
+            return
+        kept = [c for c in self.best if c.seconds < new.seconds or c.peak < new.peak]
+        self.best = sorted([*kept, new], key=lambda choice: choice.seconds)
 
 
-def _family(
-    facts: JointFacts, options: PartitionOptions, costs: WorkModel
-) -> Iterator[tuple[str, tuple[Node, ...], Network]]:
-    seen: set[tuple[Node, ...]] = set()
-    for label, network in _networks(facts, options, costs):
-        saved = minimum_cut(network, options.solver)
-        if saved not in seen:
-            seen.add(saved)
-            yield label, saved, network
-    network = build(facts, BUDGET_RULES, options)
-    if seen and len(network.decisions) <= MOST_DECISIONS:
-        sizes = [bytes_between(facts, make_plan(facts, saved).handed) for saved in seen]
-        count = CAPS if len(network.decisions) <= MOST_DECISIONS // 5 else FEWER_CAPS
-        for step in range(count):
-            cap = min(sizes) + (max(sizes) - min(sizes)) * step // count
-            saved = cheapest_under(facts, network, costs, cap, gap=0.01) or ()
-            if saved and saved not in seen:
-                seen.add(saved)
-                yield f"cap {cap}", saved, network
+def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]:
+    """Return the choices that no other beats in both peak and time, from the highest peak to the lowest."""
+    search = Search(facts, options)
+    saving, cheap, priced = (
+        PricedNetwork(facts, rules, options, search.costs)
+        for rules in (SAVE_ALL_RULES, MIN_CUT_RULES, BUDGET_RULES)
+    )
+    for label, cuts in (("save_all", saving), ("min_cut", cheap)):
+        search.consider(label, cuts.cut(0.0), cuts.network)
+    rates = []
+    for rate, saved in hull(priced, search.weigh, HULL_CUTS):
+        rates.append(rate)
+        search.consider(f"rate {rate:g}", saved, priced.network)
+    _pieces(search, (cheap, priced), (0.0, sorted(rates)[len(rates) // 2]))
+    _between(search)
+    _fill(search, priced.network)
+    return tuple(search.best)
 
 
-MOST_DECISIONS = 1000
-CAPS = 12
-FEWER_CAPS = 6
-"""Caps on saved bytes for which the integer program is solved: fewer above 200 decisions, none above the most."""
-
-
-def _networks(
-    facts: JointFacts, options: PartitionOptions, costs: WorkModel
-) -> Iterator[tuple[str, Network]]:
-    yield "save_all", build(facts, SAVE_ALL_RULES, options)
-    yield "min_cut", build(facts, MIN_CUT_RULES, options)
-    for rate in RATES:
-        yield f"rate {rate:g}", _priced(facts, BUDGET_RULES, options, costs, rate=rate)
-    seen: set[frozenset[Node]] = set()
+def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
+    seen = set()
+    segments = Segments(search.graph)
     for count in PIECES:
-        granted = checkpoints(facts, count)
+        granted = segments.checkpoints(count)
         if granted and granted not in seen:
             seen.add(granted)
-            for rules in (MIN_CUT_RULES, BUDGET_RULES):
-                for rate in PIECE_RATES:
-                    network = _priced(facts, rules, options, costs, rate=rate, granted=granted)
-                    yield f"{count} pieces, rate {rate:g}", network
+            for cuts in networks:
+                for rate in rates:
+                    label = f"{count} pieces, rate {rate:g}"
+                    search.consider(label, cuts.cut(rate, granted), cuts.network)
 
 
-def _priced(
-    facts: JointFacts,
-    rules: tuple[Rule, ...],
-    options: PartitionOptions,
-    costs: WorkModel,
-    *,
-    rate: float,
-    granted: frozenset[Node] = frozenset(),
-) -> Network:
-    def penalty(node: Node) -> int:
-        if node not in facts.forward:
-            return 0
-        return int(rate * BYTE * costs.of(node).seconds)
-
-    return build(facts, rules, options, penalty if rate else None, granted=granted)
-
-
-def _reasons(network: Network) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (node.name, f"{decision.rule.name}: {decision.rule.reason}")
-        for node, decision in network.decisions.items()
-    )
-
-
-def judge(
-    facts: JointFacts,
-    costs: WorkModel,
-    label: str,
-    saved: Iterable[Node],
-    reasons: tuple[tuple[str, str], ...],
-) -> Choice:
-    """Simulate one choice of saved values."""
-    plan = make_plan(facts, saved)
-    seconds = costs.seconds(sorted(plan.repeated(facts), key=facts.position.__getitem__))
-    return Choice(label, tuple(saved), peak_of_plan(facts, plan), seconds, reasons)
+def _between(search: Search) -> None:
+    """Try sets between neighbours, the widest gap first, until the allowance is used up or no gap is left."""
+    graph, seconds = search.graph, search.seconds
+    most, network = search.best[0].saved, search.best[-1].network
+    tried: set[tuple[int, tuple[int, ...], tuple[int, ...], float]] = set()
+    for _ in range(max(LEAST_STEPS, STEPS_TIMES_NODES // graph.count)):
+        gaps = sorted(pairwise(search.best), key=_area)
+        ways = (
+            (way, low.saved, many, share)
+            for share in SHARES
+            for high, low in gaps
+            for many in (high.saved, most)
+            for way in range(len(WAYS))
+            if (way, low.saved, many, share) not in tried
+        )
+        chosen = next(ways, None)
+        if chosen is None:
+            return
+        tried.add(chosen)
+        way, few, many, share = chosen
+        search.consider("between", WAYS[way](graph, seconds, few, many, share), network)
 
 
-def peak_of_plan(facts: JointFacts, plan: Plan) -> int:
+WAYS = (adding, giving_up)
+SHARES = (0.5, 0.25, 0.75)
+
+
+def _area(gap: tuple[Choice, Choice]) -> float:
+    high, low = gap
+    return (low.peak - high.peak) * (low.seconds - high.seconds)
+
+
+def _fill(search: Search, network: Network) -> None:
+    """Save more where the peak does not grow by it: what is not alive at the peak costs nothing."""
+    graph, seconds = search.graph, search.seconds
+    savable = {search.facts.position[node] for node in network.cuttable.values()}
+    allowance = max(LEAST_STEPS, STEPS_TIMES_NODES // graph.count)
+    for choice in search.best:
+        saved, peak = choice.saved, choice.peak
+        again = make_plan(graph, saved).repeated(graph)
+        gains = by_gain(graph, seconds, saved, [place for place in again if place in savable])
+        for place in gains[: allowance // len(search.best)]:
+            plan = make_plan(graph, (*saved, place))
+            if peak_of_plan(graph, plan) <= peak:
+                saved = plan.handed
+        if saved != choice.saved:
+            search.consider("filled", saved, choice.network)
+
+
+def peak_of_plan(graph: Compact, plan: Plan) -> int:
     """Return the simulated peak of forward and backward."""
-    table = facts.storages
-    results = {s for node in facts.results for s in table.of[node]}
-    handed = {s for node in plan.handed for s in table.of[node]}
-    leaving = [v for v in facts.forward_outputs if isinstance(v, Node)]
-    outputs = handed.union(s for node in leaving for s in table.of[node])
-    backward = choose_order(facts, plan.needed, plan.handed)
-    held = results | handed | {s for node in facts.tangents for s in table.of[node]}
-    gradients = [v for v in facts.gradients if isinstance(v, Node)]
-    kept = results.union(s for node in gradients for s in table.of[node])
-    first = peak_bytes(forward_order(facts, plan), table, (), outputs)
-    copies = SizeModel(facts.graph, PartitionOptions())
-    shields = sum(
-        copies.value_bytes(node.meta.get("val")) for node in copied_values(facts, plan.handed)
-    )
-    return shields + max(first, peak_bytes(backward, table, held, kept))
+    first = forward_peak(graph, plan)
+    return max(first, backward_peak(graph, plan, enough=first))
 
 
-def forward_order(facts: JointFacts, plan: Plan) -> list[Node]:
-    """Return the nodes that the forward computes, in order."""
-    needed = plan.forward(facts)
-    given = ("placeholder", "get_attr")
-    return [node for node in facts.nodes[:-1] if node in needed and node.op not in given]
+def forward_peak(graph: Compact, plan: Plan) -> int:
+    """Return the simulated peak of the forward, with the copies that it hands over."""
+    first = plan.forward(graph)
+    given = graph.given
+    order = [p for p in range(graph.count) if first[p] and not given[p]]
+    outputs = graph.storages_of((*plan.handed, *graph.leaving))
+    return peak_bytes(graph, order, (), outputs) + _copies(graph, plan)
+
+
+def backward_peak(graph: Compact, plan: Plan, enough: int = 0) -> int:
+    """Return the simulated peak of the backward in its best order, or of one that is at most ``enough``."""
+    copies = _copies(graph, plan)
+    return best_order(graph, plan, enough - copies)[1] + copies
+
+
+def _copies(graph: Compact, plan: Plan) -> int:
+    copied = copied_values(graph.facts, (graph.nodes[place] for place in plan.handed))
+    return sum(graph.value_bytes(node.meta.get("val")) for node in copied)

@@ -12,18 +12,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxstack_partition.budget import BudgetError, bytes_allowed
-from fxstack_partition.extract import PartitionError, extract, make_plan
+from fxstack_partition.extract import extract
 from fxstack_partition.frontier import frontier, peak_of_plan
 from fxstack_partition.joint import JointFacts, analyze
 from fxstack_partition.network import Network, build
+from fxstack_partition.plan import PartitionError, make_plan
 from fxstack_partition.policy import BUDGET_RULES
 from fxstack_partition.program import bytes_between, cheapest_under, grain_of
 from fxstack_partition.registry import register
 from fxstack_partition.work import WorkModel
 
 if TYPE_CHECKING:
-    from torch.fx import Node
-
     from fxstack_interchange import Partition, StageGraph
     from fxstack_partition.options import PartitionOptions
 
@@ -53,11 +52,10 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
     choices = frontier(facts, options)
     limit = bytes_allowed(choices, options.budget)
     saved = optimal(facts, network, limit, WorkModel(joint, options))
-    reasons = [(n.name, f"{d.rule.name}: {d.rule.reason}") for n, d in network.decisions.items()]
-    return extract(facts, saved, reasons)
+    return extract(facts, (facts.nodes[place] for place in saved), network.reasons, options)
 
 
-def optimal(facts: JointFacts, network: Network, limit: int, costs: WorkModel) -> tuple[Node, ...]:
+def optimal(facts: JointFacts, network: Network, limit: int, costs: WorkModel) -> tuple[int, ...]:
     """Return the first point of the curve whose simulated peak is within ``limit``."""
     cap = limit
     for _ in range(MOST_ROUNDS):
@@ -65,8 +63,8 @@ def optimal(facts: JointFacts, network: Network, limit: int, costs: WorkModel) -
         if saved is None:
             msg = f"no choice of saved values has a simulated peak of at most {limit:,} bytes"
             raise BudgetError(msg)
-        plan = make_plan(facts, saved)
-        if peak_of_plan(facts, plan) <= limit:
+        plan = make_plan(facts.compact, saved)
+        if peak_of_plan(facts.compact, plan) <= limit:
             return saved
         cap = min(cap, bytes_between(facts, plan.handed)) - grain_of(cap)
     msg = f"nothing within the budget in {MOST_ROUNDS} rounds; use 'budget'"

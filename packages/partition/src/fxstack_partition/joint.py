@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
-from fxstack_partition.cost import SizeModel
+from fxstack_partition.compact import Compact, storages
 from fxstack_partition.ops import OpKind, base_name, is_view, kind_of, written_arguments
 from fxstack_partition.options import PartitionOptions
-from fxstack_partition.storage import StorageTable
+
+if TYPE_CHECKING:
+    from fxstack_partition.storage import StorageTable
 
 
 class JointGraphError(ValueError):
@@ -58,16 +61,14 @@ class JointFacts:
         )
 
     @cached_property
+    def compact(self) -> Compact:
+        """Return the same by numbers, symbols at their hints."""
+        return Compact(self, PartitionOptions())
+
+    @cached_property
     def storages(self) -> StorageTable:
         """Return the memory of every node, symbols at their hints; the inputs of the step weigh nothing."""
-        table = StorageTable(SizeModel(self.graph, PartitionOptions()))
-        for node in self.nodes[:-1]:
-            table.add(node)
-        for node in self.nodes[:-1]:
-            given = node in self.input_specs and node not in self.tangents
-            for storage in table.made[node] if given or node.op == "get_attr" else ():
-                table.sizes[storage] = 0
-        return table
+        return storages(self, PartitionOptions())
 
     def alias_root(self, node: Node) -> Node:
         """Return the node whose storage ``node`` shares, through any number of views."""

@@ -10,7 +10,7 @@ nodes with a path to the backward take part; so the network is about as large as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,13 +61,22 @@ class Network:
 
     Vertices are numbers; ``names`` has their names, ``SOURCE`` is 0 and ``SINK`` is 1. No two edges have
     the same ends. ``cuttable`` maps the place of an edge in ``edges`` to the node that is saved when the
-    edge is cut.
+    edge is cut; ``charged`` those edges that are cut when a node is computed again to that node.
     """
 
     names: tuple[str, ...]
     edges: tuple[Edge, ...]
     cuttable: dict[int, Node]
     decisions: dict[Node, Decision]
+    charged: dict[int, Node] = field(default_factory=dict)
+
+    @cached_property
+    def reasons(self) -> tuple[tuple[str, str], ...]:
+        """Return the name of each node with the rule that decided about it."""
+        return tuple(
+            (node.name, f"{decision.rule.name}: {decision.rule.reason}")
+            for node, decision in self.decisions.items()
+        )
 
     @cached_property
     def infinite(self) -> int:
@@ -91,6 +100,7 @@ class _Builder:
         self.names = ["source", "sink"]
         self.edges: dict[tuple[int, int], int | None] = {}
         self.cuttable: dict[tuple[int, int], Node] = {}
+        self.charged: dict[tuple[int, int], Node] = {}
 
     def vertex(self, name: str) -> int:
         self.names.append(name)
@@ -105,12 +115,11 @@ class _Builder:
 
     def finish(self, decisions: dict[Node, Decision]) -> Network:
         edges = tuple(Edge(start, end, capacity) for (start, end), capacity in self.edges.items())
-        cuttable = {
-            index: self.cuttable[edge.start, edge.end]
-            for index, edge in enumerate(edges)
-            if (edge.start, edge.end) in self.cuttable
-        }
-        return Network(tuple(self.names), edges, cuttable, decisions)
+        cuttable, charged = (
+            {index: ends[edge[:2]] for index, edge in enumerate(edges) if edge[:2] in ends}
+            for ends in (self.cuttable, self.charged)
+        )
+        return Network(tuple(self.names), edges, cuttable, decisions, charged)
 
 
 def build(
@@ -119,18 +128,18 @@ def build(
     options: PartitionOptions,
     penalty: Callable[[Node], int] | None = None,
     *,
-    granted: frozenset[Node] = frozenset(),
     factor: Callable[[Node], int] | None = None,
+    traffic: bool = True,
 ) -> Network:
     """Build the network of a joint graph under a policy.
 
     ``penalty`` is what computing a node again costs, in units of ``1 / BYTE`` bytes; nothing if absent.
-    ``granted`` are values whose memory is not counted, because they are saved in any case.
-    ``factor`` multiplies what saving a value costs.
+    ``factor`` multiplies what saving a value costs. Without ``traffic`` that is the value's bytes; with it, a value
+    that a fusing compiler would not write in the forward counts twice, because saving it makes a write.
     """
     users = _backward_users(facts)
     decisions = _decide(facts, Policy(rules, facts, options), users)
-    weights = Weights(facts, options)
+    weights = Weights(facts, options, traffic=traffic)
     builder = _Builder()
     leaves: dict[Node, int] = {}
     for node, decision in decisions.items():
@@ -140,8 +149,8 @@ def build(
         leave = builder.vertex(f"{node.name}:out") if cut or keep else entry
         leaves[node] = leave
         if cut:
-            price = 1 if node in granted else weights.of(node)
-            builder.priced(entry, leave, price * (factor(node) if factor is not None else 1))
+            price = weights.of(node) * (factor(node) if factor is not None else 1)
+            builder.priced(entry, leave, price)
             builder.cuttable[entry, leave] = node
         elif keep:
             builder.fixed(entry, leave)
@@ -152,6 +161,7 @@ def build(
             again = penalty(node) if penalty is not None else 0
             if again:
                 builder.priced(SOURCE, entry, again)
+                builder.charged[SOURCE, entry] = node
         if users[node]:
             builder.fixed(leave, SINK)
     return builder.finish(decisions)
@@ -195,11 +205,13 @@ def _is_single(node: Node) -> bool:
 class Weights:
     """The cost of saving a node: bytes written and read, in units that leave room for ties."""
 
-    def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
+    def __init__(
+        self, facts: JointFacts, options: PartitionOptions, *, traffic: bool = True
+    ) -> None:
         self._facts = facts
         self._options = options
         self._sizes = SizeModel(facts.graph, options)
-        self._materialized = _materialized(facts)
+        self._written = _materialized(facts) if traffic else frozenset(facts.nodes)
 
     def of(self, node: Node) -> int:
         value: Any = node.meta.get("val")
@@ -211,7 +223,7 @@ class Weights:
         if spec is not None and not is_copied and spec.kind in static:
             return 1
         size = self._sizes.value_bytes(value)
-        written = node in self._materialized and not is_copied
+        written = node in self._written and not is_copied
         tie = 2 if self._facts.kinds[node] is OpKind.VIEW else 1
         return size * BYTE * (1 if written else 2) + tie
 

@@ -40,6 +40,10 @@ class OpKind(Enum):
     OTHER = "operator not known to be cheap"
 
 
+NEVER_TWICE = (OpKind.RANDOM, OpKind.EFFECT, OpKind.DATA_DEPENDENT, OpKind.COLLECTIVE)
+"""Kinds whose second run would give something else, or be seen."""
+
+
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 

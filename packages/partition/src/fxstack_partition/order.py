@@ -1,4 +1,4 @@
-"""The order of a graph's nodes, chosen by the bytes that are alive at once under it.
+"""The order of a backward's nodes, chosen by the bytes that are alive at once under it.
 
 Three ideas make the candidates. Recomputation comes as late as possible (``demand_order``). The roots are taken in
 the joint graph's own order, gradient by gradient, or in the reverse of that. And what frees at least as much
@@ -11,139 +11,174 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from torch.fx import Node
-
 from fxstack_partition.ops import OpKind
-from fxstack_partition.simulate import alive_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from fxstack_partition.joint import JointFacts
-    from fxstack_partition.storage import StorageTable
+    from fxstack_partition.compact import Compact
+    from fxstack_partition.plan import Plan
 
 
-def demand_order(roots: Iterable[Node], needed: Collection[Node]) -> tuple[Node, ...]:
-    """Order ``needed`` so that each node comes just before the first that uses it.
+def demand_order(graph: Compact, roots: Iterable[int], needed: Sequence[int]) -> list[int]:
+    """Order the nodes that are ``needed`` (1 for each) so that each comes just before the first that uses it.
 
     ``roots`` are visited in the given order; values computed again therefore appear as late as possible.
     """
-    done: set[Node] = set()
-    order: list[Node] = []
+    args = graph.args_backwards
+    missing = bytearray(needed)
+    order: list[int] = []
     for root in roots:
-        stack = [(root, False)]
+        stack = [root]
         while stack:
-            node, ready = stack.pop()
-            if node in done or node not in needed:
-                continue
-            if ready:
-                done.add(node)
-                order.append(node)
-                continue
-            stack.append((node, True))
-            stack.extend((arg, False) for arg in reversed(node.all_input_nodes))
-    return tuple(order)
+            place = stack.pop()
+            if place < 0:
+                if missing[~place]:
+                    missing[~place] = 0
+                    order.append(~place)
+            elif missing[place]:
+                stack.append(~place)
+                stack += [arg for arg in args[place] if missing[arg]]
+    return order
 
 
-class _Remaining:
-    """Which storages still have readers ahead; finds the last one of each without keeping lists."""
-
-    def __init__(self, order: Sequence[Node], table: StorageTable, kept: frozenset[int]) -> None:
-        self._sizes = table.sizes
-        self._made = [sum(table.sizes[s] for s in table.made[node]) for node in order]
-        self._touched: list[list[int]] = []
-        self._count: dict[int, int] = {}
-        self._mix: dict[int, int] = {}
-        """Exclusive or of the places still ahead: with one left, it is that place."""
-        for place, node in enumerate(order):
-            storages = dict.fromkeys((*table.made[node], *table.reads(node)))
-            touched = [s for s in storages if s not in kept and table.sizes[s]]
-            self._touched.append(touched)
-            for storage in touched:
-                self._count[storage] = self._count.get(storage, 0) + 1
-                self._mix[storage] = self._mix.get(storage, 0) ^ place
-
-    def frees(self, place: int) -> bool:
-        """Whether running this node now leaves no more bytes alive than before it."""
-        growth = self._made[place]
-        for storage in self._touched[place]:
-            if self._count[storage] == 1:
-                growth -= self._sizes[storage]
-        return growth <= 0
-
-    def run(self, place: int) -> list[int]:
-        """Mark a node as run; return the nodes that became the last reader of something."""
-        last = []
-        for storage in self._touched[place]:
-            self._count[storage] -= 1
-            self._mix[storage] ^= place
-            if self._count[storage] == 1:
-                last.append(self._mix[storage])
-        return last
+_MANY = 1 << 60
 
 
-def eager_frees(
-    order: Sequence[Node], table: StorageTable, kept: frozenset[int]
-) -> tuple[Node, ...]:
-    """Reorder so that what frees at least as much as it allocates runs as soon as it can; else keep ``order``."""
-    places = {node: place for place, node in enumerate(order)}
-    remaining = _Remaining(order, table, kept)
-    users = [[places[user] for user in node.users if user in places] for node in order]
-    missing = [sum(arg in places for arg in node.all_input_nodes) for node in order]
-    count = len(order)
-    heap = [p if remaining.frees(p) else p + count for p in range(count) if missing[p] == 0]
+def eager_frees(graph: Compact, order: Sequence[int], kept: Iterable[int]) -> list[int]:
+    """Reorder so that what frees at least as much as it allocates runs as soon as it can; else keep ``order``.
+
+    Nodes are known by their rank in ``order``. ``growth`` is what running one now would add to the bytes alive.
+    """
+    count, sizes = len(order), graph.sizes
+    touched = [graph.touched[place] for place in order]
+    readers, mix = _readers_ahead(touched, len(sizes), kept)
+    growth = [graph.made_bytes[place] for place in order]
+    for storage, ahead in enumerate(readers):
+        if ahead == 1:
+            growth[mix[storage]] -= sizes[storage]
+    users, missing = _among(graph, order)
+    heap = [r if growth[r] <= 0 else r + count for r in range(count) if missing[r] == 0]
     heapify(heap)
     done = bytearray(count)
-    result: list[Node] = []
+    result: list[int] = []
     while heap:
-        rank = heappop(heap)
-        place = rank % count
-        if done[place]:
+        rank = heappop(heap) % count
+        if done[rank]:
             continue
-        done[place] = 1
-        result.append(order[place])
-        for reader in remaining.run(place):
-            if missing[reader] == 0 and not done[reader] and remaining.frees(reader):
-                heappush(heap, reader)
-        for user in users[place]:
+        done[rank] = 1
+        result.append(order[rank])
+        for storage in touched[rank]:
+            readers[storage] -= 1
+            mix[storage] ^= rank
+            if readers[storage] == 1:
+                last = mix[storage]
+                growth[last] -= sizes[storage]
+                if missing[last] == 0 and not done[last] and growth[last] <= 0:
+                    heappush(heap, last)
+        for user in users[rank]:
             missing[user] -= 1
             if missing[user] == 0:
-                heappush(heap, user if remaining.frees(user) else user + count)
-    return tuple(result)
+                heappush(heap, user if growth[user] <= 0 else user + count)
+    return result
+
+
+def _readers_ahead(
+    touched: Sequence[Iterable[int]], count: int, kept: Iterable[int]
+) -> tuple[list[int], list[int]]:
+    """Return for each storage how many ranks touch it, and their exclusive or: with one left, it is that rank."""
+    readers, mix = [0] * count, [0] * count
+    for storage in kept:
+        readers[storage] = _MANY
+    for rank, storages in enumerate(touched):
+        for storage in storages:
+            readers[storage] += 1
+            mix[storage] ^= rank
+    return readers, mix
+
+
+def _among(graph: Compact, order: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    """Return for each rank the ranks that read it, and how many of its arguments have a rank."""
+    rank_of = [-1] * graph.count
+    for rank, place in enumerate(order):
+        rank_of[place] = rank
+    users: list[list[int]] = [[] for _ in order]
+    missing = [0] * len(order)
+    args = graph.args
+    for rank, place in enumerate(order):
+        for arg in args[place]:
+            before = rank_of[arg]
+            if before >= 0:
+                users[before].append(rank)
+                missing[rank] += 1
+    return users, missing
 
 
 def peak_bytes(
-    order: Iterable[Node], table: StorageTable, held: Iterable[int], kept: Iterable[int]
+    graph: Compact, order: Sequence[int], held: Iterable[int], kept: Iterable[int]
 ) -> int:
-    """Return the largest number of bytes alive at once when nodes run in this order."""
-    steps = [(table.made[node], table.reads(node)) for node in order]
-    return max(alive_bytes(steps, table.sizes, held, kept), default=0)
+    """Return the largest number of bytes alive at once when nodes run in this order.
+
+    ``held`` are the storages alive before; those that are ``kept`` live to the end, others to their last reader.
+    """
+    sizes, made, touched = graph.sizes, graph.made, graph.touched
+    ends = bytearray(len(sizes))
+    for storage in kept:
+        ends[storage] = 1
+    ending = [0] * (len(order) + 1)
+    for rank in range(len(order) - 1, -1, -1):
+        for storage in touched[order[rank]]:
+            if not ends[storage]:
+                ends[storage] = 1
+                ending[rank] += sizes[storage]
+    early = bytearray(len(sizes))
+    current = 0
+    for storage in held:
+        early[storage] = 1
+        current += sizes[storage] if ends[storage] else 0
+    most = 0
+    for rank, place in enumerate(order):
+        for storage in made[place]:
+            if not early[storage]:
+                current += sizes[storage]
+        most = max(most, current)
+        current -= ending[rank]
+    return most
 
 
 _FIXED = (OpKind.RANDOM, OpKind.EFFECT, OpKind.COLLECTIVE)
 """Kinds whose order among themselves the program can observe."""
 
 
-def choose_order(
-    facts: JointFacts, needed: Collection[Node], handed: Sequence[Node]
-) -> tuple[Node, ...]:
-    """Order the backward, given the nodes it runs and those handed to it.
+def candidates(graph: Compact, plan: Plan) -> Iterator[list[int]]:
+    """Yield orders of the backward: the program's with recomputation late, then some that free early."""
+    backward, needed = graph.backward, plan.needed
+    own = [p for p in range(graph.count) if backward[p] and needed[p]]
+    gradients = graph.gradients
+    late = demand_order(graph, (*own, *gradients), needed)
+    yield late
+    kinds, nodes = graph.facts.kinds, graph.nodes
+    if any(kinds[nodes[place]] in _FIXED for place in own):
+        return
+    kept = graph.storages_of((*graph.results, *gradients))
+    yield eager_frees(graph, late, kept)
+    for roots in (gradients, gradients[::-1]):
+        yield eager_frees(graph, demand_order(graph, roots, needed), kept)
 
-    Of the candidates the one with the lowest simulated peak is taken; the first on a tie.
+
+def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
+    """Return the order of the backward with the lowest simulated peak, the first of equal ones, and that peak.
+
+    A candidate whose peak is no more than ``enough`` ends the search.
     """
-    table = facts.storages
-    own = [n for n in facts.nodes[:-1] if n in needed and n in facts.backward]
-    gradients = [value for value in facts.gradients if isinstance(value, Node)]
-    late = demand_order((*own, *gradients), needed)
-    if any(facts.kinds[node] in _FIXED for node in own):
-        return late
-    results = {s for v in facts.results for s in table.of[v]}
-    kept = frozenset(results.union(s for node in gradients for s in table.of[node]))
-    held = results.union(s for node in (*handed, *facts.tangents) for s in table.of.get(node, ()))
-    by_gradient = demand_order(gradients, needed)
-    by_reverse = demand_order(reversed(gradients), needed)
-    candidates = [
-        late,
-        *(eager_frees(order, table, kept) for order in (late, by_gradient, by_reverse)),
-    ]
-    return min(candidates, key=lambda order: peak_bytes(order, table, held, kept))
+    held = graph.storages_of((*graph.results, *plan.handed, *graph.tangents))
+    kept = graph.storages_of((*graph.results, *graph.gradients))
+    found: list[int] = []
+    lowest = -1
+    for order in candidates(graph, plan):
+        peak = peak_bytes(graph, order, held, kept)
+        if lowest < 0 or peak < lowest:
+            found, lowest = order, peak
+        if lowest <= enough:
+            break
+    return found, max(lowest, 0)

@@ -23,11 +23,7 @@ def cut_with_rules(
     facts = analyze(joint)
     network = build(facts, rules, options)
     saved = minimum_cut(network, options.solver)
-    reasons = [
-        (node.name, f"{decision.rule.name}: {decision.rule.reason}")
-        for node, decision in network.decisions.items()
-    ]
-    return extract(facts, saved, reasons)
+    return extract(facts, saved, network.reasons, options)
 
 
 @register("save_all")

@@ -16,8 +16,6 @@ from fxstack_partition.optional import scipy
 from fxstack_partition.quiet import highs_silenced
 
 if TYPE_CHECKING:
-    from torch.fx import Node
-
     from fxstack_partition.joint import JointFacts
     from fxstack_partition.work import WorkModel
 
@@ -58,7 +56,7 @@ class Program:
 
 def cheapest_under(
     facts: JointFacts, network: Network, costs: WorkModel, cap: int, *, gap: float = 0.0
-) -> tuple[Node, ...] | None:
+) -> tuple[int, ...] | None:
     """Return what to save so that at most ``cap`` bytes are alive between the stages; None if nothing does.
 
     ``gap`` is how far from the optimum, relatively, the seconds may be.
@@ -68,7 +66,7 @@ def cheapest_under(
     solution = program.solve(prices, free, gap)
     if solution is None:
         return None
-    return tuple(node for index, node in enumerate(nodes) if solution[index])
+    return tuple(facts.position[node] for index, node in enumerate(nodes) if solution[index])
 
 
 def grain_of(cap: int) -> int:
@@ -76,11 +74,11 @@ def grain_of(cap: int) -> int:
     return max(1, cap >> 20)
 
 
-def bytes_between(facts: JointFacts, saved: tuple[Node, ...]) -> int:
+def bytes_between(facts: JointFacts, saved: tuple[int, ...]) -> int:
     """Return the bytes alive between forward and backward."""
-    table = facts.storages
-    nodes = (*facts.results, *facts.tangents, *saved)
-    return sum(table.sizes[s] for s in {s for node in nodes for s in table.of[node]})
+    graph = facts.compact
+    alive = graph.storages_of((*graph.results, *graph.tangents, *saved))
+    return sum(graph.sizes[s] for s in alive)
 
 
 _TIE = 1e-9

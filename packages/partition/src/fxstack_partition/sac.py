@@ -56,5 +56,5 @@ def sac(joint: StageGraph, options: PartitionOptions) -> Partition:
         return WEIGHT if tags[node] == "prefer_recompute" else 1
 
     network = build(facts, SAC_RULES, options, penalty, factor=dearer)
-    reasons = [(n.name, f"{d.rule.name}: {d.rule.reason}") for n, d in network.decisions.items()]
-    return extract(facts, minimum_cut(network, options.solver), reasons)
+    saved = minimum_cut(network, options.solver)
+    return extract(facts, saved, network.reasons, options)

@@ -1,0 +1,135 @@
+"""A joint graph as numbers: nodes by their place, their arguments, readers and memory in plain lists.
+
+A search for a good partition plans, orders and simulates dozens of choices; on FX nodes that takes most of its time.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from torch.fx import Node
+
+from fxstack_partition.cost import SizeModel
+from fxstack_partition.ops import NEVER_TWICE, OpKind, is_symbolic_value
+from fxstack_partition.storage import StorageTable
+from fxstack_partition.symbols import SizeOf, free_symbols, symbol_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_partition.joint import JointFacts
+    from fxstack_partition.options import PartitionOptions
+
+_SEEN = (OpKind.RANDOM, OpKind.EFFECT)
+"""Kinds that run in the backward though no gradient needs them."""
+
+
+class Compact:
+    """``facts`` by number: node ``i`` is ``nodes[i]``; storages are numbered as in ``facts.storages``.
+
+    ``args`` and ``users`` are numbers of nodes; ``made`` and ``of`` are the storages that a node allocates and occupies;
+    ``touched`` those that it makes or reads, without empty ones; ``sizes`` the bytes of each, under ``options``.
+    ``args_backwards`` are the arguments from the last to the first; ``made_bytes`` what a node allocates in all.
+    """
+
+    def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
+        nodes = facts.nodes[:-1]
+        self.facts = facts
+        self.nodes = nodes
+        self.count = len(nodes)
+        self.args = [self.places(node.all_input_nodes) for node in nodes]
+        self.args_backwards = [args[::-1] for args in self.args]
+        readers: list[list[int]] = [[] for _ in nodes]
+        for place, args in enumerate(self.args):
+            for arg in args:
+                readers[arg].append(place)
+        self.users = [tuple(users) for users in readers]
+        self.value_bytes = SizeModel(facts.graph, options).value_bytes
+        table = storages(facts, options)
+        self.sizes = table.sizes
+        self.made = [table.made[node] for node in nodes]
+        self.of = [table.of[node] for node in nodes]
+        self.touched = [self._touched(place) for place in range(self.count)]
+        self.made_bytes = [sum(self.sizes[s] for s in made) for made in self.made]
+        self.backward = bytes(node in facts.backward for node in nodes)
+        self.forward = bytes(node in facts.forward for node in nodes)
+
+    def places(self, nodes: Iterable[object]) -> tuple[int, ...]:
+        """Return the numbers of those values that are nodes."""
+        position = self.facts.position
+        return tuple(position[node] for node in nodes if isinstance(node, Node))
+
+    def _touched(self, place: int) -> tuple[int, ...]:
+        read = (s for arg in self.args[place] for s in self.of[arg])
+        return tuple(s for s in dict.fromkeys((*self.made[place], *read)) if self.sizes[s])
+
+    def storages_of(self, places: Iterable[int]) -> set[int]:
+        """Return the storages that these nodes occupy."""
+        return {s for place in places for s in self.of[place]}
+
+    @cached_property
+    def gradients(self) -> tuple[int, ...]:
+        """Return the nodes that are gradients."""
+        return self.places(self.facts.gradients)
+
+    @cached_property
+    def tangents(self) -> tuple[int, ...]:
+        """Return the tangents."""
+        return self.places(self.facts.tangents)
+
+    @cached_property
+    def results(self) -> tuple[int, ...]:
+        """Return the forward's outputs that live on with the caller."""
+        return self.places(self.facts.results)
+
+    @cached_property
+    def leaving(self) -> tuple[int, ...]:
+        """Return all outputs of the forward."""
+        return self.places(self.facts.forward_outputs)
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """Return what a backward computes in any case: gradients, and what has effects."""
+        kinds, nodes = self.facts.kinds, self.nodes
+        seen = [p for p in range(self.count) if self.backward[p] and kinds[nodes[p]] in _SEEN]
+        return tuple(sorted({*self.gradients, *seen}))
+
+    @cached_property
+    def given(self) -> bytes:
+        """Return for each node whether it is an input or a constant."""
+        return bytes(node.op in ("placeholder", "get_attr") for node in self.nodes)
+
+    @cached_property
+    def symbols(self) -> tuple[tuple[str, ...], ...]:
+        """Return for each node the symbols that its value mentions; empty if none has any."""
+        found = tuple(free_symbols(node.meta.get("val")) for node in self.nodes)
+        return found if any(found) else ()
+
+    @cached_property
+    def binders(self) -> tuple[dict[str, int], dict[str, SizeOf]]:
+        """Return where each symbol can be read: see ``symbol_sources``."""
+        return symbol_sources(self.facts)
+
+    @cached_property
+    def once(self) -> bytes:
+        """Return for each node whether a backward must not compute what the forward computes with it."""
+        kinds = self.facts.kinds
+        return bytes(kinds[node] in (*NEVER_TWICE, OpKind.INPUT) for node in self.nodes)
+
+    @cached_property
+    def numbers(self) -> bytes:
+        """Return for each node whether its value is a number."""
+        return bytes(is_symbolic_value(node.meta.get("val")) for node in self.nodes)
+
+
+def storages(facts: JointFacts, options: PartitionOptions) -> StorageTable:
+    """Return the memory of every node of a joint graph; the inputs of the step weigh nothing."""
+    table = StorageTable(SizeModel(facts.graph, options))
+    for node in facts.nodes[:-1]:
+        table.add(node)
+    for node in facts.nodes[:-1]:
+        given = node in facts.input_specs and node not in facts.tangents
+        for storage in table.made[node] if given or node.op == "get_attr" else ():
+            table.sizes[storage] = 0
+    return table
