@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.guards.records import Check, GuardSet
     from fxstack_capture.interpreter.stopping import Link
+    from fxstack_capture.numpy_side.tracer import ArrayTracer
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.attributes import AttributeWrite
@@ -137,6 +138,9 @@ class Calls(Protocol):
 
 class TorchSide(Protocol):
     """Tensors, symbolic numbers, the FX graph (subpackage ``torch_side``)."""
+
+    arrays: ArrayTracer
+    """NumPy arrays of the trace."""
 
     attribute_writes: list[AttributeWrite]
     """What the program assigned to attributes of tensors, in order."""

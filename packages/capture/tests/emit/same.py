@@ -3,6 +3,7 @@
 import warnings
 from types import ModuleType
 
+import numpy as np
 import torch
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype)
@@ -13,6 +14,10 @@ def difference(a, b):
     return _Compare().walk(a, b, "")
 
 
+def _close(a, b):
+    return isinstance(a, np.inexact) and a.dtype == b.dtype and np.isclose(a, b, rtol=1e-4)
+
+
 class _Compare:
     def __init__(self):
         self.left, self.right, self.keep = {}, {}, []
@@ -20,8 +25,8 @@ class _Compare:
     def walk(self, a, b, path):
         if type(a) is not type(b) and type(a).__qualname__ != type(b).__qualname__:
             return f"{path}: {type(a).__qualname__} {a!r} is not {type(b).__qualname__} {b!r}"
-        if isinstance(a, _PLAIN) and not isinstance(a, type):
-            return None if a == b or a != a else f"{path}: {a!r} is not {b!r}"
+        if isinstance(a, (*_PLAIN, np.generic, np.dtype)) and not isinstance(a, type):
+            return None if a == b or a != a or _close(a, b) else f"{path}: {a!r} is not {b!r}"
         if isinstance(a, ModuleType):
             return None if a is b else f"{path}: {a} is not {b}"
         if isinstance(a, type):
@@ -42,6 +47,8 @@ class _Compare:
     def content(self, a, b, path):
         if isinstance(a, torch.Tensor):
             return self.tensors(a, b, path)
+        if isinstance(a, np.ndarray) and a.dtype.kind in "biufc":
+            return self.arrays(a, b, path)
         if isinstance(a, BaseException):
             pairs = [
                 ("args", a.args, b.args),
@@ -107,3 +114,10 @@ class _Compare:
             return f"{path}: {a} is not {b}"
         base = a._base is None, b._base is None
         return f"{path}: bases {base}" if base[0] != base[1] else None
+
+    def arrays(self, a, b, path):
+        facts = lambda x: (x.shape, x.dtype, x.strides, x.flags.writeable)
+        if facts(a) != facts(b):
+            return f"{path}: {facts(a)} is not {facts(b)}"
+        same = np.allclose(a, b, equal_nan=True, rtol=1e-4, atol=1e-5)
+        return None if same else f"{path}: {a} is not {b}"

@@ -16,6 +16,7 @@ import operator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import sympy
 import torch
 
@@ -44,10 +45,12 @@ def passthrough() -> Any:
         "utils/_python_dispatch.py",
         "_prims_common",
         "_logging",
+        "_numpy",
     )
     prefixes = (
         str(Path(__file__).parents[1]),
         str(Path(sympy.__file__).parent),
+        str(Path(np.__file__).parent),
         *(str(_TORCH / part) for part in torch_parts),
     )
     return native.Passthrough(prefixes)

@@ -10,6 +10,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
+from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     kind, other = type(left), type(right)
     if kind in _PLAIN and other in _PLAIN:
         return op(left, right)
+    if kind is Array or other is Array:
+        return calls.trace.torch.arrays.call(op, (left, right), {})
     if op in _COMPARISONS:
         calls.world.distinctions.note_compared(left, right)
     special = _SPECIAL.get(op)
@@ -151,6 +154,8 @@ _SPECIAL: dict[Callable[..., Any], Callable[[CallDispatcher, Any, Any], Any]] = 
 def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
     if type(value) in _PLAIN:
         return op(value)
+    if type(value) is Array and op not in (operator.not_, operator.truth):
+        return calls.trace.torch.arrays.call(op, (value,), {})
     if op is operator.not_:
         return not truth(calls, value)
     if op is operator.truth:
@@ -167,6 +172,8 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
     if kind is dict:
         state = calls.world.lazy.get(id(value))
         return bool(value) if state is None else state.length() != 0
+    if kind is Array:
+        return calls.trace.torch.arrays.call(bool, (value,), {})  # type: ignore[no-any-return]
     if isinstance(value, torch.Tensor):
         return _tensor_truth(calls, value)
     if kind in (torch.SymBool, torch.SymInt, torch.SymFloat):
@@ -209,6 +216,8 @@ def iterate(calls: CallDispatcher, value: Any) -> Any:
     if kind is dict:
         calls.world.expand(value)
         return iter(value)
+    if kind is Array:
+        return calls.trace.torch.arrays.iterate(value)
     if isinstance(value, torch.Tensor):
         return _iterate_tensor(calls, value)
     method = _user_method(calls, value, "__iter__")

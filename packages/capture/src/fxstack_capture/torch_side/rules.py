@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_side import autograd_function, gradients, layers, state
+from fxstack_capture.torch_side import autograd_function, gradients, layers, numpy_arrays, state
 from fxstack_capture.torch_side.execution import name_of
 
 if TYPE_CHECKING:
@@ -146,8 +146,9 @@ def has_rule(fn: object) -> bool:
 
 
 _METHOD_RULES: dict[str, Rule] = {
-    **dict.fromkeys(("numpy", "__array__", "__repr__", "__str__", "__format__"), data_leaves),
+    **dict.fromkeys(("__array__", "__repr__", "__str__", "__format__"), data_leaves),
     **dict.fromkeys(("item", "__int__", "__float__"), scalar),
+    "numpy": numpy_arrays.to_numpy,
     "tolist": to_list,
     **dict.fromkeys(
         (
@@ -271,6 +272,9 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.autocast_increment_nesting: deeper_autocast,
     torch.autocast_decrement_nesting: shallower_autocast,
     **layers.RULES,
+    torch.from_numpy: numpy_arrays.from_numpy,
+    torch.tensor: numpy_arrays.tensor,
+    torch.as_tensor: numpy_arrays.as_tensor,
     torch.as_strided: reads_offset,
     torch._check: check_number,
     torch._check_is_size: check_number,

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, TorchStateIs, TypeIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
+from fxstack_capture.numpy_side.tracer import ArrayTracer
 from fxstack_capture.shapes.env import CaptureShapeEnv
 from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic, numbers
 from fxstack_capture.shapes.history import FrameHistory, offset_of
@@ -57,6 +58,8 @@ class TorchTracer:
         self._entry_state: TorchState | None = snapshot()
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
+        self.unwritable: set[int] = set()
+        self.arrays = ArrayTracer(self)
         self.busy = False
         self.differentiated = False
         self._in_session = False
@@ -269,7 +272,12 @@ class TorchTracer:
         return changed
 
     def note_mutated(self, tensor: torch.Tensor) -> None:
-        self.mutated_storages.add(tensor.untyped_storage()._cdata)
+        storage = tensor.untyped_storage()._cdata
+        self.mutated_storages.add(storage)
+        if storage in self.unwritable:
+            raise graph_break(
+                "unsupported-object", "a write to an array that has a copy in place of a view"
+            )
 
     def _is_known_data(self, result: Any) -> bool:
         return is_plain(result) and not self.symbols.is_new(result)

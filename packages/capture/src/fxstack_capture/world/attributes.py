@@ -13,10 +13,14 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey
+from fxstack_capture.numpy_side import types as numpy_types
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.attributes import load as load_array
 from fxstack_capture.sources import InstanceAttr, InstanceDict
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, PLAIN_TYPES
 from fxstack_capture.world.descriptors import bind, plan_of, raw_dict_or_none
@@ -159,9 +163,13 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     super: load_super,
     types.CellType: load_cell,
     **dict.fromkeys(PLAIN_TYPES, load_symbolic),
+    Array: lambda _world, array, name: load_array(array, name),
     **dict.fromkeys(
         (
             *LITERAL_TYPES,
+            *numpy_types.CONSTANT_TYPES,
+            np.finfo,
+            np.iinfo,
             *DESCRIPTOR_TYPES,
             bytearray,
             list,

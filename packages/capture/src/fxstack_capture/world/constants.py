@@ -8,6 +8,7 @@ import types
 
 import torch
 
+from fxstack_capture.numpy_side import types as numpy_types
 from fxstack_interchange.literals import PYTHON_LITERALS, TORCH_LITERALS
 
 BUILTIN_METHOD: type = type(re.compile("").sub)
@@ -18,7 +19,9 @@ PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch
 
 _VALUE_TYPES = PYTHON_LITERALS | {type(NotImplemented)}
 
-IMMUTABLE_TYPES: frozenset[type] = _VALUE_TYPES | TORCH_LITERALS | {range, torch._C._SDPBackend}
+IMMUTABLE_TYPES: frozenset[type] = (
+    _VALUE_TYPES | TORCH_LITERALS | numpy_types.CONSTANT_TYPES | {range, torch._C._SDPBackend}
+)
 
 DESCRIPTOR_TYPES: frozenset[type] = frozenset(
     {

@@ -18,11 +18,13 @@ import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from fxstack_capture import native
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
-from fxstack_capture.sources import BuiltinAttr, pinned
+from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
+from fxstack_capture.sources import BuiltinAttr, Converted, pinned
 from fxstack_capture.world import containers, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
@@ -159,14 +161,37 @@ def tensor(world: MirrorWorld, obj: torch.Tensor, source: Source) -> Any:
     return standin
 
 
+_FROM_NUMPY: Any = torch.from_numpy
+_ITEM: Any = np.generic.item
+
+
+def array(world: MirrorWorld, obj: np.ndarray[Any, Any], source: Source) -> Any:
+    """A NumPy array: the tensor over its memory, while it is one that may be written to."""
+    if obj.dtype not in TORCH_OF or not obj.flags.writeable or min(obj.strides, default=0) < 0:
+        return unread(world, obj, source)
+    world.trace.guard(source, TypeIs(np.ndarray))
+    writeable = BuiltinAttr(BuiltinAttr(source, "flags"), "writeable")
+    world.trace.guard(writeable, Equals(True))
+    tensor = world.trace.torch.enter_tensor(torch.from_numpy(obj), Converted(source, _FROM_NUMPY))
+    standin = world.trace.torch.arrays.from_tensor(tensor)
+    return world.registry.add(obj, standin, source).standin
+
+
+def scalar(world: MirrorWorld, obj: np.generic, source: Source) -> Any:
+    """A NumPy scalar: a constant, like the number that it holds."""
+    world.trace.guard(source, TypeIs(type(obj)))
+    world.trace.guard(Converted(source, _ITEM), Equals(obj.item()))
+    return obj
+
+
 def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:
     """State in compiled code: it may be passed around, but any use of it ends the graph."""
     world.opaque.add(id(obj))
     return identity(world, obj, source)
 
 
-def begun_iterator(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    """As ``opaque``, but another one of its class will do: every call has its own."""
+def unread(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """As ``opaque``, but another one of its class will do: begun iterators, of which every call has its own."""
     world.opaque.add(id(obj))
     world.trace.guard(source, TypeIs(type(obj)))
     return world.enter_as_itself(obj, source)
@@ -215,6 +240,11 @@ HANDLERS: dict[type, Handler] = {
     type(dataclasses._FIELD): identity,  # type: ignore[attr-defined]
     type(dataclasses._HAS_DEFAULT_FACTORY): identity,  # type: ignore[attr-defined]
     type(dataclasses.KW_ONLY): identity,
+    np.ndarray: array,
+    np.ufunc: identity,
+    type(np.sum): identity,
+    **dict.fromkeys(SCALAR_TYPES, scalar),
+    **dict.fromkeys(DTYPE_CLASSES, singleton),
     types.CellType: cell,
     native.Optimized: identity,
     types.MethodType: bound_method,
@@ -251,7 +281,7 @@ def _handler_of_kind(obj: Any) -> Handler:
         return identity
     if issubclass(cls, functools.partial):
         return partial
-    return objects.handler(cls) or (begun_iterator if _is_native_iterator(cls) else opaque)
+    return objects.handler(cls) or (unread if _is_native_iterator(cls) else opaque)
 
 
 def _is_native_iterator(cls: type) -> bool:

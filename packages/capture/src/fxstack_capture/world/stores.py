@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.constants import PLAIN_TYPES
 from fxstack_capture.world.descriptors import get_slot, held, is_own_slot, plan_of
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -31,6 +32,8 @@ def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
     if isinstance(obj, torch.Tensor):
         world.trace.torch.store_attr(obj, name, value)
         return
+    if cls is Array:
+        raise graph_break("unsupported-object", f"assignment to ndarray.{name}")
     if cls in PLAIN_TYPES:
         setattr(world.trace.torch.specialize(obj), name, value)  # raises
     custom, _, _ = plan_of(world, cls, "__setattr__")

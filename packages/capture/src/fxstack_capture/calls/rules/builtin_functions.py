@@ -16,6 +16,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
+from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.constants import PLAIN_TYPES
 from fxstack_capture.world.registry import NEW_CLASS_MARK
 
@@ -31,6 +32,8 @@ def class_of(trace: Trace, value: Any) -> type:
     if isinstance(value, torch.Tensor):
         return trace.torch.python_type(value)
     kind = type(value)
+    if kind is Array:
+        return type(value.example)
     return PLAIN_TYPES.get(kind) or python_type_of(value)
 
 
@@ -95,6 +98,8 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if isinstance(value, torch.Tensor):
         return _tensor_isinstance(trace, value, classes)
     kind = type(value)
+    if kind is Array:
+        return isinstance(value.example, classes)
     if kind in PLAIN_TYPES:
         return isinstance(value, classes) or issubclass(PLAIN_TYPES[kind], classes)
     if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
@@ -333,6 +338,8 @@ def _setitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return None
     if type(target) is dict:
         return trace.calls.call(dict.__setitem__, args, {})
+    if type(target) is Array:
+        return trace.torch.arrays.call(operator.setitem, args, {})
     if isinstance(target, torch.Tensor):
         return trace.torch.call(operator.setitem, args, {})
     return run(trace, operator.setitem, args, {})

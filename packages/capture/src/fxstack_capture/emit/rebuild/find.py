@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.rebuild import (
+    arrays,
     containers,
     functions,
     generators,
@@ -22,6 +23,7 @@ _EXACT: dict[type, Rule] = {
     **functions.RULES,
     **iterators.RULES,
     **generators.RULES,
+    **arrays.RULES,
 }
 
 

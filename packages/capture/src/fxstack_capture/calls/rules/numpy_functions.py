@@ -1,0 +1,54 @@
+"""NumPy: its functions, methods and scalar types on arrays of the trace, and conversions from tensors to arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.numpy_side.functions import pairs
+
+if TYPE_CHECKING:
+    from fxstack_capture.calls.table import Rule
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_TAKE_TENSORS = (np.array, np.asarray, np.ascontiguousarray)
+
+
+def _rule(fn: Any) -> Rule:
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if fn in _TAKE_TENSORS and args and isinstance(args[0], torch.Tensor):
+            args = (trace.torch.call(torch.Tensor.numpy, args[:1], {}), *args[1:])
+        return trace.torch.arrays.call(fn, args, kwargs)
+
+    return rule
+
+
+for _pair in pairs().values():
+    if getattr(_pair.theirs, "__module__", None) not in ("_operator", "builtins"):
+        RULES.add(_pair.theirs, _rule(_pair.theirs))
+
+
+def _about(fn: Any) -> Rule:
+    """Facts about types: no array is looked into."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return trace.torch.arrays.about(fn, args, kwargs)
+
+    return rule
+
+
+for _fn in (
+    np.dtype,
+    np.finfo,
+    np.iinfo,
+    np.result_type,
+    np.can_cast,
+    np.promote_types,
+    np.issubdtype,
+):
+    RULES.add(_fn, _about(_fn))

@@ -1,0 +1,51 @@
+"""NumPy arrays and scalars: made over the memory of an output of the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fxstack_capture.emit.builder import call
+from fxstack_capture.emit.errors import CannotRebuildError
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.types import CONSTANT_TYPES
+
+if TYPE_CHECKING:
+    import ast
+
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.rules import Rule
+
+
+def _as_scalar(tensor: torch.Tensor) -> Any:
+    return tensor.numpy()[()]
+
+
+def _as_read_only(tensor: torch.Tensor) -> Any:
+    array = tensor.numpy()
+    array.flags.writeable = False
+    return array
+
+
+def rebuild(rebuilder: Rebuilder, obj: Array) -> ast.expr:
+    """Raises CannotRebuildError for a copy in place of a view: its writes would not be seen."""
+    if obj.copied_at is not None:
+        raise CannotRebuildError("a NumPy view that tensors do not have", obj.copied_at)
+    if isinstance(obj.example, np.generic):
+        convert: Any = _as_scalar
+    else:
+        convert = torch.Tensor.numpy if obj.example.flags.writeable else _as_read_only
+    getter = rebuilder.constant(convert, convert.__name__)
+    return rebuilder.assign(call(getter, rebuilder.expr(obj.tensor)), "array")
+
+
+def constant(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    return rebuilder.constant(obj, type(obj).__name__)
+
+
+RULES: dict[type, Rule] = {
+    Array: rebuild,
+    **dict.fromkeys(CONSTANT_TYPES | {np.finfo, np.iinfo, np.ufunc, type(np.sum)}, constant),
+}

@@ -1,0 +1,76 @@
+"""Attributes of arrays while tracing: facts are read off the example, parts become views in the graph."""
+
+from __future__ import annotations
+
+import operator
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.numpy_side.functions import Pair, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.numpy_side.array import Array
+
+
+def _class(array: Array) -> type:
+    return type(array.example)
+
+
+def _shape(array: Array) -> tuple[Any, ...]:
+    with array.owner.tracer.unrecorded():
+        return tuple(array.tensor.size())
+
+
+def _size(array: Array) -> Any:
+    with array.owner.tracer.unrecorded():
+        return array.tensor.numel()
+
+
+def _strides(array: Array) -> tuple[Any, ...]:
+    if array.copied_at is not None:
+        return array.example.strides
+    with array.owner.tracer.unrecorded():
+        return tuple(n * array.tensor.element_size() for n in array.tensor.stride())
+
+
+def _fact(name: str) -> Callable[[Array], Any]:
+    return operator.attrgetter(f"example.{name}")
+
+
+def _part(name: str) -> Callable[[Array], Any]:
+    """An array that is part of another."""
+    getter = operator.attrgetter(name)
+    pair = Pair(getter, getter)
+    return lambda array: array.owner.run(pair, (array,), {})
+
+
+_LOADERS: dict[str, Callable[[Array], Any]] = {
+    "__class__": _class,
+    "shape": _shape,
+    "size": _size,
+    "strides": _strides,
+    "nbytes": lambda array: _size(array) * array.example.itemsize,
+    **{name: _fact(name) for name in ("ndim", "dtype", "itemsize")},
+    **{name: _part(name) for name in ("T", "real", "imag")},
+}
+
+
+def load(array: Array, name: str) -> Any:
+    """``array.name``; raises the AttributeError of NumPy."""
+    loader = _LOADERS.get(name)
+    if loader is not None:
+        return loader(array)
+    cls = type(array.example)
+    for base in cls.__mro__:
+        found = vars(base).get(name)
+        if found is not None and id(found) in pairs():
+            return MethodType(found, array)
+    if not hasattr(array.example, name):
+        return getattr(array.example, name)  # raises
+    kind = "numpy.ndarray" if isinstance(array.example, np.ndarray) else f"numpy.{cls.__name__}"
+    raise graph_break("unsupported-object", f"attribute {name} of a {kind}")

@@ -1,0 +1,174 @@
+"""NumPy's functions, methods and operators, each with what computes the same on ``torch._numpy``'s arrays."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch._numpy as tnp
+
+from fxstack_capture.numpy_side.array import ARITHMETIC
+from fxstack_capture.numpy_side.types import TORCH_OF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_NAMESPACES: tuple[tuple[Any, Any], ...] = (
+    (np, tnp),
+    (np.linalg, tnp.linalg),
+    (np.fft, tnp.fft),
+)
+
+_COMPUTE_OTHERWISE = frozenset(
+    {
+        *("angle", "argsort", "cbrt", "choose", "fix", "heaviside", "modf", "put"),
+        *("histogram", "histogram2d", "histogramdd", "unique"),
+        *("eig", "eigh", "eigvals", "svd"),
+    }
+)
+"""Functions whose values in ``torch._numpy`` are not NumPy's, or need not be (found by ``tests/sweeps/numpy_functions.py``)."""
+
+_DIVIDE = frozenset(
+    {"floor_divide", "remainder", "mod", "fmod", "divmod", "floordiv", "gcd", "lcm"}
+)
+"""Division of integers: NumPy warns about zero, torch raises."""
+
+_RAISE = frozenset({"power", "pow", "left_shift", "right_shift", "lshift", "rshift"})
+"""For some integers as second operands NumPy raises, or the result is undefined."""
+
+_ROUND = frozenset({"round", "around", "round_"})
+
+
+def _sign(x: Any, /) -> Any:
+    """Unlike that of tensors, NaN of NaN."""
+    found = tnp.sign(x)
+    return tnp.where(tnp.isnan(x), x, found) if found.tensor.is_floating_point() else found
+
+
+def _take(a: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+    """Small unsigned integers are places, not a mask."""
+    if isinstance(indices, tnp.ndarray):
+        indices = indices.astype("int64")
+    return tnp.take(a, indices, *args, **kwargs)
+
+
+_OURS: dict[str, Callable[..., Any]] = {"sign": _sign, "take": _take}
+"""Counterparts written here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """NumPy's function (kept alive: tables go by its id) and ours.
+
+    ``holds(second, kinds)`` says whether they agree, given the second operand and the kinds of dtype of the first two.
+    """
+
+    theirs: Callable[..., Any]
+    ours: Callable[..., Any]
+    holds: Callable[[Any, list[str]], bool] | None = None
+
+
+_INTEGERS = frozenset("biu")
+
+
+def _by_known_integer(second: Any, kinds: list[str]) -> bool:
+    known = isinstance(second, (int, np.integer)) and 0 < int(second) < 8
+    return known or not _INTEGERS.issuperset(kinds)
+
+
+def _of_fractions(_second: Any, kinds: list[str]) -> bool:
+    return kinds[0] not in _INTEGERS
+
+
+def _condition(name: str) -> Callable[[Any, list[str]], bool] | None:
+    plain = name.strip("_")
+    if plain in _ROUND or name in _ROUND:
+        return _of_fractions
+    in_place = plain.startswith("i") and plain[1:] in _DIVIDE | _RAISE
+    return _by_known_integer if plain in _DIVIDE | _RAISE or in_place else None
+
+
+def _functions() -> Iterator[Pair]:
+    for theirs, ours in _NAMESPACES:
+        for name in dir(theirs):
+            fn, counterpart = getattr(theirs, name, None), getattr(ours, name, None)
+            if name.startswith("_") or not callable(fn) or not callable(counterpart):
+                continue
+            if isinstance(fn, type) or name in _COMPUTE_OTHERWISE:
+                continue
+            yield Pair(fn, _OURS.get(name, counterpart), _condition(name))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    if name in _OURS:
+        return _OURS[name]
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, name)(*args, **kwargs)
+
+    return method
+
+
+def _methods() -> Iterator[Pair]:
+    for cls in (np.ndarray, np.generic):
+        for name, descriptor in vars(cls).items():
+            known = not name.startswith("_") and callable(getattr(tnp.ndarray, name, None))
+            if known and name not in _COMPUTE_OTHERWISE:
+                yield Pair(descriptor, _method(name), _condition(name))
+
+
+def _operators() -> Iterator[Pair]:
+    names = (
+        *ARITHMETIC,
+        *(f"i{name}" for name in ARITHMETIC),
+        *("lt", "le", "eq", "ne", "gt", "ge", "neg", "pos", "abs", "invert", "inv"),
+        *("getitem", "setitem", "contains", "index"),
+    )
+    for name in names:
+        fn = getattr(operator, f"__{name}__")
+        yield Pair(fn, fn, _condition(name))
+    for builtin in (abs, bool, int, float, complex, len, pow):
+        yield Pair(builtin, builtin, _condition(builtin.__name__))
+    yield Pair(divmod, divmod, _by_known_integer)
+    yield Pair(round, lambda a, decimals=0: a.round(decimals), _of_fractions)
+
+
+def _scalar_types() -> Iterator[Pair]:
+    for dtype in TORCH_OF:
+        ours = getattr(tnp, "bool_" if dtype.name == "bool" else dtype.name)
+        yield Pair(dtype.type, ours)
+
+
+@cache
+def pairs() -> dict[int, Pair]:
+    """All pairs by the id of NumPy's function."""
+    makers = (_functions, _methods, _operators, _scalar_types)
+    return {id(pair.theirs): pair for maker in makers for pair in maker()}
+
+
+OUT_OF_PLACE: dict[Any, Any] = {
+    getattr(operator, f"__i{name}__"): getattr(operator, f"__{name}__") for name in ARITHMETIC
+}
+"""What augmented assignment means for scalars."""
+
+
+_UFUNC_OF: dict[Any, np.ufunc] = {
+    getattr(operator, f"{prefix}{plain}"): getattr(np, ufunc)
+    for prefix in ("", "i")
+    for plain, ufunc in (("truediv", "true_divide"), ("pow", "power"))
+}
+_UFUNC_OF[pow] = np.power
+
+
+def computing_dtypes(theirs: Any, operands: list[Any]) -> tuple[np.dtype[Any], ...] | None:
+    """The dtypes that NumPy casts the operands of a ufunc to; None for other functions."""
+    ufunc = theirs if isinstance(theirs, np.ufunc) else _UFUNC_OF.get(theirs)
+    if ufunc is None or len(operands) != ufunc.nin:
+        return None
+    known: list[Any] = [
+        type(x) if type(x) in (int, float, complex) else np.asarray(x).dtype for x in operands
+    ]
+    return ufunc.resolve_dtypes((*known, *[None] * ufunc.nout))[: ufunc.nin]

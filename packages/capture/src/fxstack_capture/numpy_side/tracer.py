@@ -1,0 +1,295 @@
+"""``ArrayTracer``: the part of a trace that owns NumPy arrays.
+
+A call runs twice: NumPy's function on examples, which gives the facts of the result, and its counterpart of
+``torch._numpy`` on trace tensors, which writes the graph. Where the facts differ the graph ends, but for two
+differences that are mended: a view where NumPy copies is cloned, and other strides of a new array are made right.
+A copy where NumPy makes a view will do as long as nobody writes to either and it stays in the graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch._numpy as tnp
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.numpy_side import rehearsal
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.functions import OUT_OF_PLACE, Pair, computing_dtypes, pairs
+from fxstack_capture.numpy_side.types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, is_dtype_like
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import NoReturn
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+_PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
+_NOTHING: dict[str, Any] = {}
+
+
+class ArrayTracer:
+    """Makes, computes with and hands over the arrays of one trace."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        self.tracer = tracer
+        self.active = False
+        """Whether a function of ``torch._numpy`` is running, under which torch has other defaults."""
+        self._buffers: dict[int, np.ndarray[Any, Any]] = {}
+
+    # --- from and to tensors ---------------------------------------------------------------------
+
+    def from_tensor(self, tensor: torch.Tensor) -> Array:
+        """The array over the memory of a dense trace tensor on the CPU, of a dtype that NumPy has."""
+        return Array(self, tnp.ndarray(tensor), self._example(tensor))
+
+    def _example(self, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+        """An array of the tensor's geometry; tensors that share a storage give arrays that share memory."""
+        with self.tracer.unrecorded():
+            size = [self.hint(n) for n in tensor.size()]
+            strides = [self.hint(n) * tensor.element_size() for n in tensor.stride()]
+            start = self.hint(tensor.storage_offset()) * tensor.element_size()
+            storage = tensor.untyped_storage()
+            length = max(self.hint(storage.nbytes()), start + tensor.element_size())
+        if length > rehearsal.LARGEST:
+            raise graph_break("unsupported-object", f"a NumPy array of {length} bytes")
+        extent = start + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
+        length = max(length, extent + tensor.element_size()) if 0 not in size else length
+        buffer = self._buffers.get(storage._cdata)
+        if buffer is None or buffer.nbytes < length:
+            buffer = self._buffers[storage._cdata] = np.zeros(length, np.uint8)
+        made: np.ndarray[Any, Any] = np.ndarray(
+            tuple(size), NUMPY_OF[tensor.dtype], buffer.data, start, tuple(strides)
+        )
+        rehearsal.contents(made)
+        return made
+
+    def to_tensor(self, array: Array) -> torch.Tensor:
+        """``torch.from_numpy``: another tensor over the same memory."""
+        if isinstance(array.example, np.generic):
+            name = type(array.example).__module__ + "." + type(array.example).__name__
+            raise TypeError(f"expected np.ndarray (got {name})")
+        if array.copied_at is not None or not array.example.flags.writeable:
+            self.refuse("torch.from_numpy of an array that is read-only or backwards")
+        return self.tracer.record(torch.Tensor.detach, (array.tensor,), _NOTHING)  # type: ignore[no-any-return]
+
+    def refuse(self, what: str) -> NoReturn:
+        raise graph_break("unsupported-object", what)
+
+    def hint(self, number: Any) -> int:
+        """The present value of a size."""
+        if type(number) is int:
+            return number
+        hint = number.node.hint
+        if hint is None:
+            self.refuse("a NumPy array whose shape depends on data")
+        return int(hint)
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``fn(*args, **kwargs)`` of NumPy, or an operator on arrays."""
+        pair = pairs().get(id(fn))
+        if pair is None:
+            raise graph_break("unsupported-call", rehearsal.name_of(fn))
+        return self.run(pair, args, kwargs)
+
+    def run(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of ``pair.theirs`` by way of ``pair.ours``."""
+        arrays = list(self._arrays((args, kwargs)))
+        pair = self._settled(pair, args)
+        expected = rehearsal.rehearse(
+            pair.theirs,
+            tuple(self._like(arg) for arg in args),
+            {name: self._like(arg) for name, arg in kwargs.items()},
+        )
+        if not arrays and _is_constant(expected):
+            return expected
+        args = self._as_computed(pair, args)
+        self.active, before = True, self.active
+        try:
+            with self.tracer.function_mode():
+                given = tuple(self._inner(arg) for arg in args)
+                keywords = {name: self._inner(arg) for name, arg in kwargs.items()}
+                result = pair.ours(*given, **keywords)
+        except Exception as error:
+            raise graph_break(
+                "unsupported-call", f"{rehearsal.name_of(pair.theirs)} ({error})"
+            ) from error
+        finally:
+            self.active = before
+        return self._result(pair.theirs, expected, result, arrays)
+
+    def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What NumPy says about the types of its arguments; raises its exceptions."""
+        return fn(*map(self._like, args), **{name: self._like(kwargs[name]) for name in kwargs})
+
+    def _settled(self, pair: Pair, args: tuple[Any, ...]) -> Pair:
+        """The pair to use, where it depends on the arguments."""
+        if pair.theirs in OUT_OF_PLACE and not (
+            type(args[0]) is Array and isinstance(args[0].example, np.ndarray)
+        ):
+            if isinstance(args[0], list):
+                self.refuse("augmented assignment of an array to a list")
+            pair = pairs()[id(OUT_OF_PLACE[pair.theirs])]
+        if pair.holds is not None or any(type(arg) is int for arg in args):
+            dtypes = [np.asarray(self._like(arg)).dtype for arg in args[:2]]
+            second = args[1] if len(args) > 1 else None
+            fits = pair.holds is None or pair.holds(second, [dtype.kind for dtype in dtypes])
+            if not fits or not _in_range(args[:2], dtypes):
+                text = f"{rehearsal.name_of(pair.theirs)} of integers that torch treats otherwise"
+                raise graph_break("unsupported-call", text)
+        return pair
+
+    def _as_computed(self, pair: Pair, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Operands of a ufunc on integers that computes in fractions, as the fractions that NumPy makes of them."""
+        if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
+            return args
+        dtypes = computing_dtypes(pair.theirs, [self._like(arg) for arg in args])
+        if dtypes is None:
+            return args
+        return tuple(
+            self.call(np.asarray, (arg,), {"dtype": dtype})
+            if type(arg) is Array and arg.example.dtype.kind in "biu" and dtype.kind in "fc"
+            else arg
+            for arg, dtype in zip(args, dtypes, strict=True)
+        )
+
+    def _arrays(self, value: Any) -> Iterator[Array]:
+        if type(value) is Array:
+            yield value
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                yield from self._arrays(item)
+        elif isinstance(value, dict):
+            yield from self._arrays(list(value.values()))
+
+    def _like(self, value: Any) -> Any:
+        """An argument for NumPy."""
+        if type(value) is Array:
+            return value.example
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return value.node.hint
+        return self._mapped(value, self._like)
+
+    def _inner(self, value: Any) -> Any:
+        """An argument for ``torch._numpy``."""
+        if type(value) is Array:
+            return value.inner
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return value
+        if type(value) in SCALAR_TYPES:
+            return tnp.array(value.item(), dtype=np.dtype(type(value)).name)
+        if is_dtype_like(value):
+            return np.dtype(value).name
+        return self._mapped(value, self._inner)
+
+    def _mapped(self, value: Any, each: Callable[[Any], Any]) -> Any:
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            self.refuse("a call of NumPy on a tensor")
+        if kind is list:
+            return [each(item) for item in value]
+        if kind is tuple or kind is torch.Size:
+            return tuple(each(item) for item in value)
+        if kind is slice:
+            return slice(each(value.start), each(value.stop), each(value.step))
+        if kind is dict:
+            return {key: each(item) for key, item in value.items()}
+        if isinstance(value, _PLAIN) or kind in CONSTANT_TYPES or is_dtype_like(value):
+            return value
+        raise graph_break("unsupported-call", f"NumPy with a {kind.__module__}.{kind.__qualname__}")
+
+    # --- results ---------------------------------------------------------------------------------
+
+    def _result(self, fn: Any, expected: Any, result: Any, arrays: list[Array]) -> Any:
+        for array in arrays:
+            if expected is array.example:
+                return array
+        if isinstance(expected, (np.ndarray, np.generic)) and isinstance(result, tnp.ndarray):
+            return self._wrap(fn, expected, result, arrays)
+        if isinstance(expected, (tuple, list)) and isinstance(result, (tuple, list)):
+            if len(expected) == len(result):
+                parts = zip(expected, result, strict=True)
+                items = [self._result(fn, e, r, arrays) for e, r in parts]
+                make: Any = getattr(type(expected), "_make", type(expected))
+                return make(items)
+        elif isinstance(expected, np.dtype):
+            if str(result) == expected.name:
+                return expected
+        elif _agree(expected, result):
+            return result
+        kind = type(expected)
+        raise graph_break(
+            "unsupported-call", f"{rehearsal.name_of(fn)}, which gives {kind.__name__}"
+        )
+
+    def _wrap(self, fn: Any, expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
+        tensor = result.tensor
+        with self.tracer.unrecorded():
+            shape = tuple(self.hint(n) for n in tensor.size())
+            storage = tensor.untyped_storage()._cdata
+            ours = any(array.tensor.untyped_storage()._cdata == storage for array in arrays)
+        if NUMPY_OF.get(tensor.dtype) != expected.dtype or shape != expected.shape:
+            text = f"{rehearsal.name_of(fn)}, which gives {expected.dtype} of shape {expected.shape} in NumPy"
+            raise graph_break("unsupported-call", text)
+        theirs = rehearsal.shares(expected, (array.example for array in arrays))
+        copied_at = next((a.copied_at for a in arrays if a.copied_at is not None and theirs), None)
+        if ours and not theirs:
+            tensor = self.tracer.record(torch.Tensor.clone, (tensor,), _NOTHING)
+        elif theirs and not ours:
+            copied_at = self._keep_unwritten(tensor, arrays)
+        if not theirs:
+            tensor = self._with_strides(tensor, expected)
+        return Array(self, tnp.ndarray(tensor), expected, copied_at)
+
+    def _keep_unwritten(self, copy: torch.Tensor, arrays: list[Array]) -> int:
+        """Nobody may write to a copy that should be a view, or to what it is a copy of."""
+        storages = {t.untyped_storage()._cdata for t in (copy, *(a.tensor for a in arrays))}
+        self.tracer.unwritable |= storages
+        return self.tracer.trace.interp.root_step
+
+    def _with_strides(self, tensor: torch.Tensor, expected: Any) -> torch.Tensor:
+        size, strides = expected.shape, np.asarray(expected).strides
+        with self.tracer.unrecorded():
+            now = tuple(self.hint(n) * tensor.element_size() for n in tensor.stride())
+        if all(n == 1 or a == b for n, a, b in zip(size, now, strides, strict=True)) or 0 in size:
+            return tensor
+        if tensor._has_symbolic_sizes_strides:
+            self.refuse("an array whose layout tensors do not have")
+        elements = [stride // tensor.element_size() for stride in strides]
+        made = self.tracer.record(
+            torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype}
+        )
+        return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)  # type: ignore[no-any-return]
+
+    def iterate(self, array: Array) -> Iterator[Any]:
+        """``iter(array)``."""
+        rehearsal.rehearse(iter, (array.example,), _NOTHING)
+        count = self.call(len, (array,), _NOTHING)
+        return iter([self.call(operator.getitem, (array, i), _NOTHING) for i in range(count)])
+
+
+def _in_range(operands: tuple[Any, ...], dtypes: list[np.dtype[Any]]) -> bool:
+    """Whether a plain integer can be one of an array of integers: torch lets it wrap around."""
+    limits = [np.iinfo(dtype) for dtype in dtypes if dtype.kind in "iu"]
+    numbers = [number for number in operands if type(number) is int]
+    return all(limit.min <= number <= limit.max for limit in limits for number in numbers)
+
+
+def _agree(expected: Any, result: Any) -> bool:
+    """Whether a plain result is what NumPy gives; a symbolic one is a size."""
+    if isinstance(result, (torch.SymInt, torch.SymBool)):
+        return isinstance(expected, int)
+    return type(expected) is type(result) and (expected is None or expected == result)
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_constant(item) for item in value)
+    return type(value) in CONSTANT_TYPES or isinstance(
+        value, (int, float, complex, str, type(None))
+    )

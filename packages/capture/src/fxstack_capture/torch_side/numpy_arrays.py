@@ -1,0 +1,100 @@
+"""Conversions between tensors and NumPy arrays: the memory is shared, or copied where torch copies it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.types import NUMPY_OF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+_NOTHING: dict[str, Any] = {}
+
+
+def array_of(tracer: TorchTracer, tensor: torch.Tensor, *, force: bool) -> Array:
+    """``tensor.numpy(force=force)``; raises torch's exception for a tensor that requires grad."""
+    if force:
+        for plain in (torch.Tensor.detach, torch.Tensor.resolve_conj, torch.Tensor.resolve_neg):
+            tensor = tracer.record(plain, (tensor,), _NOTHING)
+    with tracer.unrecorded():
+        if tensor.requires_grad:
+            torch.empty(0, requires_grad=True).numpy()  # raises
+        fits = tensor.dtype in NUMPY_OF and not tensor.is_conj() and not tensor.is_neg()
+        fits = fits and tensor.device.type == "cpu" and tensor.layout is torch.strided
+    if not fits:
+        raise graph_break("unsupported-call", "Tensor.numpy of a tensor that NumPy cannot hold")
+    return tracer.arrays.from_tensor(tensor)
+
+
+def to_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``Tensor.numpy``."""
+    if isinstance(getattr(fn, "__self__", None), torch.Tensor):
+        args = (fn.__self__, *args)
+    if len(args) != 1 or kwargs.keys() - {"force"}:
+        raise graph_break("unsupported-call", "Tensor.numpy with unusual arguments")
+    return array_of(tracer, args[0], force=bool(kwargs.get("force", False)))
+
+
+def from_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``torch.from_numpy``: shares the memory."""
+    if len(args) != 1 or kwargs or type(args[0]) is not Array:
+        return fn(*args, **kwargs)  # raises
+    return tracer.arrays.to_tensor(args[0])
+
+
+def _copied(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
+    """A new dense tensor; ``kwargs``: dtype, device."""
+    made = tracer.record(
+        torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format}
+    )
+    plain = {name: value for name, value in kwargs.items() if value is not None}
+    return tracer.record(torch.Tensor.to, (made,), plain) if plain else made  # type: ignore[no-any-return]
+
+
+def _like_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any:
+    """``torch.tensor``: always a copy."""
+    options = dict(kwargs)
+    requires_grad = options.pop("requires_grad", False)
+    made = _copied(tracer, array, options)
+    if requires_grad:
+        return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
+    return made
+
+
+def _as_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any:
+    """``torch.as_tensor``: over the same memory where dtype and device allow."""
+    dtype, device = kwargs.get("dtype"), kwargs.get("device")
+    plain = device is None or torch.device(device).type == "cpu"
+    same = plain and (dtype is None or dtype == array.tensor.dtype)
+    if same and isinstance(array.example, np.ndarray):
+        return tracer.arrays.to_tensor(array)
+    return _copied(tracer, array, kwargs)
+
+
+def conversion(
+    on_array: Callable[[TorchTracer, Array, dict[str, Any]], Any],
+) -> Callable[[TorchTracer, Any, tuple[Any, ...], dict[str, Any]], Any]:
+    """The rule of a function that makes tensors of many things, arrays among them."""
+
+    def rule(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) == 1 and type(args[0]) is Array:
+            return on_array(tracer, args[0], kwargs)
+        if tracer.arrays.active and kwargs.get("dtype") is None:
+            # NumPy's default dtypes are set for the time being, not for the graph.
+            with tracer.unrecorded():
+                kwargs = {**kwargs, "dtype": fn(*args, **kwargs).dtype}
+        return tracer.record(fn, args, kwargs)
+
+    return rule
+
+
+tensor = conversion(_like_tensor)
+as_tensor = conversion(_as_tensor)
