@@ -88,21 +88,27 @@ class Compilation:
     log: CompileLog
     number: int
 
-    def compile_stage(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+    def compile_stage(
+        self, graph_module: GraphModule, example_inputs: Sequence[Any], *, boxed: bool = False
+    ) -> Compiled:
         """By inductor; a graph with something that it cannot express runs in eager torch, after a warning."""
+        inductor = self.options.inductor
         try:
             with self.log.measure("inductor", self.number):
-                return compile_graph(graph_module, example_inputs, self.options.inductor)
+                return compile_graph(graph_module, example_inputs, inductor, boxed=boxed)
         except NotLowered as error:
             return _in_eager(graph_module, example_inputs, error)
 
     def compile_backward(
         self, graph_module: GraphModule, example_inputs: Sequence[Any]
     ) -> Compiled:
-        """The same, when the forward has run already: without a compiler this graph alone runs in eager."""
+        """The same, when the forward has run already: without a compiler this graph alone runs in eager.
+
+        The backward takes its arguments in a list that it empties, so that what was saved dies after its last use.
+        """
         try:
             with paused_collector():
-                return self.compile_stage(graph_module, example_inputs)
+                return self.compile_stage(graph_module, example_inputs, boxed=True)
         except UNAVAILABLE as error:
             return _in_eager(graph_module, example_inputs, error)
 

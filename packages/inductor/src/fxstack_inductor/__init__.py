@@ -1,6 +1,7 @@
 """FX graphs to fused kernels: C for CPU, Triton for CUDA."""
 
-from fxstack_inductor.compile import Lowered, compile_graph, lower
+from fxstack_inductor.c_target import Lowered
+from fxstack_inductor.compile import compile_graph, lower
 from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import (
     CompilerFailedError,

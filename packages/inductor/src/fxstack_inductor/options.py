@@ -24,7 +24,8 @@ class InductorOptions:
     number of elements under which a kernel stays on one thread. ``cache_dir`` and ``cache_limit`` (bytes) are those of the
     disk cache. ``compiler`` is a path or name; None looks for one. ``optimization`` is the compiler's level.
     ``target`` is "cpu" (C) or "cuda" (Triton, which on CPU tensors needs ``TRITON_INTERPRET=1``); None
-    chooses by the devices of the graph's tensors. ``cuda_graphs``: record each compiled call on CUDA and replay it.
+    chooses by the devices of the graph's tensors. ``host``: "native" has programs on CPU run by C where this Python and
+    torch allow it, "python" by generated Python. ``cuda_graphs``: record each compiled call on CUDA and replay it.
     """
 
     eager_rounding: bool = False
@@ -41,6 +42,7 @@ class InductorOptions:
     compiler: str | None = None
     optimization: int = 3
     target: str | None = None
+    host: str = "native"
     cuda_graphs: bool = False
     verify: bool = True
 

@@ -37,6 +37,7 @@ HELPERS = MappingProxyType(
         "empty_strided": torch.empty_strided,
         "as_strided": torch.as_strided,
         "get_num_threads": torch.get_num_threads,
+        "below_autograd": torch._C._AutoDispatchBelowAutograd,
     }
 )
 
@@ -55,14 +56,16 @@ class HostProgram:
     """What the program's ``workspace`` holds, see ``runtime.arena``."""
 
 
-def host_program(plan: Plan, functions: dict[str, str]) -> HostProgram:
-    return HostWriter(plan, functions).run()
+def host_program(plan: Plan, functions: dict[str, str], *, boxed: bool = False) -> HostProgram:
+    """``functions`` are the C functions of the plan's kernels; ``boxed``: the program takes one list, which it empties."""
+    return HostWriter(plan, functions, boxed=boxed).run()
 
 
 @dataclass
 class HostWriter:
     plan: Plan
     functions: dict[str, str]
+    boxed: bool = False
     lines: list[str] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)
     arguments: dict[str, int] = field(default_factory=dict)
@@ -74,13 +77,12 @@ class HostWriter:
 
     def run(self) -> HostProgram:
         program = self.plan.program
-        self.constants.update(HELPERS)
-        self.constants.update({identifier(k): v for k, v in program.constants.items()})
-        symbols = self._plan_arena()
+        symbols = self.begin()
         self._bind_symbols(set(program.parameters) | set(program.constants))
         self._check_layouts()
         prologue, self.lines = self.lines, []
-        last = self._last_uses()
+        last = self.last_uses()
+        self._free(last.get(-1, ()))
         for position, step in enumerate(self.plan.steps):
             self._step(step)
             self._free(last.get(position, ()))
@@ -88,7 +90,7 @@ class HostWriter:
         self._mutations()
         results = [self.value(value) for value in program.outputs]
         names = [identifier(name) for name in program.parameters]
-        head = [f"def call({', '.join(names)}):", *self._head()]
+        head = [*self._signature(names), *self._head()]
         lines = [*head, *prologue, *self._borrow(symbols), *self.lines, *self._return()]
         lines.append(f"    return ({''.join(f'{r}, ' for r in results)})")
         return HostProgram(
@@ -100,11 +102,47 @@ class HostWriter:
             symbols,
         )
 
+    def _signature(self, names: list[str]) -> list[str]:
+        if not self.boxed:
+            return [f"def call({', '.join(names)}):"]
+        return [
+            "def call(inputs):",
+            f"    [{', '.join(names)}] = inputs",
+            "    inputs.clear()",
+        ]
+
+    def begin(self) -> tuple[str, ...]:
+        """Plan the arena; returns the symbols that its size depends on."""
+        self.constants.update(HELPERS)
+        constants = self.plan.program.constants
+        self.constants.update({identifier(k): v for k, v in constants.items()})
+        return self._plan_arena()
+
+    def lines_of(self, step: Step) -> list[str]:
+        """The lines for one step alone."""
+        self.lines = []
+        self._step(step)
+        return self.lines
+
+    def mutation_lines(self) -> list[str]:
+        self.lines = []
+        self._mutations()
+        return self.lines
+
     def _head(self) -> list[str]:
         return ["    threads = get_num_threads()"]
 
     def _check_layouts(self) -> None:
         """Kernels rely on the strides of the graph's inputs: one that comes with others is copied into these."""
+        for own, node, mutated in self.checked_inputs():
+            stride = shape_text(node.layout.stride)
+            self.line(
+                f"if {own}.stride() != {stride}: "
+                f"{own} = restride({own}, {shape_text(node.shape)}, {stride}, {mutated})"
+            )
+
+    def checked_inputs(self) -> Iterable[tuple[str, Input, bool]]:
+        """The inputs whose strides matter, by name, and whether the graph writes to them."""
         program = self.plan.program
         mutated = {m.target for m in program.mutations}
         read = {n for s in self.plan.steps if isinstance(s, KernelStep) for n in s.reads}
@@ -113,13 +151,8 @@ class HostWriter:
         read |= {base_of(view) for view in used if isinstance(view, View)}
         for name in program.parameters:
             node = program.inputs.get(name)
-            if node is None or node not in read:
-                continue
-            own, stride = identifier(name), shape_text(node.layout.stride)
-            self.line(
-                f"if {own}.stride() != {stride}: "
-                f"{own} = restride({own}, {shape_text(node.shape)}, {stride}, {node in mutated})"
-            )
+            if node is not None and node in read:
+                yield identifier(name), node, node in mutated
 
     # --- the arena ------------------------------------------------------------------------------------
 
@@ -298,13 +331,13 @@ class HostWriter:
 
     # --- lifetimes ------------------------------------------------------------------------------------
 
-    def _last_uses(self) -> dict[int, list[str]]:
-        """For each step, the names that nothing after it uses."""
+    def last_uses(self) -> dict[int, list[str]]:
+        """For each step, the names that nothing after it uses; -1 is before the first."""
         kept = {base_of(v).name for v in _nodes(self.plan.program.outputs)}
         kept |= {base_of(m.value).name for m in self.plan.program.mutations}
         kept |= {m.target.name for m in self.plan.program.mutations}
         kept |= set(self.plan.program.constants)
-        last: dict[str, int] = {}
+        last = dict.fromkeys(self.plan.program.inputs, -1)
         for position, step in enumerate(self.plan.steps):
             for node in used(step):
                 if node not in self.arena:
@@ -331,7 +364,7 @@ def _nodes(values: Iterable[Any]) -> Iterable[Node]:
 
 
 RESERVED = re.compile(
-    r"(kernel_\d+|kernel_\d+_on\d+|record_.*|c\d+_.*|t\d+_.*|t_.*|p_.*|stream\d+|current_stream|aligned|raise_launch_error"
+    r"(inputs|kernel_\d+|kernel_\d+_on\d+|record_.*|c\d+_.*|t\d+_.*|t_.*|p_.*|stream\d+|current_stream|aligned|raise_launch_error"
     r"|take|give|call|bernoulli|block|threads|error|error_address|out_of_range|\w*_fx)$"
 )
 """Names that the host program uses for itself."""

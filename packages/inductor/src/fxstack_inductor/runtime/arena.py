@@ -18,7 +18,7 @@ import torch
 from fxstack_inductor.schedule.memory import Slot, place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fxstack_inductor.ir.expr import Expr
 
@@ -71,17 +71,24 @@ class Window:
     offset: Expr
 
 
+def flat(addresses: list[int], tensors: list[torch.Tensor]) -> tuple[Any, ...]:
+    """What the Python host program unpacks."""
+    return (*addresses, *tensors)
+
+
 @dataclass(eq=False)
 class Workspace:
     """What one graph keeps in a block: for each slot its address, and tensors over slots.
 
-    ``take(sizes)`` gives ``(block, addresses..., tensors...)``; ``give(block)`` returns the block.
+    ``take(sizes)`` gives a tuple of the block and what ``pack`` makes of addresses and tensors; ``give(block)`` returns
+    the block.
     """
 
     slots: Sequence[Slot]
     windows: Sequence[Window]
     symbols: Sequence[str]
     pool: Pool
+    pack: Callable[[list[int], list[torch.Tensor]], tuple[Any, ...]] = flat
     sizes: dict[tuple[int, ...], tuple[list[int], int]] = field(default_factory=dict)
 
     def take(self, *sizes: int) -> tuple[Any, ...]:
@@ -117,4 +124,4 @@ class Workspace:
             shape = [s.evaluate(values) for s in window.shape]
             stride = [s.evaluate(values) for s in window.stride]
             tensors.append(typed.as_strided(shape, stride, offset))
-        return (*(start + offset for offset in offsets), *tensors)
+        return self.pack([start + offset for offset in offsets], tensors)

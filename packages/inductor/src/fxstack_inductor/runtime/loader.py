@@ -20,22 +20,26 @@ def load_functions(
     source: str, arguments: Mapping[str, int], options: InductorOptions
 ) -> dict[str, Any]:
     """The functions of ``source`` by name, each taking the given number of pointers and 64-bit integers."""
+    return functions_of(load_library(source, options), arguments)
+
+
+def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
+    """``source`` compiled, from the disk cache if it is there, and loaded."""
     toolchain = find_toolchain(options)
     if options.use_cache:
         options.cache_dir.mkdir(parents=True, exist_ok=True)
         cache = Cache(options.cache_dir, options.cache_limit)
         key = cache.key(source, toolchain.identity)
-        library = ctypes.CDLL(str(cache.build(key, source, toolchain.compile)))
-        return _functions(library, arguments)
+        return ctypes.CDLL(str(cache.build(key, source, toolchain.compile)))
     with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
         directory = Path(name)
         (directory / SOURCE).write_text(source)
         toolchain.compile(directory / SOURCE, directory / LIBRARY)
         # The file may go once it is mapped.
-        return _functions(ctypes.CDLL(str(directory / LIBRARY)), arguments)
+        return ctypes.CDLL(str(directory / LIBRARY))
 
 
-def _functions(library: ctypes.CDLL, arguments: Mapping[str, int]) -> dict[str, Any]:
+def functions_of(library: ctypes.CDLL, arguments: Mapping[str, int]) -> dict[str, Any]:
     functions = {}
     for name, count in arguments.items():
         function = library[name]

@@ -1,0 +1,168 @@
+/* The host program's Python and torch: functions of CPython's stable ABI and of torch's C shim, reached through a table that
+   the process fills in (runtime/native.py), so that nothing but libc has to be linked and no header of either is needed. */
+typedef struct fx_object {
+  int64_t references;
+  struct fx_object* type;
+} fx_object;
+
+/* Tensors are handles: addresses of an at::Tensor, of our own or inside of a Python tensor. */
+#define FX_FUNCTIONS(X)                                                                             \
+  X(void, Py_IncRef, (fx_object*))                                                                  \
+  X(void, Py_DecRef, (fx_object*))                                                                  \
+  X(fx_object*, PyTuple_New, (int64_t))                                                             \
+  X(int64_t, PyTuple_Size, (fx_object*))                                                            \
+  X(fx_object*, PyTuple_GetItem, (fx_object*, int64_t))                                             \
+  X(int, PyTuple_SetItem, (fx_object*, int64_t, fx_object*))                                        \
+  X(int64_t, PyList_Size, (fx_object*))                                                             \
+  X(fx_object*, PyList_GetItem, (fx_object*, int64_t))                                              \
+  X(int, PyList_SetSlice, (fx_object*, int64_t, int64_t, fx_object*))                               \
+  X(char*, PyBytes_AsString, (fx_object*))                                                          \
+  X(fx_object*, PyLong_FromLongLong, (long long))                                                   \
+  X(long long, PyLong_AsLongLong, (fx_object*))                                                     \
+  X(fx_object*, PyErr_Occurred, (void))                                                             \
+  X(fx_object*, PyObject_Vectorcall, (fx_object*, fx_object* const*, uint64_t, fx_object*))           \
+  X(int, PyType_IsSubtype, (fx_object*, fx_object*))                                                \
+  X(fx_object*, PyCFunction_NewEx, (void*, fx_object*, fx_object*))                                 \
+  X(void*, PyEval_SaveThread, (void))                                                               \
+  X(void, PyEval_RestoreThread, (void*))                                                            \
+  X(fx_object*, PyErr_Format, (fx_object*, const char*, ...))                                       \
+  X(fx_object*, wrap_tensor, (const void*))                                                         \
+  X(const char*, torch_exception_get_what_without_backtrace, (void))                                \
+  X(int32_t, torch_get_num_threads, (uint32_t*))                                                    \
+  X(int32_t, aoti_torch_get_data_ptr, (void*, void**))                                              \
+  X(int32_t, aoti_torch_get_dim, (void*, int64_t*))                                                 \
+  X(int32_t, aoti_torch_get_size, (void*, int64_t, int64_t*))                                       \
+  X(int32_t, aoti_torch_get_stride, (void*, int64_t, int64_t*))                                     \
+  X(int32_t, aoti_torch_get_strides, (void*, int64_t**))                                            \
+  X(int32_t, aoti_torch_empty_strided,                                                              \
+    (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, void**))                   \
+  X(int32_t, aoti_torch__reinterpret_tensor,                                                        \
+    (void*, int64_t, const int64_t*, const int64_t*, int64_t, void**))                              \
+  X(int32_t, aoti_torch_delete_tensor_object, (void*))                                              \
+  X(int32_t, aoti_torch_cpu_mm_out, (void*, void*, void*))                                          \
+  X(int32_t, aoti_torch_cpu_bmm_out, (void*, void*, void*))                                         \
+  X(int32_t, aoti_torch_cpu_addmm_out, (void*, void*, void*, void*, double, double))                \
+  X(int32_t, aoti_torch_cpu_baddbmm_out, (void*, void*, void*, void*, double, double))
+
+typedef struct {
+#define FX_MEMBER(result, name, arguments) result(*name) arguments;
+  FX_FUNCTIONS(FX_MEMBER)
+  int64_t offset; /* of the at::Tensor in its Python object */
+  fx_object *tensor, *parameter, *tensor_base, *type_error, *runtime_error;
+} fx_api;
+
+static fx_api fx;
+
+/* The handle of a Python tensor; 0, with an exception, for what is none. */
+static void* fx_tensor(fx_object* object) {
+  if (object->type != fx.tensor && object->type != fx.parameter &&
+      !fx.PyType_IsSubtype(object->type, fx.tensor_base)) {
+    fx.PyErr_Format(fx.type_error, "a compiled graph got an argument that is no tensor in the place of one");
+    return 0;
+  }
+  return (char*)object + fx.offset;
+}
+
+static fx_object* fx_object_of(void* handle) { return (fx_object*)((char*)handle - fx.offset); }
+
+static fx_object* fx_kept(fx_object* object) {
+  fx.Py_IncRef(object);
+  return object;
+}
+
+static void fx_set(fx_object** place, fx_object* object) {
+  fx_object* old = *place;
+  *place = object;
+  if (old) fx.Py_DecRef(old);
+}
+
+static void fx_drop(void** place) {
+  if (*place) fx.aoti_torch_delete_tensor_object(*place);
+  *place = 0;
+}
+
+static int64_t fx_size(void* tensor, int64_t dim) {
+  int64_t value = 0;
+  fx.aoti_torch_get_size(tensor, dim, &value);
+  return value;
+}
+
+static int64_t fx_stride(void* tensor, int64_t dim) {
+  int64_t value = 0;
+  fx.aoti_torch_get_stride(tensor, dim, &value);
+  return value;
+}
+
+static void* fx_data(void* tensor) {
+  void* value = 0;
+  fx.aoti_torch_get_data_ptr(tensor, &value);
+  return value;
+}
+
+static int fx_laid_out(void* tensor, int64_t dims, const int64_t* expected) {
+  int64_t own = -1, *strides = 0;
+  if (fx.aoti_torch_get_dim(tensor, &own) || own != dims) return 0;
+  if (fx.aoti_torch_get_strides(tensor, &strides)) return 0;
+  for (int64_t k = 0; k < dims; k++)
+    if (strides[k] != expected[k]) return 0;
+  return 1;
+}
+
+/* A fresh tensor on CPU. */
+static void* fx_empty(int64_t dims, const int64_t* shape, const int64_t* stride, int32_t dtype) {
+  void* made = 0;
+  return fx.aoti_torch_empty_strided(dims, shape, stride, dtype, 0, -1, &made) ? 0 : made;
+}
+
+/* The memory of a tensor in another shape, from `offset` elements behind its own start. */
+static void* fx_view(void* base, int64_t dims, const int64_t* shape, const int64_t* stride, int64_t offset) {
+  void* made = 0;
+  return fx.aoti_torch__reinterpret_tensor(base, dims, shape, stride, offset, &made) ? 0 : made;
+}
+
+/* Call Python; `found` gets the `wanted` items of the tuple that it returns. */
+static int fx_call(fx_object* function, fx_object* const* arguments, uint64_t count, fx_object** found,
+                   int64_t wanted) {
+  fx_object* result = fx.PyObject_Vectorcall(function, arguments, count, 0);
+  if (!result) return -1;
+  for (int64_t k = 0; k < wanted; k++) {
+    fx_object* item = fx.PyTuple_GetItem(result, k);
+    if (item) fx_set(&found[k], fx_kept(item));
+    else wanted = -1;
+  }
+  fx.Py_DecRef(result);
+  return wanted < 0 ? -1 : 0;
+}
+
+/* The exception for a function of the shim that failed, unless there is one already: memory has run out. */
+static void fx_explain(void) {
+  const char* why = 0;
+  if (fx.PyErr_Occurred()) return;
+  if (fx.torch_exception_get_what_without_backtrace) why = fx.torch_exception_get_what_without_backtrace();
+  fx.PyErr_Format(fx.runtime_error, "%s",
+                  why ? why : "a compiled graph could not allocate a tensor; torch printed the reason");
+}
+
+static int fx_count(int64_t got, int64_t wanted) {
+  if (got == wanted) return 0;
+  if (!fx.PyErr_Occurred())
+    fx.PyErr_Format(fx.type_error, "a compiled graph takes %lld inputs, not %lld", (long long)wanted, (long long)got);
+  return -1;
+}
+
+/* Make a call that failed in the shim once more from Python, which raises what eager raises. */
+static int fx_again(void** thread, fx_object* self, int64_t position, void* const* tensors, int64_t count) {
+  fx_object* arguments[8] = {0};
+  int failed = 0;
+  fx.PyEval_RestoreThread(*thread);
+  *thread = 0;
+  for (int64_t k = 0; k < count; k++) failed |= !(arguments[k] = fx.wrap_tensor(tensors[k]));
+  failed = failed || fx_call(fx.PyTuple_GetItem(self, position), arguments, count, 0, 0);
+  for (int64_t k = 0; k < count; k++) fx_set(&arguments[k], 0);
+  if (!failed) *thread = fx.PyEval_SaveThread();
+  return failed;
+}
+
+static int fx_put(fx_object* tuple, int64_t position, fx_object* item) {
+  return !item || fx.PyTuple_SetItem(tuple, position, item);
+}

@@ -1,0 +1,420 @@
+"""The native host program: the same steps as the Python one (``codegen.wrapper``), as a C function beside the kernels.
+
+It takes Python's arguments and returns Python's tuple. In between, tensors are handles of torch's C shim, kernels are called
+directly, and the interpreter's lock is given up. A step that C cannot do (most ATen calls, numbers that
+only Python can compute) calls back: its lines are those of the Python program, as a function of what they read. A call
+through the shim that fails is made once more by Python, which raises what eager raises.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.codegen.native_calls import OUT_CALLS
+from fxstack_inductor.codegen.native_text import (
+    DTYPE_CODES,
+    ascii_name,
+    c_double,
+    c_sizes,
+    function,
+)
+from fxstack_inductor.codegen.wrapper import HostProgram, HostWriter, identifier, shape_text
+from fxstack_inductor.ir.expr import ZERO, Expr
+from fxstack_inductor.ir.nodes import ExternCall, Node, View
+from fxstack_inductor.lower.graph import strided_view
+from fxstack_inductor.lower.program import HostValue
+from fxstack_inductor.schedule.outvariants import out_variant
+from fxstack_inductor.schedule.plan import KernelStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fxstack_inductor.schedule.plan import Plan, Step
+
+
+@dataclass(frozen=True)
+class NativeProgram(HostProgram):
+    """``source`` defines the functions that the C text ``c`` calls back, in a namespace of ``constants``.
+
+    ``state`` names what the program is bound to; ``calls_back`` says whether anything in it calls ATen through Python.
+    """
+
+    c: str
+    state: tuple[str, ...]
+    calls_back: bool
+
+
+def native_program(plan: Plan, functions: dict[str, str], *, boxed: bool) -> NativeProgram:
+    """``functions`` are the C functions of the plan's kernels; ``boxed``: the program takes one list, which it empties."""
+    return NativeWriter(plan, functions, boxed).run()
+
+
+@dataclass
+class NativeWriter:
+    plan: Plan
+    functions: dict[str, str]
+    boxed: bool
+    lines: list[str] = field(default_factory=list)
+    state: list[str] = field(default_factory=list)
+    callbacks: dict[str, str] = field(default_factory=dict)
+    """Names of Python functions by their text."""
+    objects: dict[str, str] = field(default_factory=dict)
+    """Where values are as Python objects, by their names in the Python program."""
+    handles: dict[str, str] = field(default_factory=dict)
+    """Variables that hold tensors, by the same names."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    views: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    owned: dict[str, list[str]] = field(default_factory=dict)
+    """The places in ``o`` and ``t`` that keep a tensor, and views of it, alive."""
+    counts: dict[str, int] = field(default_factory=lambda: {"o": 0, "t": 0})
+    locked: bool = True
+    calls_back: bool = False
+
+    def __post_init__(self) -> None:
+        self.python = HostWriter(self.plan, self.functions)
+        """Writes the lines of the steps that call back, and decides about memory."""
+
+    def run(self) -> NativeProgram:
+        program, python = self.plan.program, self.python
+        symbols = python.begin()
+        self._arguments()
+        self._bind_symbols({*program.parameters, *program.constants})
+        for name, node, mutated in python.checked_inputs():
+            self._restride(name, node, mutated)
+        self._borrow(symbols)
+        last = python.last_uses()
+        self._free(last.get(-1, ()))
+        for position, step in enumerate(self.plan.steps):
+            self._step(step)
+            self._free(last.get(position, ()))
+        self._raise_errors()
+        self._mutations()
+        self._results()
+        return NativeProgram(
+            "\n".join(text.format(name=name) for text, name in self.callbacks.items()),
+            python.constants,
+            python.arguments,
+            tuple(python.arena.values()),
+            tuple(python.windows),
+            symbols,
+            function(self.lines, self.counts, dict.fromkeys(self.functions.values())),
+            tuple(self.state),
+            self.calls_back,
+        )
+
+    # --- places -----------------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def check(self, failed: str) -> None:
+        self.line(f"if ({failed}) goto fail;")
+
+    def _new(self, kind: str) -> str:
+        self.counts[kind] += 1
+        return f"{kind}[{self.counts[kind] - 1}]"
+
+    def _state(self, name: str) -> int:
+        if name not in self.state:
+            self.state.append(name)
+        return self.state.index(name)
+
+    def _lock(self, wanted: bool) -> None:
+        """Hold the interpreter's lock from here on, or give it up."""
+        if wanted and not self.locked:
+            self.line("fx.PyEval_RestoreThread(thread), thread = 0;")
+        elif self.locked and not wanted:
+            self.line("thread = fx.PyEval_SaveThread();")
+        self.locked = wanted
+
+    def _own(self, name: str, place: str) -> None:
+        self.owned.setdefault(name, []).append(place)
+
+    def _declare(self, name: str, value: str) -> None:
+        """A variable for the handle ``value`` of tensor ``name``, which is the one of a Python object."""
+        self.handles[name] = f"h{len(self.handles)}_{ascii_name(name)}"
+        self.line(f"void* {self.handles[name]} = {value};")
+        self.check(f"!{self.handles[name]}")
+
+    def _from_object(self, name: str, place: str) -> None:
+        self._declare(name, f"fx_tensor({place})")
+        self.objects[name] = f"fx_object_of({self.handles[name]})"
+
+    # --- the beginning ----------------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        program = self.plan.program
+        count = len(program.parameters)
+        self.check(f"fx_count(count, {1 if self.boxed else count})")
+        if self.boxed:
+            self.check(f"fx_count(fx.PyList_Size(arguments[0]), {count})")
+        for position, parameter in enumerate(program.parameters):
+            name, place = identifier(parameter), f"arguments[{position}]"
+            if self.boxed:
+                place = self._new("o")
+                self.line(f"{place} = fx_kept(fx.PyList_GetItem(arguments[0], {position}));")
+                self._own(name, place)
+            self.objects[name] = place
+        if self.boxed and count:
+            self.check(f"fx.PyList_SetSlice(arguments[0], 0, {count}, 0)")
+        for constant in program.constants:
+            name = identifier(constant)
+            self.objects[name] = f"fx.PyTuple_GetItem(self, {self._state(name)})"
+        for tensor in program.inputs:
+            self._from_object(identifier(tensor), self.objects[identifier(tensor)])
+
+    def _bind_symbols(self, available: set[str]) -> None:
+        for binding in self.plan.program.bindings:
+            if binding.source not in available:
+                continue
+            source, symbol = identifier(binding.source), binding.symbol
+            if binding.dim is None:
+                self._integer(symbol, self.objects[source])
+            else:
+                what = "stride" if binding.stride else "size"
+                self.line(
+                    f"const int64_t {symbol} = fx_{what}({self.handles[source]}, {binding.dim});"
+                )
+
+    def _integer(self, symbol: str, place: str) -> None:
+        self.objects[symbol] = place
+        self.line(f"const int64_t {symbol} = fx.PyLong_AsLongLong({place});")
+        self.check(f"{symbol} == -1 && fx.PyErr_Occurred()")
+
+    def _restride(self, name: str, node: Node, mutated: bool) -> None:
+        place, handle = self._new("o"), self.handles[name]
+        self._own(name, place)
+        shape, stride = shape_text(node.shape), shape_text(node.layout.stride)
+        symbols = sorted({v.name for e in (*node.shape, *node.layout.stride) for v in e.variables})
+        returned = f"return (restride(x, {shape}, {stride}, {mutated}),)"
+        text = f"def {{name}}({', '.join(['x', *symbols])}):\n    {returned}\n"
+        values = [self._object(symbol) for symbol in symbols]
+        self.line(
+            f"if (!fx_laid_out({handle}, {len(node.shape)}, {c_sizes(node.layout.stride)})) {{"
+        )
+        self._call(text, [self.objects[name], *values], place, 1)
+        self.line(f"{handle} = fx_tensor({place});")
+        self.line("}")
+
+    def _borrow(self, symbols: Sequence[str]) -> None:
+        """Take a block of the arena; the addresses and handles in it are ``p`` and ``w``."""
+        if not self.python.arena:
+            return
+        values = [self._object(symbol) for symbol in symbols]
+        self.block, addresses, handles, _ = (self._new("o") for _ in range(4))
+        self._call_state("take", values, self.block, 4)
+        self.line(f"int64_t const* const p = (int64_t*)fx.PyBytes_AsString({addresses});")
+        self.line(f"void* const* const w = (void**)fx.PyBytes_AsString({handles});")
+
+    # --- values -----------------------------------------------------------------------------------------
+
+    def tensor(self, node: Node) -> str:
+        """The handle of a tensor or view."""
+        base, offset = node, ZERO
+        if isinstance(node, View):
+            found = strided_view(node)
+            assert found is not None
+            base, offset = found
+        if base in self.python.arena:
+            return self._window(self.python.value(node))
+        name = identifier(base.name)
+        return self._view(name, node, offset) if isinstance(node, View) else self.handles[name]
+
+    def _window(self, name: str) -> str:
+        return f"w[{list(self.python.windows.values()).index(name)}]"
+
+    def _view(self, base: str, view: View, offset: Expr) -> str:
+        """Views of the same memory are made once, and live as long as their base does."""
+        key = (base, view.shape, view.layout.stride, offset)
+        if key not in self.views:
+            place = self.views[key] = self._new("t")
+            self._own(base, place)
+            shape, stride = c_sizes(view.shape), c_sizes(view.layout.stride)
+            dims = len(view.shape)
+            made = f"fx_view({self.handles[base]}, {dims}, {shape}, {stride}, {c_index(offset)})"
+            self.line(f"{place} = {made};  /* {ascii_name(view.name)} */")
+            self.check(f"!{place}")
+        return self.views[key]
+
+    def _address(self, name: str) -> str:
+        """A pointer to the elements of buffer ``name``, taken once."""
+        slots = [node.name for node in self.python.arena]
+        if name in slots:
+            return f"(void*)p[{slots.index(name)}]"
+        own = identifier(name)
+        if own not in self.addresses:
+            self.addresses[own] = f"d{len(self.addresses)}_{ascii_name(own)}"
+            self.line(f"void* const {self.addresses[own]} = fx_data({self.handles[own]});")
+        return self.addresses[own]
+
+    def _object(self, name: str) -> str:
+        """Where a value is as a Python object, which is made now if there is none yet; needs the lock."""
+        if name in self.python.windows.values():
+            return f"fx_object_of({self._window(name)})"
+        if name not in self.objects:
+            place = self.objects[name] = self._new("o")
+            self._own(name, place)
+            made = "wrap_tensor" if name in self.handles else "PyLong_FromLongLong"
+            self.line(f"{place} = fx.{made}({self.handles.get(name, name)});")
+            self.check(f"!{place}")
+        return self.objects[name]
+
+    # --- steps ------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step) -> None:
+        if isinstance(step, KernelStep):
+            self._kernel(step)
+        elif not isinstance(step, ExternCall) or not self._shim(step):
+            outputs = step.outputs if isinstance(step, ExternCall) else ()
+            lines = self.python.lines_of(step)
+            self._call_back(lines, {identifier(node.name) for node in outputs})
+
+    def _kernel(self, step: KernelStep) -> None:
+        self._lock(False)
+        for node in step.stored:
+            self._allocate(node)
+        kernel = step.kernel
+        values = [self._address(ref.name) for ref in kernel.buffers]
+        error = ["&error"] if kernel.checked else []
+        arguments = ", ".join([*values, *kernel.sizes, *error, "threads"])
+        self.line(f"{self.functions[kernel.name]}({arguments});")
+
+    def _allocate(self, node: Node) -> None:
+        if node in self.python.arena:
+            return
+        place, layout = self._new("t"), node.layout
+        sizes = f"{len(layout.shape)}, {c_sizes(layout.shape)}, {c_sizes(layout.stride)}"
+        self._declare(
+            identifier(node.name), f"{place} = fx_empty({sizes}, {DTYPE_CODES[layout.dtype]})"
+        )
+        self._own(identifier(node.name), place)
+
+    def _shim(self, step: ExternCall) -> bool:
+        """Call ``step`` through the shim, if it can be."""
+        out = out_variant(step)
+        rule = OUT_CALLS.get(out)
+        call = None if out is None or rule is None else rule(step)
+        if call is None:
+            return False
+        self._lock(False)
+        result = step.outputs[0]
+        self._allocate(result)
+        tensors = [self.tensor(result), *map(self.tensor, call.tensors)]
+        keywords = "".join(f"{name}={value!r}, " for name, value in call.keywords)
+        again = self._callback(
+            f"def {{name}}(out, *args):\n    with below_autograd():\n"
+            f"        {self.python.constant(out._op)}(*args, {keywords}out=out)\n"
+        )
+        made = f"fx.{call.function}({', '.join([*tensors, *map(c_double, call.numbers)])})"
+        handles = f"(void*[]){{{', '.join(tensors)}}}, {len(tensors)}"
+        self.check(f"{made} && fx_again(&thread, self, {self._state(again)}, {handles})")
+        return True
+
+    def _callback(self, text: str) -> str:
+        return self.callbacks.setdefault(text, f"back_{len(self.callbacks)}")
+
+    def _call(self, text: str, values: Sequence[str], place: str, wanted: int) -> None:
+        self._call_state(self._callback(text), values, place, wanted)
+
+    def _call_state(self, name: str, values: Sequence[str], place: str, wanted: int) -> None:
+        function_ = f"fx.PyTuple_GetItem(self, {self._state(name)})"
+        arguments = f"(fx_object*[]){{{', '.join(values) or '0'}}}, {len(values)}"
+        self.check(f"fx_call({function_}, {arguments}, {f'&{place}' if wanted else '0'}, {wanted})")
+
+    def _call_back(self, lines: Sequence[str], tensors: set[str]) -> None:
+        """Run lines of the Python program; ``tensors`` are those of the names they set that are tensors."""
+        self._lock(True)
+        self.calls_back = True
+        read, made = names_of(lines)
+        known = {*self.objects, *self.handles, *self.python.windows.values(), *self._symbols()}
+        inputs = [name for name in read if name in known]
+        returned = f"    return ({''.join(f'{name}, ' for name in made)})"
+        text = "\n".join([f"def {{name}}({', '.join(inputs)}):", *map(_braced, lines), returned])
+        values = [self._object(name) for name in inputs]
+        places = [self._new("o") for _ in made]
+        self._call(f"{text}\n", values, places[0] if places else "", len(made))
+        symbols = self._symbols()
+        for name, place in zip(made, places, strict=True):
+            if name in tensors:
+                self._from_object(name, place)
+            elif name in symbols:
+                self._integer(name, place)
+            else:
+                self.objects[name] = place
+            self._own(name, place)
+
+    def _symbols(self) -> set[str]:
+        return {binding.symbol for binding in self.plan.program.bindings}
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def _free(self, names: Iterable[str]) -> None:
+        for name in map(identifier, names):
+            if (
+                self.boxed
+                and self._checked()
+                and name in map(identifier, self.plan.program.parameters)
+            ):
+                continue  # what the program is run again with if an index is out of range
+            for place in self.owned.pop(name, ()):
+                if place.startswith("o"):
+                    self._lock(True)
+                    self.line(f"fx_set(&{place}, 0);")
+                else:
+                    self.line(f"fx_drop(&{place});")
+
+    def _checked(self) -> bool:
+        return any(isinstance(s, KernelStep) and s.kernel.checked for s in self.plan.steps)
+
+    def _raise_errors(self) -> None:
+        self._lock(True)
+        if self._checked():
+            self.line("if (error) {")
+            self._call("def {name}():\n    raise out_of_range\n", [], "", 0)
+            self.line("}")
+
+    def _mutations(self) -> None:
+        for line in self.python.mutation_lines():
+            self._call_back([line], set())
+
+    def _results(self) -> None:
+        outputs = self.plan.program.outputs
+        texts = [self._result(value) for value in outputs]
+        self.line(f"result = fx.PyTuple_New({len(outputs)});")
+        self.check("!result")
+        for position, text in enumerate(texts):
+            self.check(f"fx_put(result, {position}, {text})")
+        if self.python.arena:
+            self._call_state("give", [self.block], "", 0)
+
+    def _result(self, value: Any) -> str:
+        """A new reference to a result, or 0."""
+        match value:
+            case Node():
+                name = identifier(value.name)
+                found = None if isinstance(value, View) else self.objects.get(name)
+                return f"fx_kept({found})" if found else f"fx.wrap_tensor({self.tensor(value)})"
+            case Expr():
+                return f"fx.PyLong_FromLongLong({c_index(value)})"
+            case HostValue(name):
+                return f"fx_kept({self.objects[identifier(name)]})"
+            case _:
+                constant = self.python.constant(value)
+                return f"fx_kept(fx.PyTuple_GetItem(self, {self._state(constant)}))"
+
+
+def names_of(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The names that Python lines read, and those that they leave set."""
+    found: dict[type, dict[str, None]] = {ast.Load: {}, ast.Store: {}, ast.Del: {}}
+    for node in ast.walk(ast.parse("\n".join(line.strip() for line in lines))):
+        if isinstance(node, ast.Name):
+            found[type(node.ctx)][node.id] = None
+    return list(found[ast.Load]), [n for n in found[ast.Store] if n not in found[ast.Del]]
+
+
+def _braced(line: str) -> str:
+    """``line`` in a text for ``str.format``."""
+    return line.replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,128 @@
+"""What native host programs (``codegen.host.h``) are linked with, and whether this process allows them.
+
+They use functions of CPython's stable ABI, of torch's C shim, and one C++ function of torch's Python bindings by its mangled
+name, which says its signature. That a Python tensor holds an ``at::Tensor`` at a fixed offset is no promise of torch's: the
+offset is found by comparing with what torch says of several tensors, and if anything is not as expected, host programs are
+Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HEADER = (files("fxstack_inductor.codegen") / "host.h").read_text()
+FUNCTIONS = tuple(re.findall(r"^  X\([^()]*?, (\w+),", HEADER, re.MULTILINE))
+"""The table's functions, in order."""
+MANGLED = {"wrap_tensor": "_Z16THPVariable_WrapRKN2at10TensorBaseE"}
+OPTIONAL = frozenset(["torch_exception_get_what_without_backtrace"])
+"""A null pointer stands for one that this torch lacks."""
+ENTRY = "fxstack_bind"
+_WORD = struct.calcsize("P")
+_OFFSETS = range(2 * _WORD, 8 * _WORD, _WORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why host programs are not native here."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``fx_api`` of the header. ``offset`` is where a Python tensor has its ``at::Tensor``."""
+
+    memory: Any
+    offset: int
+
+
+@lru_cache(maxsize=1)
+def native_table() -> Table | Refused:
+    """The table of this process, or why there is none."""
+    offset = tensor_offset()
+    if offset is None:
+        return Refused("Python tensors do not have the expected layout")
+    addresses = {name: _address(name) for name in FUNCTIONS}
+    missing = sorted(name for name in FUNCTIONS if not addresses[name] and name not in OPTIONAL)
+    if missing:
+        return Refused(f"this Python or torch has no {', '.join(missing)}")
+    objects = (torch.Tensor, torch.nn.Parameter, torch._C.TensorBase, TypeError, RuntimeError)
+    words = [*(addresses[name] for name in FUNCTIONS), offset, *map(id, objects)]
+    return Table((ctypes.c_int64 * len(words))(*words), offset)
+
+
+def tensor_offset() -> int | None:
+    """Where Python tensors hold their ``TensorImpl`` pointer, which is all that an ``at::Tensor`` is."""
+    base = torch.zeros(3)
+    samples = [base, base[1:], torch.nn.Parameter(base), torch.zeros(2, dtype=torch.int64)]
+    if any(_word(id(t) + _WORD) != id(type(t)) for t in samples):
+        return None
+    fitting = [k for k in _OFFSETS if all(_word(id(t) + k) == t._cdata for t in samples)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def bind(library: ctypes.CDLL, state: tuple[Any, ...]) -> Any:
+    """The host program of a loaded library, as a built-in function that holds ``state``. There must be a table."""
+    table = native_table()
+    assert isinstance(table, Table)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(
+        ctypes.cast(library[ENTRY], ctypes.c_void_p).value or 0
+    )
+    return make(ctypes.addressof(table.memory), state)
+
+
+def pack(addresses: Sequence[int], tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """What a native program takes of a block: addresses and handles as arrays of words, and the tensors to keep them alive."""
+    table = native_table()
+    assert isinstance(table, Table)
+    handles = [id(tensor) + table.offset for tensor in tensors]
+    return (_words(addresses), _words(handles), tuple(tensors))
+
+
+def _words(values: Sequence[int]) -> bytes:
+    return struct.pack(f"{len(values)}q", *values)
+
+
+def _word(address: int) -> int | None:
+    return ctypes.c_void_p.from_address(address).value
+
+
+def _address(name: str) -> int:
+    symbol = MANGLED.get(name, name)
+    try:
+        return ctypes.cast(torch_library(name)[symbol], ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):
+        return 0
+
+
+def torch_library(name: str) -> ctypes.CDLL:
+    """The loaded library that has function ``name`` of the table."""
+    if name.startswith("Py"):
+        return ctypes.pythonapi
+    file = "torch_python" if name in MANGLED else "torch_cpu"
+    found = sorted((Path(torch.__file__).parent / "lib").glob(f"*{file}.*"))
+    return ctypes.CDLL(str(found[0])) if found else ctypes.CDLL(None)
+
+
+__all__ = [
+    "ENTRY",
+    "Refused",
+    "Table",
+    "bind",
+    "native_table",
+    "pack",
+    "tensor_offset",
+    "torch_library",
+]

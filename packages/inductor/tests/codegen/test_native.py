@@ -1,0 +1,195 @@
+"""The native host program: what the Python one does, with nothing leaked, and eager's errors."""
+
+import ctypes
+import gc
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from inductor_checks import FAST, check, copies, trace
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import fxstack_inductor as fi
+from fxstack_inductor.codegen.native import NativeProgram, names_of
+from fxstack_inductor.codegen.native_text import DTYPE_CODES
+from fxstack_inductor.runtime.native import native_table, torch_library
+
+PYTHON = replace(FAST, host="python")
+X, W = torch.randn(6, 8), torch.randn(8, 8)
+
+
+def sliced(x, w):
+    return (x[:, 1:5] @ w[2:6]).sin(), x.t(), x[1:].reshape(-1)
+
+
+def several(x, w):
+    values, order = (x + 1).sort(0)
+    return (
+        values * 2,
+        order,
+        torch.addmm(x, x, w, beta=0.5, alpha=2).relu(),
+        torch.bmm(x[None], w[None]) + 1,
+    )
+
+
+def updated(x, w):
+    x.copy_(x @ w)
+    return (x + 1).sum(), w
+
+
+def gathered(x, w):
+    return x[w[0].abs().long() % 6] * 2, x.new_zeros(3), 5, None
+
+
+def sized(x, w):
+    return (x @ w).sin() * x.shape[0], x.shape[0] + 1, x.new_ones(x.shape[0], 2).sum(0)
+
+
+PROGRAMS = (sliced, several, updated, gathered)
+
+
+@pytest.mark.parametrize("fn", PROGRAMS)
+def test_it_computes_what_eager_does(fn):
+    assert isinstance(check(fn, X, W).lowered.program, NativeProgram)
+
+
+@pytest.mark.parametrize("fn", PROGRAMS)
+def test_the_python_program_does_too(fn):
+    assert not isinstance(check(fn, X, W, options=PYTHON).lowered.program, NativeProgram)
+
+
+@pytest.mark.parametrize("options", [FAST, PYTHON])
+def test_sizes_are_symbols(options):
+    others = [(torch.randn(3, 8), W), (torch.randn(1000, 8), W)]
+    check(sized, X, W, symbolic=True, options=options, others=others)
+
+
+def test_inputs_with_other_strides_are_copied():
+    compiled = check(several, X, W)
+    for got, want in zip(compiled(X.t().contiguous().t(), W), compiled(X, W)):
+        assert torch.equal(got, want)
+
+
+def references(compiled, *inputs):
+    compiled(*inputs)
+    before = [sys.getrefcount(x) for x in inputs]
+    compiled(*inputs)
+    after = [sys.getrefcount(x) for x in inputs]
+    return [b - a for a, b in zip(before, after, strict=True)]
+
+
+@pytest.mark.parametrize("fn", PROGRAMS)
+def test_no_reference_to_an_input_is_left(fn):
+    inputs = copies([X, W])
+    assert references(fi.compile_graph(trace(fn, *inputs), inputs, FAST), *inputs) == [0, 0]
+
+
+@pytest.mark.parametrize("fn", PROGRAMS)
+def test_no_tensor_is_left(fn):
+    compiled = fi.compile_graph(trace(fn, *copies([X, W])), (), FAST)
+    inputs = copies([X, W])
+    compiled(*inputs)
+    gc.collect()
+    before = alive()
+    for _ in range(5):
+        compiled(*inputs)
+    assert alive() == before
+
+
+def alive():
+    return sum(isinstance(x, torch.Tensor) for x in gc.get_objects())
+
+
+def test_an_index_out_of_range_is_eagers_error():
+    compiled = fi.compile_graph(trace(lambda x, i: x[i] * 2, X, torch.tensor([1])), (), FAST)
+    with pytest.raises(IndexError, match="index 6 is out of bounds for dimension 0 with size 6"):
+        compiled(X, torch.tensor([6]))
+    assert torch.equal(compiled(X, torch.tensor([5]))[0], X[[5]] * 2)
+
+
+def test_an_error_in_a_call_is_the_callees():
+    compiled = fi.compile_graph(trace(lambda x: torch.linalg.inv(x + 0) * 2, W), (), FAST)
+    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+        compiled(torch.zeros(8, 8))
+    torch.testing.assert_close(compiled(torch.eye(8))[0], torch.eye(8) * 2)
+
+
+def test_a_call_that_the_shim_refuses_raises_what_eager_raises(capfd):
+    compiled = fi.compile_graph(trace(lambda x, w: (x @ w).sin(), X, W), (), FAST)
+    with pytest.raises(
+        RuntimeError, match="mat1 and mat2 shapes cannot be multiplied|size mismatch"
+    ):
+        compiled(X, torch.randn(3, 8))
+    torch.testing.assert_close(compiled(X, W)[0], (X @ W).sin())
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize("arguments", [(X,), (X, 3), (X, None), (X, W, W)])
+def test_other_arguments_are_a_type_error(arguments):
+    compiled = fi.compile_graph(trace(sliced, X, W), (), FAST)
+    with pytest.raises(TypeError, match="a compiled graph"):
+        compiled(*arguments)
+
+
+@pytest.mark.parametrize("options", [FAST, PYTHON])
+def test_a_boxed_call_frees_its_inputs_early(options):
+    seen = []
+
+    def fn(x, y):
+        return (torch.sort(x.sin() * 2)[0] + 1).sort(0)[0] * y
+
+    graph = trace(fn, *copies([X, X]))
+    compiled = fi.compile_graph(graph, (), options, boxed=True)
+    inputs = copies([X, X])
+    watched = [torch._C._WeakTensorRef(x) for x in inputs]
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append([ref.expired() for ref in watched])
+            return func(*args, **(kwargs or {}))
+
+    expected = fn(*inputs)
+    assert compiled.boxed
+    with Watch():
+        (result,) = compiled(inputs)
+    assert not inputs
+    torch.testing.assert_close(result, expected)
+    assert [True, False] in seen
+
+
+def test_threads_run_it_at_once():
+    compiled = fi.compile_graph(trace(several, X, W), (), FAST)
+    expected = compiled(X, W)
+    wrong = []
+
+    def work():
+        for _ in range(200):
+            if not all(map(torch.equal, compiled(X, W), expected)):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("dtype", DTYPE_CODES)
+def test_dtypes_have_torchs_numbers(dtype):
+    own = torch.empty(0, dtype=dtype)
+    assert torch.ops.aten.empty.memory_format([0], dtype=dtype).dtype == own.dtype
+    assert DTYPE_CODES[dtype] == shim_dtype(own)
+
+
+def shim_dtype(tensor):
+    found = ctypes.c_int32()
+    handle = ctypes.c_void_p(id(tensor) + native_table().offset)
+    torch_library("aoti_torch_get_dtype").aoti_torch_get_dtype(handle, ctypes.byref(found))
+    return found.value
+
+
+def test_names_of_lines():
+    assert names_of(["    a = f(b)", "    c = a[0]", "    del a"]) == (["f", "b", "a"], ["c"])
