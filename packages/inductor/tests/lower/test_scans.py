@@ -100,3 +100,10 @@ def test_masked_scatter_of_too_few_raises_eagers_error():
     compiled = check(lambda x, m, s: x.masked_scatter(m, s), X[0], X[0] > 9, torch.randn(3))
     with pytest.raises(RuntimeError, match="umber of elements of source"):
         compiled(X[0], X[0] < 9, torch.randn(3))
+
+
+def test_a_size_that_only_a_bound_needs_is_known_in_time():
+    def fn(x, m):
+        return x.masked_scatter(m, torch.ones_like(torch.masked_select(x, m)))
+
+    check(fn, X[0], X[0] > 0)

@@ -16,6 +16,11 @@ POOLS = [
     {"kernel_size": 2, "stride": 3},
     {"kernel_size": 3, "stride": 1, "padding": 1},
 ]
+DILATED = [
+    {"kernel_size": 3, "dilation": 2},
+    {"kernel_size": 3, "dilation": 2, "padding": 1, "stride": 2},
+    {"kernel_size": (2, 3), "dilation": (3, 1), "padding": (1, 1), "ceil_mode": True},
+]
 AVERAGES = [
     *POOLS,
     {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False},
@@ -42,13 +47,13 @@ def test_average_backward(how):
     check_gradients(lambda x: F.avg_pool2d(x, **how).sin(), image(2, 3, 11, 9))
 
 
-@pytest.mark.parametrize("how", POOLS)
+@pytest.mark.parametrize("how", [*POOLS, *DILATED])
 def test_maximum(how):
     compiled = check(lambda x: F.max_pool2d(x, **how, return_indices=True), image(2, 3, 11, 9))
     assert fused(compiled)
 
 
-@pytest.mark.parametrize("how", POOLS)
+@pytest.mark.parametrize("how", [*POOLS, *DILATED])
 def test_maximum_backward(how):
     lowered(check_gradients(lambda x: F.max_pool2d(x, **how).sin(), image(2, 3, 11, 9)))
 
@@ -92,6 +97,22 @@ def test_adaptive():
     lowered(check(lambda x: F.adaptive_avg_pool2d(x, (2, 3)), image(2, 3, 8, 9)))
     check(lambda x: F.adaptive_avg_pool2d(x, (3, 4)), image(2, 3, 8, 9))
     check_gradients(lambda x: F.adaptive_avg_pool2d(x, (2, 3)).sin(), image(2, 3, 8, 9))
+
+
+def test_windows_without_a_larger_number_name_their_first_element():
+    x = torch.full((1, 1, 9, 9), -math.inf)
+    for how in DILATED:
+        check(lambda x: F.max_pool2d(x, **how, return_indices=True), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_maximum_backward_of_dtypes(dtype):
+    check_gradients(lambda x: F.max_pool2d(x, 3, 1, 1), image(2, 3, 8, 8, dtype=dtype))
+
+
+def test_maximum_backward_of_channels_last():
+    x = image(2, 8, 9, 9).contiguous(memory_format=torch.channels_last)
+    check_gradients(lambda x: F.max_pool2d(x, 3, 2, 1), x)
 
 
 def test_large_windows_are_left_to_aten():

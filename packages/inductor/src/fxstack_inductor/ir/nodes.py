@@ -209,9 +209,14 @@ class View(Node):
 class Computed(Node):
     body: Body
 
+    @property
+    def parts(self) -> Iterator[Body]:
+        """Every part of what the elements are computed from."""
+        return walk(self.body)
+
     @cached_property
     def reads(self) -> tuple[Read, ...]:
-        return tuple(dict.fromkeys(b for b in walk(self.body) if isinstance(b, Read)))
+        return tuple(dict.fromkeys(b for b in self.parts if isinstance(b, Read)))
 
 
 @dataclass(eq=False, kw_only=True, repr=False)

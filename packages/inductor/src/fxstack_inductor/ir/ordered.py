@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.expr import Expr, loop_var
-from fxstack_inductor.ir.nodes import Computed, Indirect, Read, walk
+from fxstack_inductor.ir.nodes import Computed, Read, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,14 +35,16 @@ class Scatter(Computed):
     def reduced(self) -> tuple[Expr, ...]:
         return tuple(loop_var(f"r{k}", size) for k, size in enumerate(self.ranges))
 
+    @property
+    def parts(self) -> Iterator[Body]:
+        yield from walk(self.body)
+        # As a read of ``init``, the target has what its coordinates are computed from for parts.
+        yield from walk(Read(self.init, self.target))
+
     @cached_property
     def reads(self) -> tuple[Read, ...]:
-        found = [b for part in self._bodies() for b in walk(part) if isinstance(b, Read)]
+        found = [b for b in self.parts if isinstance(b, Read) and b.node is not self.init]
         return tuple(dict.fromkeys([*found, Read(self.init, self.index)]))
-
-    def _bodies(self) -> Iterator[Body]:
-        yield self.body
-        yield from (coord.body for coord in self.target if isinstance(coord, Indirect))
 
 
 @dataclass(eq=False, kw_only=True, repr=False)

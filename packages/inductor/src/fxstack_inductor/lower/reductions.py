@@ -215,14 +215,17 @@ def vector_norm(
     if not x.dtype.is_floating_point or dtype not in {None, x.dtype} or not x.shape:
         raise NotLowered("norm of integers or scalars, or with a conversion")
     dims, register, power = normalise_dims(x, dim), value_dtype(x.dtype), float(ord)
-    if power not in NORMS:
-        raise NotLowered(f"norm of order {ord}")
-    op, make = NORMS[power]
+    op, make = NORMS.get(power) or ("sum", lambda a: call("pow", call("abs", a), like(a, power)))
     if op != "sum":
         _require_elements(x, dims)
     total = reduce(ctx, x, dims, op, register, make, keepdim=keepdim)
     if power == 2:
         return elementwise(ctx, (total,), register, x.dtype, lambda a: call("sqrt", a))
+    if power not in NORMS:
+        root = 1 / power
+        return elementwise(
+            ctx, (total,), register, x.dtype, lambda a: call("pow", a, like(a, root))
+        )
     return elementwise(ctx, (total,), register, x.dtype, lambda a: a)
 
 
@@ -237,7 +240,7 @@ NORMS: dict[float, tuple[str, Callable[[Body], Body]]] = {
     float("inf"): ("max", _magnitude),
     float("-inf"): ("min", _magnitude),
 }
-"""How elements are combined, by the norm's order."""
+"""How elements are combined, by the norm's order; of another order they are sums of powers."""
 
 
 # --- variance -----------------------------------------------------------------------------------------

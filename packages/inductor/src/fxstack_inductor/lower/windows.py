@@ -15,11 +15,12 @@ import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ZERO, Expr, extremum, floordiv
-from fxstack_inductor.ir.nodes import Body, Call, Index, Node, value_dtype
+from fxstack_inductor.ir.nodes import Body, Call, Coord, Index, Indirect, Node, value_dtype
 from fxstack_inductor.lower.context import cast, number, read
 from fxstack_inductor.lower.indexing import both, compare_index, masked
 from fxstack_inductor.lower.pointwise import BOOL, call, like
 from fxstack_inductor.lower.registry import Registry
+from fxstack_inductor.lower.views import reshape_coords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,12 @@ class Window:
     length: int
     step: int
     pad: int
+    apart: int = 1
+    """The distance of neighbours in a window (its dilation)."""
+
+    @property
+    def span(self) -> int:
+        return (self.length - 1) * self.apart + 1
 
     @property
     def inside(self) -> bool:
@@ -48,7 +55,7 @@ class Window:
         size, count = self.size.as_int(), self.count.as_int()
         if self.pad or size is None or count is None:
             return False
-        return (count - 1) * self.step + self.length <= size
+        return (count - 1) * self.step + self.span <= size
 
     @property
     def overlap(self) -> int:
@@ -57,11 +64,19 @@ class Window:
 
     def tap(self, at: Expr, k: int) -> tuple[Expr, list[Body]]:
         """Where the ``k``-th tap of window ``at`` is, and what must hold for it to exist."""
-        position = at * self.step + (k - self.pad)
+        position = at * self.step + (k * self.apart - self.pad)
         if self.inside:
             return position, []
         low = [compare_index("ge", position, 0)] if self.pad else []
         return position, [*low, compare_index("lt", position, self.size)]
+
+    def first(self, at: Expr) -> Expr:
+        """The position of the first tap that exists."""
+        begin = at * self.step - self.pad
+        if self.apart == 1:
+            return extremum("max", begin, ZERO)
+        missing = floordiv(self.apart - 1 - begin, self.apart)
+        return begin + extremum("max", missing, ZERO) * self.apart
 
     def holder(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
         """The ``back``-th of the windows that element ``at`` may be in, counted from the last, and when it is."""
@@ -93,15 +108,16 @@ def _windows(
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
+    dilation: Sequence[int] = (1,),
 ) -> tuple[Window, Window]:
-    lengths, pads = _pair(kernel), _pair(padding)
+    lengths, pads, aparts = _pair(kernel), _pair(padding), _pair(dilation)
     steps = _pair(stride, kernel)
     if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
         raise NotLowered("pooling of other than images")
     return tuple(  # type: ignore[return-value]
-        Window(size, count, length, step, pad)
-        for size, count, length, step, pad in zip(
-            x.shape[-2:], out[-2:], lengths, steps, pads, strict=True
+        Window(size, count, length, step, pad, apart)
+        for size, count, length, step, pad, apart in zip(
+            x.shape[-2:], out[-2:], lengths, steps, pads, aparts, strict=True
         )
     )
 
@@ -225,18 +241,15 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,  # noqa: ARG001
 ) -> tuple[Node, Node]:
-    if not x.dtype.is_floating_point or any(d != 1 for d in dilation):
-        raise NotLowered("maximum of integers or of a dilated window")
+    if not x.dtype.is_floating_point:
+        raise NotLowered("maximum of integers")
     shape = tuple(ctx.size(size) for size in ctx.value[0].shape)
-    windows = _windows(x, shape, kernel_size, stride, padding)
+    windows = _windows(x, shape, kernel_size, stride, padding, dilation)
     _require_few(windows[0].length * windows[1].length)
     columns = windows[1]
 
     def first(index: Sequence[Expr]) -> Expr:
-        y, z = (
-            extremum("max", at * w.step - w.pad, ZERO)
-            for at, w in zip(index[-2:], windows, strict=True)
-        )
+        y, z = (w.first(at) for at, w in zip(index[-2:], windows, strict=True))
         return y * columns.size + z
 
     def body(index: Sequence[Expr]) -> tuple[Body, Body]:
@@ -265,6 +278,8 @@ def max_pool_backward(
     ceil_mode: bool,  # noqa: ARG001
     indices: Node,
 ) -> Node:
+    if ctx.device.type == "cpu" and ctx.options.target != "cuda":
+        return _scattered(ctx, grad, x, indices)
     if any(d != 1 for d in dilation):
         raise NotLowered("a dilated window")
     windows = _windows(x, grad.shape, kernel_size, stride, padding)
@@ -281,6 +296,26 @@ def max_pool_backward(
     return ctx.pointwise(
         x.shape, x.dtype, lambda index: _gathered(index, windows, lambda at: term(index, at), dtype)
     )
+
+
+def _scattered(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
+    """``grad`` added up where the maxima were: in eager's order, whatever the windows."""
+    if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
+        raise NotLowered("pooling of other than images")
+    *lead, rows, columns = x.shape
+    flat = (*lead, rows * columns)
+    dtype = value_dtype(x.dtype)
+
+    def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
+        where = Indirect(read(indices, index), flat[-1], known=True)
+        return [*index[:-2], where], read(grad, index)
+
+    init = ctx.pointwise(flat, dtype, lambda _: number(0, dtype))
+    planes = ctx.scatter("add", init, grad.shape, put)
+    whole = ctx.view(planes, x.shape, lambda index: reshape_coords(flat, x.shape, index))
+    if dtype == x.dtype:
+        return whole
+    return ctx.pointwise(x.shape, x.dtype, lambda index: read(whole, index))
 
 
 # --- adaptive -----------------------------------------------------------------------------------------

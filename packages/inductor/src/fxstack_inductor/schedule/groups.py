@@ -27,6 +27,7 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.realise import base_of
+from fxstack_inductor.schedule.sizes import SizeProviders, size_providers
 from fxstack_inductor.schedule.unify import Refusal, Unifier, digits
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Fusion:
     usage: Usage
     inlined: set[Node]
     options: InductorOptions
+    sizes: SizeProviders
     unit: dict[Node, Unit] = field(default_factory=dict)
     position: dict[int, int] = field(default_factory=dict)
     """Step number of a call, by identity."""
@@ -123,7 +125,7 @@ def fuse(
     program: Program, usage: Usage, inlined: set[Node], options: InductorOptions
 ) -> tuple[list[Group], Fusion]:
     """Groups covering every live tensor that is not inlined, and the record of what was refused."""
-    fusion = Fusion(program, usage, inlined, options)
+    fusion = Fusion(program, usage, inlined, options, size_providers(program, inlined))
     order = {id(step): k for k, step in enumerate(program.steps)}
     fusion.position = order
     for step in program.steps:
@@ -429,9 +431,10 @@ def _name(unit: Unit) -> str:
 def _producers(fusion: Fusion, unit: Unit) -> list[Unit]:
     if isinstance(unit, Group):
         nodes = [read.node for node in unit.placed for read in fusion.reads(node)]
+        needed: list[ExternCall | HostCall] = fusion.sizes.of_kernel(unit.placed)
     else:
-        nodes = [base_of(node) for node in unit.reads]
-    found = (fusion.unit.get(node) for node in nodes)
+        nodes, needed = [base_of(node) for node in unit.reads], []
+    found = (*(fusion.unit.get(node) for node in nodes), *needed)
     return [u for u in found if u is not None and u is not unit]
 
 

@@ -15,10 +15,10 @@ from fxstack_inductor.schedule.groups import Fusion, Group, fuse
 from fxstack_inductor.schedule.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.loops import normalise
 from fxstack_inductor.schedule.realise import base_of, choose_inlined, usage
+from fxstack_inductor.schedule.sizes import memory_sizes
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.lower.program import Mutation, Program
     from fxstack_inductor.options import InductorOptions
     from fxstack_inductor.schedule.unify import Refusal
@@ -83,8 +83,7 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | H
     """Topological order, earliest position in the graph first; effects keep their order."""
     calls = [s for s in fusion.program.steps if isinstance(s, (ExternCall, HostCall))]
     units: list[Group | ExternCall | HostCall] = [*groups, *calls]
-    hosts = _host_providers(fusion.program)
-    waiting = {id(u): _dependencies(fusion, u, hosts) for u in units}
+    waiting = {id(u): _dependencies(fusion, u) for u in units}
     _chain_effects(calls, waiting)
     followers: dict[int, list[int]] = {}
     for unit in units:
@@ -114,23 +113,17 @@ def _rank(fusion: Fusion, unit: Group | ExternCall | HostCall) -> tuple[int, int
     return (1, unit.last if isinstance(unit, Group) else fusion.position[id(unit)])
 
 
-def _dependencies(
-    fusion: Fusion, unit: Group | ExternCall | HostCall, hosts: dict[str, HostCall | ExternCall]
-) -> set[int]:
+def _dependencies(fusion: Fusion, unit: Group | ExternCall | HostCall) -> set[int]:
     if isinstance(unit, Group):
         nodes = [read.node for node in unit.placed for read in fusion.reads(node)]
-        names = {v.name for node in unit.placed for v in _sizes(node)}
+        needed: list[ExternCall | HostCall] = fusion.sizes.of_kernel(unit.placed)
     else:
         nodes = [base_of(node) for node in unit.reads]
-        names = set(_names((unit.args, unit.kwargs)))
-        names |= {v.name for node in unit.reads for v in _sizes(node)}
+        names = {*_names((unit.args, unit.kwargs))}
+        names |= {v.name for node in unit.reads for v in memory_sizes(node)}
+        needed = [fusion.sizes.calls[name] for name in names if name in fusion.sizes.calls]
     found = {id(u) for n in nodes if (u := fusion.unit.get(n)) is not None and u is not unit}
-    return found | {id(hosts[name]) for name in names if name in hosts and hosts[name] is not unit}
-
-
-def _sizes(node: Node) -> set[Var]:
-    sizes = {v for s in (*node.shape, *node.layout.stride) for v in s.variables}
-    return {v for v in sizes if v.symbolic}
+    return found | {id(call) for call in needed if call is not unit}
 
 
 def _names(value: object) -> list[str]:
@@ -144,21 +137,6 @@ def _names(value: object) -> list[str]:
     if isinstance(value, (tuple, list)):
         return [name for v in value for name in _names(v)]
     return []
-
-
-def _host_providers(program: Program) -> dict[str, HostCall | ExternCall]:
-    """The calls that give host values and symbols, by name."""
-    calls: dict[str, HostCall | ExternCall] = {}
-    for step in program.steps:
-        if isinstance(step, HostCall):
-            calls[step.name] = step
-        elif isinstance(step, ExternCall):
-            calls |= {output.name: step for output in step.outputs}
-    found = dict(calls)
-    for binding in program.bindings:
-        if binding.source in calls:
-            found[binding.symbol] = calls[binding.source]
-    return found
 
 
 def _chain_effects(calls: list[ExternCall | HostCall], waiting: dict[int, set[int]]) -> None:

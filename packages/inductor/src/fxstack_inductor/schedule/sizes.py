@@ -1,0 +1,82 @@
+"""Sizes that calls give (``nonzero``, ``item``): which kernels must wait for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.nodes import Computed, ExternCall, Index, Indirect, Read
+from fxstack_inductor.lower.program import HostCall
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.nodes import Node
+    from fxstack_inductor.lower.program import Program
+
+Call = ExternCall | HostCall
+
+
+@dataclass
+class SizeProviders:
+    """``calls`` are those that give host values and symbols, by name; ``symbols`` the symbols among these names."""
+
+    inlined: Collection[Node]
+    calls: dict[str, Call]
+    symbols: frozenset[str]
+    known: dict[Computed, frozenset[str]] = field(default_factory=dict)
+
+    def of_kernel(self, nodes: Iterable[Computed]) -> list[Call]:
+        """The calls that a kernel computing ``nodes`` must come after because of sizes."""
+        if not self.symbols:
+            return []
+        names = {name for node in nodes for name in self._names(node)}
+        return [self.calls[name] for name in sorted(names)]
+
+    def _names(self, node: Computed) -> frozenset[str]:
+        if node not in self.known:
+            own = {v.name for v in _symbols(node)} & self.symbols
+            for read in node.reads:
+                if read.node in self.inlined and isinstance(read.node, Computed):
+                    own |= self._names(read.node)
+            self.known[node] = frozenset(own)
+        return self.known[node]
+
+
+def size_providers(program: Program, inlined: Collection[Node]) -> SizeProviders:
+    calls: dict[str, Call] = {}
+    for step in program.steps:
+        if isinstance(step, HostCall):
+            calls[step.name] = step
+        elif isinstance(step, ExternCall):
+            calls |= {output.name: step for output in step.outputs}
+    found = dict(calls)
+    for binding in program.bindings:
+        if binding.source in calls:
+            found[binding.symbol] = calls[binding.source]
+    symbols = frozenset(b.symbol for b in program.bindings if b.source in calls)
+    return SizeProviders(inlined, found, symbols)
+
+
+def memory_sizes(node: Node) -> set[Var]:
+    """The symbols in a tensor's shape and strides."""
+    sizes = {v for s in (*node.shape, *node.layout.stride) for v in s.variables}
+    return {v for v in sizes if v.symbolic}
+
+
+def _symbols(node: Computed) -> set[Var]:
+    """The sizes that a kernel may ask for to compute ``node``: of memory, loops, coordinates and bounds."""
+    expressions: list[Expr] = [*getattr(node, "ranges", ())]
+    for part in node.parts:
+        match part:
+            case Index(expr):
+                expressions.append(expr)
+            case Read(source, coords):
+                expressions += [c.size if isinstance(c, Indirect) else c for c in coords]
+                expressions += [*source.shape, *source.layout.stride]
+            case _:
+                pass
+    found = {v for e in expressions for v in e.variables}
+    return {v for v in found if v.symbolic} | memory_sizes(node)
