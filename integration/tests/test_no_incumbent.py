@@ -1,6 +1,7 @@
 """Importing fxstack loads nothing of the incumbent, and using it compiles no frame with it.
 
-(torch's own fake tensors and make_fx import ``torch._dynamo`` for its configuration; that is torch's doing.)
+(torch's own symbolic sizes and higher-order operators import ``torch._dynamo`` for its helpers; that is torch's doing.
+Programs without them load nothing of it.)
 """
 
 import subprocess
@@ -42,6 +43,23 @@ def run(use):
 
 def test_import_loads_no_incumbent():
     run("")
+
+
+LAYERS = """
+layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.GELU(), torch.nn.MaxPool2d(2), torch.nn.Dropout(0.1),
+          torch.nn.Flatten(), torch.nn.Linear(36, 8), torch.nn.Unflatten(1, (2, 4)),
+          torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), torch.nn.LayerNorm(4), torch.nn.Softmax(-1)]
+model = torch.nn.Sequential(*layers)
+compiled = fxstack.compile(model)
+compiled(torch.randn(2, 3, 8, 8)).sum().backward()
+with torch.no_grad():
+    compiled(torch.randn(2, 3, 8, 8))
+assert not loaded(), ("compile", loaded())
+"""
+
+
+def test_use_loads_no_incumbent():
+    run(LAYERS)
 
 
 def test_use_compiles_no_frame_with_the_incumbent():

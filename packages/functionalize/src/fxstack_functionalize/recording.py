@@ -1,8 +1,8 @@
 """The proxy mode that records ATen calls: torch's own, with a short path for the calls that need nothing special.
 
-Nearly all calls have static sizes, no decomposition and no constants; for them, finding the argument nodes, adding
-the node and remembering the results is all there is to do. Everything else (symbolic sizes, decompositions, lifted
-constants, data-dependent results, higher-order operators) takes torch's path.
+Nearly all calls have static sizes and no constants. Those with a decomposition are decomposed here; for the others,
+finding the argument nodes, adding the node and remembering the results is all there is to do. Everything else (symbolic
+sizes, lifted constants, data-dependent results, higher-order operators) takes torch's path.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node, Proxy
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, _ProxyTensor
+from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
+from torch.utils._pytree import tree_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +43,48 @@ LONG_WAY = frozenset(
 """Tags of operators that take the long path."""
 
 
+QUERIES = frozenset(
+    {
+        torch.ops.aten.size.default,
+        torch.ops.aten.stride.default,
+        torch.ops.aten.storage_offset.default,
+    }
+)
+"""Operators that torch's own mode answers itself."""
+PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
 TENSORS = frozenset({"Tensor", "List[Tensor]"})
+
+
+KNOWN_NAMES = frozenset(
+    """torch _C DispatchKey PreDispatch super __init__ tracer tracing_mode pre_dispatch _allow_fake_constant PROXY
+    _error_on_data_dependent_ops _mode_key _TorchDispatchModeKey enter_stack decomposition_table decomp_layers set
+    _decomposition_table_stack _invoke_subgraph_names _invoke_subgraph_cache torch._inductor config
+    emulate_precision_casts""".split()  # noqa: SIM905 - a list of them would take a screen
+)
+"""What the constructor of torch's mode uses, in the versions for which ``_initial_state`` does the same."""
+
+
+def _is_known() -> bool:
+    return KNOWN_NAMES.issuperset(ProxyTorchDispatchMode.__init__.__code__.co_names)
+
+
+def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
+    """Return the state of a new mode; torch would load its own compiler (a second) for a setting of that compiler."""
+    return {
+        "tracer": tracer,
+        "tracing_mode": "symbolic",
+        "pre_dispatch": False,
+        "_allow_fake_constant": False,
+        "_error_on_data_dependent_ops": False,
+        "_mode_key": torch._C._TorchDispatchModeKey.PROXY,
+        "enter_stack": [],
+        "decomposition_table": {},
+        "_decomposition_table_stack": [],
+        "decomp_layers": 0,
+        "_invoke_subgraph_names": set(),
+        "_invoke_subgraph_cache": {},
+        "emulate_precision_casts": False,
+    }
 
 
 class _NotSimple(Exception):  # noqa: N818 - control flow, never seen outside
@@ -53,10 +97,20 @@ class RecordingMode(ProxyTorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, tracer: AtenTracer, table: Mapping[Any, Callable[..., Any]]) -> None:
-        super().__init__(tracer, "symbolic", False, False, False)
+        if _is_known():
+            TorchDispatchMode.__init__(self, None)
+            self.__dict__.update(_initial_state(tracer))
+        else:
+            super().__init__(tracer, "symbolic", False, False, False)
         self.map = tracer.tensor_tracker
         self.table = table
         self._simple: dict[OpOverload, bool] = {}
+        self._composite: dict[OpOverload, bool] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Tell torch not to load its own compiler just to keep it away from here: nothing here is ever compiled."""
+        return False
 
     def __torch_dispatch__(
         self,
@@ -68,6 +122,11 @@ class RecordingMode(ProxyTorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             handler = func.python_key_table[ProxyTorchDispatchMode]
             return handler(self, *args, **(kwargs or {}))
+        rule = self.table.get(func)
+        if rule is not None or self._is_composite(func):
+            result = self._decompose(func, rule, args, kwargs or {})
+            if result is not NotImplemented:
+                return result
         simple = self._simple.get(func)
         if simple is None:
             simple = self._simple[func] = self._is_simple(func)
@@ -81,15 +140,42 @@ class RecordingMode(ProxyTorchDispatchMode):
                 return self._record(func, args, kwargs or {}, (node_args, node_kwargs))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
+    def _decompose(
+        self,
+        func: OpOverload,
+        rule: Callable[..., Any] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run ``rule``, or torch's own composition of ``func`` where autograd would have: in torch's order."""
+        leaves = tree_leaves((args, kwargs))
+        if any(type(leaf) not in PLAIN for leaf in leaves if isinstance(leaf, torch.Tensor)):
+            return NotImplemented
+        with self:
+            result = NotImplemented if rule is None else rule(*args, **kwargs)
+            if result is not NotImplemented or not self._is_composite(func):
+                return result
+            if autograd_would_have_decomposed(func, leaves):
+                return func.decompose(*args, **kwargs)
+        return NotImplemented
+
+    def _is_composite(self, func: Any) -> bool:
+        composite = self._composite.get(func)
+        if composite is None:
+            known = (
+                isinstance(func, OpOverload) and func.namespace != "prim" and func not in QUERIES
+            )
+            composite = self._composite[func] = known and func._can_decompose()
+        return composite
+
     def _is_simple(self, func: Any) -> bool:
         return (
             isinstance(func, OpOverload)
             and func.namespace == "aten"
-            and func not in self.table
             and func is not torch.ops.aten.lift_fresh.default
             and all(str(result.type) in TENSORS for result in func._schema.returns)
+            and func not in QUERIES
             and not LONG_WAY.intersection(func.tags)
-            and not func._can_decompose()
         )
 
     def _record(

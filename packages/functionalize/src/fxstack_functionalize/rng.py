@@ -68,6 +68,11 @@ class ExactRandomMode(FunctionalTensorMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say what ``RecordingMode`` says, for its reason."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Any,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._decomp import decomposition_table, meta_table
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental import proxy_tensor
 
 if TYPE_CHECKING:
@@ -50,10 +51,11 @@ def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callabl
 
 
 def _marked_functions() -> Iterator[FunctionType]:
-    """Find the marked functions among torch's decompositions, shape functions and references."""
-    modules = [torch._refs, torch._refs.nn.functional, torch._refs.special, torch._refs.linalg]
+    """Find the marked functions among torch's decompositions, shape functions, references and modes."""
+    references = [torch._refs, torch._refs.nn.functional, torch._refs.special, torch._refs.linalg]
+    places = [*references, proxy_tensor, proxy_tensor.ProxyTorchDispatchMode, FunctionalTensorMode]
     found = [*decomposition_table.values(), *meta_table.values()]
-    found += [value for module in [*modules, proxy_tensor] for value in vars(module).values()]
+    found += [value for place in places for value in vars(place).values()]
     seen = set()
     while found:
         value = found.pop()
