@@ -1,10 +1,12 @@
-"""Makes the shared model list and the examples importable, and every test start from empty caches."""
+"""Makes the shared model list and the examples importable, every test start from empty caches, and Triton interpret."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("TRITON_INTERPRET", "1")  # there is no GPU where tests run
 ROOT = Path(__file__).parents[1]
 for folder in ("benchmarks", "examples", "tests"):
     sys.path.insert(0, str(ROOT / folder))

@@ -26,6 +26,7 @@ from fxstack_functionalize.rng import NeedsModesError
 from fxstack_functionalize.session import Session
 from fxstack_functionalize.tracer import AtenTracer
 from fxstack_interchange import Stage, StageGraph
+from fxstack_interchange.kernels import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,7 +96,7 @@ def _needs_modes(captured: Captured) -> bool:
                     return True
                 if isinstance(
                     target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-                ) and not str(target).startswith(("aten", "prim")):
+                ) and not str(target).startswith(("aten", "prim", NAMESPACE)):
                     return True
     return False
 

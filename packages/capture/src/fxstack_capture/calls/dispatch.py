@@ -18,6 +18,7 @@ from fxstack_capture.calls.registered import registered
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch_wrappers import CODE_RULES
+from fxstack_capture.kernels.launching import launch_rules
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.world.constants import BUILTIN_METHOD
 from fxstack_capture.world.instances import has_finalizer
@@ -38,7 +39,7 @@ class CallDispatcher:
 
     def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
         self.trace = trace
-        self.rules = {**rules.by_id(), **registered()}
+        self.rules = {**rules.by_id(), **launch_rules(), **registered()}
         self.forwards = rules.forwards_by_id()
         self.leaves: dict[int, tuple[object, bool]] = {}
 

@@ -7,6 +7,7 @@ hook meets while uncompiled code runs.
 from __future__ import annotations
 
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
 _OWN = str(Path(__file__).parents[1]) + "/"
+_TRITON = tuple(
+    f"{folder}/"
+    for spec in (find_spec("triton"),)
+    if spec
+    for folder in spec.submodule_search_locations or ()
+)
 _TORCH = str(Path(torch.__file__).parent) + "/"
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _SITE_PACKAGES = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
@@ -56,6 +63,8 @@ def is_foreign(code: CodeType) -> bool:
         return not file.startswith("<doctest")
     if file.startswith(_TORCH):
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)
+    if file.startswith(_TRITON):  # its interpreter too, which runs kernels in Python
+        return True
     return file.startswith(_STANDARD_LIBRARY) and not file.startswith(_SITE_PACKAGES)
 
 

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._library.custom_ops import CustomOpDef
 
 from fxstack_capture import native
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
+from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.sources import BuiltinAttr, Converted, pinned
 from fxstack_capture.world import containers, objects
@@ -266,6 +268,14 @@ HANDLERS: dict[type, Handler] = {
 }
 
 
+_OPERATORS = (
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    torch._ops.HigherOrderOperator,
+    CustomOpDef,
+)
+
+
 def _handler_of_kind(obj: Any) -> Handler:
     """For types outside of the table."""
     if isinstance(obj, torch.Tensor):
@@ -275,9 +285,7 @@ def _handler_of_kind(obj: Any) -> Handler:
         return member
     if issubclass(cls, (type, types.ModuleType)):
         return identity
-    if issubclass(
-        cls, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
-    ):
+    if issubclass(cls, _OPERATORS) or is_kernel_class(cls):
         return identity
     if issubclass(cls, functools.partial):
         return partial

@@ -37,6 +37,7 @@ from fxstack_inductor.lower.facts import (
     tensors,
     user_line,
 )
+from fxstack_inductor.lower.launches import functional_launch_of, launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.program import (
     Fallback,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from fxstack_inductor.options import InductorOptions
+    from fxstack_interchange.kernel_operators import FunctionalLaunch
 
 LOG = logging.getLogger(__name__)
 COPY = torch.ops.aten.copy_.default
@@ -193,6 +195,9 @@ class Lowering:
             return size_expr(value)
         if node.target is COPY and self._mutates_input(node):
             return self._mutation(node)
+        launch = functional_launch_of(node.target)
+        if launch is not None:
+            return self._launch(node, launch)
         rule = self.rules.get(node.target)
         if rule is not None and self._loopable(node):
             try:
@@ -202,6 +207,26 @@ class Lowering:
             except Exception as error:
                 self._report(node, error)
         return self._extern(node)
+
+    def _launch(self, node: FxNode, launch: FunctionalLaunch) -> Any:
+        """A user's own kernel, on copies of what it writes to where these are needed."""
+        found = launch_arguments(node, launch, self.values.__getitem__)
+        if found is None:
+            return self._extern(node)
+        arguments, copies = found
+        self.program.steps.extend(copies)
+        args = self._map(arguments, self.materialise)
+        call = ExternCall(
+            name=node.name,
+            target=launch.in_place,
+            args=tuple(args),
+            kwargs={},
+            reads=tuple(tensors(args)),
+            alias=True,
+            comment=user_line(node),
+        )
+        self.program.steps.append(call)
+        return self._outputs(call, node.meta["val"], ())
 
     def _report(self, node: FxNode, error: Exception) -> None:
         """A defect of a rule must not cost the user the program: ATen computes the same."""

@@ -1,0 +1,126 @@
+"""``kernel[grid](...)`` of a user's Triton kernel: one node of the graph, see ``fxstack_interchange.kernels``.
+
+Calls in traced code meet the rule ``launch``. Calls that Python makes while stand-ins for tensors are computed with (the
+``forward`` of an ``autograd.Function`` in a later stage, the body of a ``triton_op``) meet ``traced_run``, which takes the place
+of Triton's own: on stand-ins the kernel's operator is called, everything else is launched.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.kernels.records import LaunchRefused, record_launch
+from fxstack_interchange.kernel_operators import launch_operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fxstack_capture.trace import Trace
+
+    Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
+
+_MODULE = "triton.runtime.jit"
+_CLASSES = frozenset({"KernelInterface", "JITCallable"})
+
+
+def is_kernel_class(cls: type) -> bool:
+    """Whether instances are Triton's functions (kernels, what wraps them, ``triton.cdiv``), by name: it may not be there."""
+    return any(c.__module__ == _MODULE and c.__name__ in _CLASSES for c in cls.__mro__)
+
+
+def launch_rules() -> Mapping[int, Rule]:
+    """Rules by the id of their callable; none in programs that have not imported Triton."""
+    return _rules() if _MODULE in sys.modules else MappingProxyType({})
+
+
+@cache
+def _rules() -> Mapping[int, Rule]:
+    try:
+        from fxstack_capture.kernels import triton_side  # noqa: PLC0415 - Triton is the program's
+    except ImportError:  # a Triton of another shape: kernels end the graph
+        return MappingProxyType({})
+    for cls in triton_side.RUNNERS:
+        cls.run = traced_run(cls.run)
+    runs = (id(cls.run) for cls in triton_side.RUNNERS)
+    return MappingProxyType({**dict.fromkeys(runs, launch), id(torch.library.wrap_triton): unwrap})
+
+
+# --- in traced code ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Traced:
+    trace: Trace
+
+    def call(self, fn: Any, argument: dict[str, Any]) -> Any:
+        return self.trace.calls.call(fn, (argument,), {})
+
+    def plain(self, value: Any) -> Any:
+        return self.trace.world.original_of(self.trace.torch.specialize(value))
+
+
+def launch(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The rule of every kernel's ``run``."""
+    try:
+        record, values = record_launch(_Traced(trace), args[0], args[1:], kwargs)
+    except LaunchRefused as reason:
+        raise graph_break("unsupported-call", str(reason)) from None
+    trace.torch.call(launch_operator(record), tuple(values), {})
+
+
+def unwrap(_trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    """``torch.library.wrap_triton(kernel)``: all kernels are traced."""
+    return args[0]
+
+
+# --- in Python -----------------------------------------------------------------------------------
+
+
+class _Plain:
+    def call(self, fn: Any, argument: dict[str, Any]) -> Any:
+        return fn(argument)
+
+    def plain(self, value: Any) -> Any:
+        convert = _PLAIN.get(type(value))
+        return value if convert is None else convert(value)
+
+
+_PLAIN: Mapping[type, Callable[[Any], Any]] = MappingProxyType(
+    {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+)
+
+
+def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` of a class of kernels, for stand-ins too."""
+
+    @functools.wraps(run)
+    def wrapper(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        if not torch._C._len_torch_dispatch_stack() or not _stand_ins(args, kwargs):
+            return run(kernel, *args, **kwargs)
+        try:
+            record, values = record_launch(_Plain(), kernel, args, kwargs)
+        except LaunchRefused as reason:
+            raise NotImplementedError(f"{reason}, cannot be compiled") from None
+        return launch_operator(record)(*values)
+
+    return wrapper
+
+
+def _stand_ins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    values = (*args, *kwargs.values())
+    tensors = (getattr(value, "base", value) for value in values)
+    return any(
+        isinstance(t, (FakeTensor, FunctionalTensor))
+        or (isinstance(t, torch.Tensor) and torch._is_functional_tensor(t))
+        for t in tensors
+    )

@@ -1,0 +1,220 @@
+"""What a launch of a user's Triton kernel is in a graph: its record, and the arguments of its operator.
+
+Grids and heuristics are the program's Python. Who calls them is the ``Caller``: capture, which traces them, or Python
+itself. An autotuner's grid is asked once for each configuration, as it may depend on it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from fxstack_interchange.kernels import KernelArgument, KernelLaunch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+LOG = logging.getLogger(__name__)
+
+
+class LaunchRefused(Exception):  # noqa: N818 - it is a reason
+    """The launch cannot be a node; the text says why."""
+
+
+class Caller(Protocol):
+    """Who runs the program's Python."""
+
+    def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
+        """A grid function's or heuristic's result."""
+
+    def plain(self, value: Any) -> Any:
+        """The constant behind a value."""
+
+
+@dataclass
+class Layers:
+    """What is around a kernel's function: autotuners, and the values of heuristics, outermost first."""
+
+    function: Any
+    tuners: list[Any] = field(default_factory=list)
+    heuristics: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.function, "__name__", "kernel"))
+
+
+def record_launch(
+    caller: Caller, kernel: Any, given: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[KernelLaunch, list[Any]]:
+    """The record of ``kernel.run(*given, **keywords)`` and the arguments of its operator.
+
+    Raises:
+        LaunchRefused: the launch cannot be a node of a graph.
+    """
+    named = dict(keywords)
+    grid = named.pop("grid", None)
+    if named.pop("warmup", False):
+        raise LaunchRefused("warmup of a Triton kernel")
+    layers = _unwrap(kernel)
+    names = list(layers.function.arg_names)
+    if len(given) > len(names) or len(layers.tuners) > 1:
+        raise LaunchRefused(f"Triton kernel {layers.name}, with too many arguments or autotuners")
+    passed = dict(zip(names, given, strict=False)) | {n: v for n, v in named.items() if n in names}
+    options = {name: caller.plain(v) for name, v in named.items() if name not in names}
+    arguments, values = _arguments(caller, layers, passed)
+    configs = [config.all_kwargs() for t in layers.tuners for config in t.configs] or [{}]
+    metas = [_meta(caller, layers, passed, config) for config in configs]
+    grids = [number for meta in metas for number in _grid(caller, grid, meta)]
+    record = KernelLaunch(
+        kernel,
+        arguments,
+        len(given),
+        tuple(options.items()),
+        tuple({n: v for n, v in config.items() if n in names} for config in configs),
+        _written(layers, arguments, metas),
+    )
+    return record, [*values, grids]
+
+
+def _unwrap(kernel: Any) -> Layers:
+    from fxstack_capture.kernels import triton_side  # noqa: PLC0415 - Triton is the program's
+
+    layers = Layers(kernel)
+    while isinstance(layers.function, (triton_side.Autotuner, triton_side.Heuristics)):
+        if isinstance(layers.function, triton_side.Autotuner):
+            layers.tuners.append(layers.function)
+        else:
+            layers.heuristics.append(layers.function.values)
+        layers.function = layers.function.fn
+    return layers
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def _arguments(
+    caller: Caller, layers: Layers, passed: Mapping[str, Any]
+) -> tuple[tuple[KernelArgument, ...], list[Any]]:
+    """Records of what is passed, and the values that go into the graph."""
+    constants = constant_parameters(layers.function)
+    arguments: list[KernelArgument] = []
+    values: list[Any] = []
+    for name, value in passed.items():
+        constant = name in constants
+        argument, parts = (None, []) if constant else _argument(caller, name, value)
+        arguments.append(
+            argument or KernelArgument(name, "constant", _constant(caller, name, value))
+        )
+        values += parts
+    return tuple(arguments), values
+
+
+def constant_parameters(function: Any) -> frozenset[str]:
+    """Names of parameters annotated as ``tl.constexpr``."""
+    parameters = inspect.signature(function.fn).parameters
+    return frozenset(n for n, p in parameters.items() if "constexpr" in str(p.annotation))
+
+
+def _argument(caller: Caller, name: str, value: Any) -> tuple[KernelArgument | None, list[Any]]:
+    if isinstance(value, torch.Tensor):
+        return KernelArgument(name, "tensor"), [value]
+    if isinstance(value, torch.SymInt) or type(value) is int:
+        return KernelArgument(name, "integer"), [value]
+    if isinstance(value, torch.SymFloat) or type(value) is float:
+        return KernelArgument(name, "number"), [value]
+    if type(value).__name__ == "TensorDescriptor" and isinstance(value.base, torch.Tensor):
+        # The tensor is the operator's argument, so that writes are seen as the tensor's.
+        block = tuple(caller.plain(size) for size in value.block_shape)
+        make = descriptor_maker(block, getattr(value, "padding", "zero"))
+        parts = [value.base, list(value.shape), list(value.strides)]
+        return KernelArgument(name, "descriptor", make), parts
+    return None, []
+
+
+@cache
+def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]:
+    """``(tensor, shape, strides) -> TensorDescriptor`` with these blocks."""
+
+    def make(tensor: torch.Tensor, shape: Any, strides: Any) -> Any:
+        from fxstack_capture.kernels import triton_side  # noqa: PLC0415
+
+        return triton_side.descriptor(tensor, list(shape), list(strides), list(block), padding)
+
+    make.block = block  # type: ignore[attr-defined]
+    return make
+
+
+def _constant(caller: Caller, name: str, value: Any) -> Any:
+    """What the kernel is compiled for."""
+    plain = caller.plain(value)
+    if isinstance(plain, (torch.Tensor, list, dict, set)):
+        kind = type(plain).__name__
+        raise LaunchRefused(f"a Triton kernel whose constant {name} is a {kind}")
+    return plain
+
+
+# --- grids ---------------------------------------------------------------------------------------
+
+
+def _meta(
+    caller: Caller, layers: Layers, passed: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that a grid function is told: arguments with their defaults, what heuristics compute, and the configuration."""
+    parameters = inspect.signature(layers.function.fn).parameters
+    empty = inspect.Parameter.empty
+    defaults = {n: p.default for n, p in parameters.items() if p.default is not empty}
+    told = {**passed, **{n: v for n, v in config.items() if n in parameters}}
+    for values in layers.heuristics:
+        for name, heuristic in values.items():
+            told[name] = caller.plain(caller.call(heuristic, dict(told)))
+    return {**defaults, **told}
+
+
+def _grid(caller: Caller, grid: Any, meta: Mapping[str, Any]) -> list[Any]:
+    """Three numbers."""
+    found = caller.call(grid, dict(meta)) if callable(grid) else grid
+    numbers = list(found) if isinstance(found, (tuple, list)) else [found]
+    if not 1 <= len(numbers) <= 3:
+        raise LaunchRefused(f"a Triton kernel with a grid of {len(numbers)} numbers")
+    if not all(isinstance(n, (int, torch.SymInt)) for n in numbers):
+        raise LaunchRefused("a Triton kernel whose grid is not made of integers")
+    return [*numbers, *[1] * (3 - len(numbers))]
+
+
+# --- what is written -----------------------------------------------------------------------------
+
+
+def _written(
+    layers: Layers, arguments: tuple[KernelArgument, ...], metas: Sequence[Mapping[str, Any]]
+) -> frozenset[str]:
+    """Names of tensors that the launch changes: by the kernel, in any configuration, or by its autotuner."""
+    tensors = frozenset(a.name for a in arguments if a.kind in {"tensor", "descriptor"})
+    found: set[str] = set()
+    for tuner in layers.tuners:
+        hooks = [tuner.user_defined_pre_hook, tuner.user_defined_post_hook]
+        if any(hooks) or any(config.pre_hook for config in tuner.configs):
+            return tensors  # hooks may write to any
+        found.update(tuner.reset_to_zero)
+    kinds = {argument.name: argument for argument in arguments}
+    for meta in metas:
+        if not found.issuperset(tensors):
+            found.update(_by_kernel(layers, meta, kinds))
+    return tensors.intersection(found)
+
+
+def _by_kernel(
+    layers: Layers, meta: Mapping[str, Any], kinds: Mapping[str, KernelArgument]
+) -> frozenset[str]:
+    from fxstack_capture.kernels import triton_side  # noqa: PLC0415
+
+    try:
+        return triton_side.written_parameters(layers.function, meta, kinds)
+    except Exception as error:  # what the compiler rejects, a launch will report
+        LOG.info("kernel %s: all tensors count as written (%r)", layers.name, error)
+        return frozenset(kinds)

@@ -1,0 +1,136 @@
+"""Everything that needs Triton: its classes, and the intermediate code of a kernel. The only module that imports it.
+
+Nothing here needs a GPU. Triton is imported only in programs that have imported it themselves.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+from triton._C.libtriton import ir, passes
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from fxstack_capture.kernels.writes import arguments, written
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_interchange.kernels import KernelArgument
+
+ANALYSED = GPUTarget("cuda", 90, 32)
+"""What a kernel writes to does not depend on this."""
+RUNNERS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
+"""Classes of kernels; each has a ``run`` of its own."""
+
+__all__ = [
+    "RUNNERS",
+    "Autotuner",
+    "Heuristics",
+    "descriptor",
+    "module_of",
+    "written_parameters",
+]
+POINTERS = MappingProxyType(
+    {
+        torch.bool: "*i1",
+        torch.uint8: "*u8",
+        torch.int8: "*i8",
+        torch.int16: "*i16",
+        torch.uint16: "*u16",
+        torch.int32: "*i32",
+        torch.uint32: "*u32",
+        torch.int64: "*i64",
+        torch.uint64: "*u64",
+        torch.float16: "*fp16",
+        torch.bfloat16: "*bf16",
+        torch.float32: "*fp32",
+        torch.float64: "*fp64",
+        torch.float8_e4m3fn: "*fp8e4nv",
+        torch.float8_e5m2: "*fp8e5",
+    }
+)
+"""Tensors' types in Triton's notation."""
+
+
+def descriptor(
+    tensor: torch.Tensor, shape: list[int], strides: list[int], block: list[int], padding: str
+) -> Any:
+    """A host-side tensor descriptor."""
+    return TensorDescriptor(tensor, shape, strides, block, padding)
+
+
+def written_parameters(
+    kernel: Any, values: Mapping[str, Any], kinds: Mapping[str, KernelArgument]
+) -> frozenset[str]:
+    """Names of the tensors among the parameters that ``kernel`` writes to, given their (fake) ``values``.
+
+    ``kinds`` tells of what kind an argument is; parameters that are not in it have their defaults or are set by a
+    configuration. Functions of Triton's interpreter have no intermediate code: all that is passed counts.
+    """
+    if isinstance(kernel, InterpretedFunction):
+        return frozenset(kinds)
+    signature: dict[str, str] = {}
+    constants: dict[tuple[int], Any] = {}
+    for position, name in enumerate(kernel.arg_names):
+        signature[name] = _type(kinds.get(name), values[name])
+        if signature[name] == "constexpr":
+            constants[(position,)] = plain_constant(values[name])
+    module, _context = module_of(kernel, signature, constants)
+    found = written(module)
+    widths = {n: _width(kinds.get(n), kind) for n, kind in signature.items()}
+    if found is None or sum(widths.values()) != arguments(module):
+        return frozenset(kinds)
+    names = [name for name, width in widths.items() for _ in range(width)]
+    return frozenset(names[k] for k in found)
+
+
+def _type(argument: KernelArgument | None, value: Any) -> str:
+    kind = "constant" if argument is None else argument.kind
+    if kind == "tensor":
+        return POINTERS[value.dtype]
+    if kind == "descriptor":
+        block = ",".join(map(str, value.block_shape))
+        return f"tensordesc<{POINTERS[value.base.dtype][1:]}[{block}]>"
+    return {"integer": "i64", "number": "fp32"}.get(kind, "constexpr")
+
+
+def _width(argument: KernelArgument | None, kind: str) -> int:
+    """How many arguments of the compiled function a parameter is: descriptors come with their shapes and strides."""
+    if kind == "constexpr":
+        return 0
+    if argument is not None and argument.kind == "descriptor":
+        return 1 + 2 * len(argument.value.block)
+    return 1
+
+
+def module_of(kernel: Any, signature: dict[str, str], constants: dict[Any, Any]) -> Any:
+    """The kernel's TTIR with calls inlined, and the context that owns it.
+
+    ``signature`` maps parameters to Triton's type names; ``constants`` holds the values of those that are ``"constexpr"``.
+    """
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    backend = make_backend(ANALYSED)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    options = backend.parse_options({})
+    implementation = backend.get_codegen_implementation(options)
+    modules = backend.get_module_map()
+    module = source.make_ir(ANALYSED, options, implementation, modules, context)
+    manager = ir.pass_manager(context)
+    passes.common.add_inliner(manager)
+    manager.run(module, "inline")
+    return module, context
+
+
+def plain_constant(value: Any) -> Any:
+    """The value inside of ``tl.constexpr``; others are what they are."""
+    return value.value if isinstance(value, triton.language.constexpr) else value

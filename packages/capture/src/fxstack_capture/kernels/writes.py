@@ -1,0 +1,264 @@
+"""Which parameters a Triton kernel writes to, read from its intermediate code (TTIR).
+
+Addresses are followed backwards from every store, atomic and descriptor store through pointer arithmetic, branches, loops
+and calls to the parameters that they come from. Where the way is lost (an address that was loaded from memory, an
+operation that is not known) the answer errs on the safe side: everything that it may be counts as written.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+LOADED = 0
+"""Stands for every value that was read from memory."""
+WRITES = frozenset(
+    {
+        "tt.store",
+        "tt.atomic_rmw",
+        "tt.atomic_cas",
+        "tt.descriptor_store",
+        "tt.descriptor_reduce",
+        "tt.descriptor_scatter",
+        "tt.experimental_descriptor_store",
+        "tt.experimental_descriptor_scatter",
+    }
+)
+"""What writes to its first operand."""
+LOADS = frozenset(
+    {
+        "tt.load",
+        "tt.descriptor_load",
+        "tt.descriptor_gather",
+        "tt.experimental_descriptor_load",
+        "tt.experimental_descriptor_gather",
+    }
+)
+FIRST = frozenset(
+    {"tt.addptr", "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor", "tt.gather"}
+)
+"""The result points to where the first operand does; the others are offsets and sizes."""
+DIALECTS = ("arith.", "math.", "ub.", "cf.", "scf.", "builtin.")
+"""Dialects without effects on memory."""
+PLAIN = frozenset(
+    f"tt.{name}"
+    for name in (
+        *("func", "return", "call", "get_program_id", "get_num_programs", "make_range"),
+        *("splat", "unsplat", "broadcast", "expand_dims", "reshape", "trans", "join", "split"),
+        *("cat", "bitcast", "ptr_to_int", "int_to_ptr", "fp_to_fp", "clampf", "precise_sqrt"),
+        *("precise_divf", "mulhiui", "dot", "dot_scaled", "reduce", "reduce.return", "scan"),
+        *("scan.return", "map_elementwise", "map_elementwise.return", "histogram", "print"),
+        *("assert", "poison"),
+    )
+)
+"""Operations of Triton that write to no memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation. Values and blocks are numbers; ``region`` is the one it stands in."""
+
+    name: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    regions: tuple[int, ...]
+    region: int | None
+    symbol: str | None
+    pure: bool
+
+
+@dataclass
+class Code:
+    """A module: its operations, innermost first, and the arguments of each region's blocks, in order."""
+
+    operations: list[Operation] = field(default_factory=list)
+    blocks: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=lambda: defaultdict(dict))
+
+    def entry(self, region: int) -> tuple[int, ...]:
+        return next(iter(self.blocks[region].values()), ())
+
+    def ends(self, region: int, name: str) -> list[tuple[int, ...]]:
+        """Operands of the operations called ``name`` directly in ``region``."""
+        return [op.operands for op in self.operations if op.region == region and op.name == name]
+
+
+def written(module: Any) -> frozenset[int] | None:
+    """Positions of the entry function's arguments that are written to; None if any memory may be."""
+    code = read(module)
+    flow = _Flow(code)
+    for operation in code.operations:
+        flow.add(operation)
+    entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)
+    reached = flow.reached()
+    if LOADED in reached:
+        return None
+    arguments = code.entry(entry.regions[0])
+    return frozenset(k for k, value in enumerate(arguments) if value in reached)
+
+
+def arguments(module: Any) -> int:
+    """How many arguments the entry function takes."""
+    code = read(module)
+    entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)
+    return len(code.entry(entry.regions[0]))
+
+
+def read(module: Any) -> Code:
+    """The records of ``module``, which is Triton's."""
+    code = Code()
+
+    def visit(op: Any) -> None:
+        block = op.get_block()
+        region = None
+        if block is not None and block.get_parent() is not None:
+            region = block.get_parent().id()
+            if block.id() not in code.blocks[region]:
+                count = block.get_num_arguments()
+                code.blocks[region][block.id()] = tuple(
+                    block.get_argument(k).id() for k in range(count)
+                )
+        code.operations.append(_operation(op, region))
+
+    module.walk(visit)
+    return code
+
+
+def _operation(op: Any, region: int | None) -> Operation:
+    name = op.get_name()
+    symbol, pure = None, False
+    if name == "tt.call":
+        symbol = op.get_flat_symbol_ref_attr("callee")
+    elif name == "tt.func":
+        symbol = op.get_str_attr("sym_name")
+        pure = op.get_str_attr("sym_visibility") != "private"
+    elif name in {"tt.elementwise_inline_asm", "tt.extern_elementwise"}:
+        pure = bool(op.get_bool_attr("pure"))
+    return Operation(
+        name,
+        tuple(op.get_operand(k).id() for k in range(op.get_num_operands())),
+        tuple(op.get_result(k).id() for k in range(op.get_num_results())),
+        tuple(op.get_region(k).id() for k in range(op.get_num_regions())),
+        region,
+        symbol,
+        pure,
+    )
+
+
+class _Flow:
+    """Where values come from (``sources``), and which are addresses of writes (``targets``)."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.sources: dict[int, set[int]] = defaultdict(set)
+        self.targets: set[int] = set()
+        self.functions = {op.symbol: op for op in code.operations if op.name == "tt.func"}
+
+    def reached(self) -> set[int]:
+        """Everything that the addresses of writes come from."""
+        seen: set[int] = set()
+        stack = list(self.targets)
+        while stack:
+            value = stack.pop()
+            if value not in seen:
+                seen.add(value)
+                stack.extend(self.sources[value])
+        return seen
+
+    def link(self, values: Iterable[int], sources: Iterable[int]) -> None:
+        """One by one: each value may be the source at its position."""
+        for value, source in zip(values, sources, strict=True):
+            self.sources[value].add(source)
+
+    def mix(self, values: Iterable[int], sources: Sequence[int]) -> None:
+        for value in values:
+            self.sources[value].update(sources)
+
+    def add(self, op: Operation) -> None:
+        rule = _RULES.get(op.name)
+        if rule is not None:
+            rule(self, op)
+        elif op.name in WRITES:
+            self.targets.update(op.operands[:1])
+            self.mix(op.results, (LOADED,))
+        elif op.name in LOADS:
+            self.mix(op.results, (LOADED,))
+        elif op.name in FIRST:
+            self.mix(op.results, op.operands[:1])
+        else:
+            self._other(op)
+
+    def _other(self, op: Operation) -> None:
+        known = op.pure or op.name in PLAIN or op.name.startswith(DIALECTS)
+        if not known:
+            self.targets.update(op.operands)
+        self.mix(op.results, op.operands)
+        for region in op.regions:
+            for arguments in self.code.blocks[region].values():
+                self.mix(arguments, op.operands)
+            for inner in self.code.operations:
+                if inner.region == region and not inner.results:
+                    self.mix(op.results, inner.operands)
+
+
+def _for(flow: _Flow, op: Operation) -> None:
+    carried = flow.code.entry(op.regions[0])[1:]
+    initial = op.operands[3:]
+    for given in (initial, *flow.code.ends(op.regions[0], "scf.yield")):
+        flow.link(carried, given)
+        flow.link(op.results, given)
+
+
+def _while(flow: _Flow, op: Operation) -> None:
+    before, after = op.regions
+    for given in (op.operands, *flow.code.ends(after, "scf.yield")):
+        flow.link(flow.code.entry(before), given)
+    for operands in flow.code.ends(before, "scf.condition"):
+        flow.link(flow.code.entry(after), operands[1:])
+        flow.link(op.results, operands[1:])
+
+
+def _if(flow: _Flow, op: Operation) -> None:
+    for region in op.regions:
+        for given in flow.code.ends(region, "scf.yield"):
+            flow.link(op.results, given)
+
+
+def _branch(flow: _Flow, op: Operation) -> None:
+    """Which block a branch leads to is not told: its operands may be arguments of any."""
+    if op.region is not None:
+        blocks = list(flow.code.blocks[op.region].values())[1:]
+        for block in blocks:
+            flow.mix(block, op.operands)
+
+
+def _call(flow: _Flow, op: Operation) -> None:
+    callee = flow.functions.get(op.symbol)
+    if callee is None:
+        flow.targets.update(op.operands)
+        flow.mix(op.results, (LOADED,))
+        return
+    flow.link(flow.code.entry(callee.regions[0]), op.operands)
+    for given in flow.code.ends(callee.regions[0], "tt.return"):
+        flow.link(op.results, given)
+
+
+def _select(flow: _Flow, op: Operation) -> None:
+    flow.mix(op.results, op.operands[1:])
+
+
+_RULES = MappingProxyType(
+    {
+        "scf.for": _for,
+        "scf.while": _while,
+        "scf.if": _if,
+        "cf.br": _branch,
+        "cf.cond_br": _branch,
+        "tt.call": _call,
+        "arith.select": _select,
+    }
+)

@@ -1,0 +1,128 @@
+"""Launches of users' own Triton kernels in a graph: records of one kernel and one way of calling it.
+
+A launch is a call of an operator of namespace ``fxstack_triton`` that returns nothing. Its arguments are the tensors and
+numbers that the program passed, in order, then ``grids``: three numbers for each configuration of the kernel. Tensors
+that the kernel writes to are marked as mutated in the operator's schema. Everything else (the kernel, constants, launch options)
+is the operator's, see ``KernelLaunch``. So a graph with kernels is a graph of operators (``kernel_operators``) to every pass, and
+runs in eager torch.
+
+Nothing here imports Triton: a kernel is whatever has a method ``run``, as Triton's functions, heuristics and autotuners do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NAMESPACE: Final = "fxstack_triton"
+TYPES: Final = MappingProxyType({"tensor": "Tensor", "integer": "SymInt", "number": "Scalar"})
+"""How kinds of arguments are written in a schema; a ``descriptor`` is a tensor, its shape and its strides."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArgument:
+    """One argument of the launch: ``kind`` is tensor, integer, number, descriptor, or constant (then ``value`` is it)."""
+
+    name: str
+    kind: str
+    value: Any = None
+    """Of a descriptor: how the program makes one from a tensor, its shape and its strides."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """A kernel and one way of calling it.
+
+    ``arguments`` are as passed by the program: the first ``positional`` ones by position, the others by name. ``options`` are
+    launch options (``num_warps``). ``configs`` are the constants that each configuration of an autotuner sets; one empty
+    record without an autotuner. ``written`` names the tensors and descriptors that the kernel writes to.
+    """
+
+    kernel: Any
+    arguments: tuple[KernelArgument, ...]
+    positional: int
+    options: tuple[tuple[str, Any], ...] = ()
+    configs: tuple[Mapping[str, Any], ...] = (MappingProxyType({}),)
+    written: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        inner = self.kernel
+        while hasattr(inner, "fn") and not hasattr(inner, "__code__"):
+            inner = inner.fn
+        return str(getattr(inner, "__name__", "kernel"))
+
+    @property
+    def passed(self) -> tuple[KernelArgument, ...]:
+        """Those that are arguments of the operator."""
+        return tuple(argument for argument in self.arguments if argument.kind != "constant")
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for launches that may share an operator."""
+        arguments = tuple((a.name, a.kind, _identity(a.value)) for a in self.arguments)
+        options = tuple((name, _identity(value)) for name, value in self.options)
+        configs = tuple(tuple((n, _identity(v)) for n, v in c.items()) for c in self.configs)
+        return (id(self.kernel), arguments, self.positional, options, configs, self.written)
+
+
+def _identity(value: Any) -> Any:
+    """What tells constants apart: 1, 1.0 and True are three."""
+    if isinstance(value, (bool, int, float, str, bytes, type(None))):
+        return (type(value).__name__, repr(value))
+    return (type(value).__name__, id(value))
+
+
+def schema_arguments(launch: KernelLaunch, *, functional: bool = False) -> str:
+    """The operator's parameters, in the notation of schemas."""
+    parts = []
+    for position, argument in enumerate(launch.passed):
+        writes = argument.name in launch.written and not functional
+        alias = f"(a{position}!)" if writes else ""
+        if argument.kind == "descriptor":
+            parts.append(f"Tensor{alias} {argument.name}")
+            parts.append(f"SymInt[] {argument.name}_shape, SymInt[] {argument.name}_strides")
+        else:
+            parts.append(f"{TYPES[argument.kind]}{alias} {argument.name}")
+    return ", ".join([*parts, "SymInt[] launch_grids"])
+
+
+def run(launch: KernelLaunch, args: Sequence[Any]) -> None:
+    """Launch the kernel as the program does; ``args`` are the operator's."""
+    *given, grids = args
+    values = iter(given)
+    passed = [(argument.name, _value(argument, values)) for argument in launch.arguments]
+    named = dict(passed[launch.positional :])
+    positional = [value for _, value in passed[: launch.positional]]
+    options = dict(launch.options)
+    launch.kernel.run(*positional, grid=_grid(launch, grids), warmup=False, **named, **options)
+
+
+def _value(argument: KernelArgument, values: Any) -> Any:
+    if argument.kind == "constant":
+        return argument.value
+    if argument.kind == "descriptor":
+        return argument.value(next(values), next(values), next(values))
+    return next(values)
+
+
+def _grid(launch: KernelLaunch, grids: Sequence[int]) -> Any:
+    """The grid of the chosen configuration."""
+    triples = [tuple(grids[k : k + 3]) for k in range(0, len(grids), 3)]
+    if len(triples) == 1:
+        return triples[0]
+
+    def chosen(meta: Mapping[str, Any]) -> tuple[int, ...]:
+        for config, triple in zip(launch.configs, triples, strict=True):
+            if all(_identity(meta.get(name)) == _identity(v) for name, v in config.items()):
+                return triple
+        raise RuntimeError(
+            f"kernel {launch.name}: the autotuner chose a configuration that it did not have when the program was "
+            "compiled (early_config_prune made a new one); list it in @triton.autotune"
+        )
+
+    return chosen

@@ -1,0 +1,117 @@
+"""Launches of users' own Triton kernels: what they write to is copied only where somebody else still needs it.
+
+A functional overload (``fxstack_interchange.kernel_operators``) is lowered to a launch in place. An argument that is
+written to is given as it is where the launch is the last to look at it (fresh memory, the result of another launch, an
+input that takes the new value anyway), else as a copy, which is a kernel of this package and fuses with what makes the value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node as FxNode
+
+from fxstack_inductor.ir.nodes import Pointwise, Read, resolve
+from fxstack_interchange.kernel_operators import FunctionalLaunch, functional_launch_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_inductor.ir.nodes import Node
+
+RENAMES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+COPY = torch.ops.aten.copy_.default
+
+__all__ = ["functional_launch_of", "launch_arguments"]
+
+
+def launch_arguments(
+    node: FxNode, launch: FunctionalLaunch, value_of: Callable[[FxNode], Node]
+) -> tuple[tuple[Any, ...], list[Pointwise]] | None:
+    """FX nodes, or copies in their place, for a launch in place; and these copies, which are to be computed.
+
+    None where a copy would have another layout: the kernel relies on the strides that the program gave it.
+    """
+    arguments: list[Any] = list(node.args)
+    copies: list[Pointwise] = []
+    done: set[int] = set()
+    for place in launch.places:
+        group = next((g for g in launch.same if place in g), (place,))
+        source = arguments[place]
+        if place in done or _may_overwrite(source, node, launch, group):
+            continue
+        if not torch.ops.aten.is_non_overlapping_and_dense(source.meta["val"]):
+            return None
+        copy = _copy(value_of(source), f"{node.name}_in{place}", node)
+        copies.append(copy)
+        for same in group:
+            arguments[same] = copy
+        done.update(group)
+    return tuple(arguments), copies
+
+
+def _copy(value: Node, name: str, node: FxNode) -> Pointwise:
+    base, coords = resolve(value, value.index)
+    return Pointwise(name=name, layout=value.layout, origin=node.name, body=Read(base, coords))
+
+
+def _may_overwrite(
+    source: FxNode, node: FxNode, launch: FunctionalLaunch, group: tuple[int, ...]
+) -> bool:
+    """Whether nothing but ``node`` sees the memory of ``source``, at ``group`` of its arguments, from here on."""
+    if any(arg is source for k, arg in enumerate(node.args) if k not in group):
+        return False
+    if source.op == "placeholder":
+        return _takes_result(source, node, launch, group)
+    reader = node
+    while source.op == "call_function" and set(source.users) == {reader}:
+        if source.target not in RENAMES:
+            return _owns_memory(source)
+        reader, source = source, source.args[0]  # type: ignore[assignment]
+    return False
+
+
+def _owns_memory(source: FxNode) -> bool:
+    """Whether the result is a tensor of its own, not a view and not one of several results that read each other."""
+    launch = functional_launch_of(source.target)
+    if launch is not None:
+        return len(launch.places) == 1
+    schema = getattr(source.target, "_schema", None)
+    return (
+        schema is not None
+        and schema.name.startswith("aten::")
+        and isinstance(source.meta.get("val"), torch.Tensor)
+        and str(source.target) in FRESH
+    )
+
+
+FRESH = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("empty.memory_format", "empty_strided.default", "empty_permuted.default"),
+        *("empty_like.default", "new_empty.default", "new_empty_strided.default"),
+        *("full.default", "full_like.default", "zeros_like.default", "ones_like.default"),
+        *("zeros.default", "ones.default", "clone.default"),
+    )
+)
+"""Operators whose results are memory that is made for them."""
+
+
+def _takes_result(
+    source: FxNode, node: FxNode, launch: FunctionalLaunch, group: tuple[int, ...]
+) -> bool:
+    """Whether an input is read by nothing else, and takes what the launch makes of it."""
+    others = [user for user in source.users if user is not node]
+    if len(others) != 1 or others[0].target is not COPY or others[0].args[0] is not source:
+        return False
+    taken = others[0].args[1]
+    if len(launch.places) == 1:
+        return taken is node
+    assert isinstance(taken, FxNode)
+    return (
+        len(taken.args) == 2
+        and taken.args[0] is node
+        and isinstance(taken.args[1], int)
+        and launch.places[taken.args[1]] in group
+    )
