@@ -106,6 +106,9 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
 """Functions that treat a SymInt as the number that it is, or only move it around."""
 
 
+_LOOKS_NOT = frozenset({"__repr__", "__iter__", "__len__", "values", "items", "keys", "copy"})
+"""Methods of hash tables that do not ask where an object belongs."""
+
 _INTEGER_FUNCTIONS: frozenset[int] = frozenset(
     map(id, (operator.floordiv, operator.mod, operator.ifloordiv, operator.imod))
 )
@@ -128,6 +131,20 @@ _KEYED_FUNCTIONS: frozenset[int] = frozenset(
 )
 """Functions that hash their second argument if the first is a dictionary: SymInts have no hash."""
 
+_HASHING: frozenset[int] = _KEYED_FUNCTIONS | {
+    id(fn)
+    for fn in (
+        *(set, frozenset, dict, collections.OrderedDict, collections.defaultdict, hash),
+        *(
+            member
+            for cls in (set, frozenset, dict, collections.OrderedDict)
+            for name, member in vars(cls).items()
+            if callable(member) and name not in _LOOKS_NOT
+        ),
+    )
+}
+"""Functions that may tell objects apart by their hashes."""
+
 _FORMATTING: frozenset[int] = frozenset(map(id, (operator.mod, operator.imod)))
 """Functions that are something else for text than for numbers."""
 
@@ -144,6 +161,15 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     taken = callbacks.TAKEN.get(id(fn))
     if taken is not None:
         args, kwargs = callbacks.routed(trace, taken, args, kwargs)
+    result = _run_on(trace, fn, args, kwargs)
+    if type(result) is str and "0x" in result:
+        trace.world.addresses.demand_none(result)  # type: ignore[attr-defined]
+    return result
+
+
+def _run_on(
+    trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     world: Any = trace.world
     values = (*args, *kwargs.values()) if kwargs else args
     found: list[Any] = []
@@ -184,6 +210,8 @@ def _run(
         if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
             raise graph_break("unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}")
         world.classes.note_special_methods(type(value))
+        if id(fn) in _HASHING:
+            world.distinctions.note_identified(value)
     return run_intercepted(trace, fn, args, kwargs)
 
 

@@ -3,7 +3,7 @@
 Two arguments of one type have two stand-ins. Should a later call pass one object twice, a write
 through one name would have to be seen through the other, and ``is`` would answer otherwise. So
 whatever was written to, and whatever was compared, is guarded to be distinct from the other objects
-of its type.
+of its type; so are objects that were told apart by their ids or hashes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Distinctions:
         self.world = world
         self.written: dict[int, Entry] = {}
         self.compared: set[tuple[int, int]] = set()
+        self.identified: dict[int, Entry] = {}
 
     def note_written(self, entry: Entry) -> None:
         self.written[id(entry.standin)] = entry
@@ -41,6 +42,12 @@ class Distinctions:
         if self._is_mirror(entries.get(id(left))) and self._is_mirror(entries.get(id(right))):
             self.compared.add((id(left), id(right)))
 
+    def note_identified(self, obj: Any) -> None:
+        """The program used the identity of an object: its ``id``, or its place in a hash table."""
+        entry = self.world.registry.by_standin.get(id(obj))
+        if entry is not None and self._is_mirror(entry) and not isinstance(obj, torch.Tensor):
+            self.identified[id(obj)] = entry
+
     @staticmethod
     def _is_mirror(entry: Entry | None) -> bool:
         return entry is not None and entry.standin is not entry.original
@@ -49,6 +56,11 @@ class Distinctions:
         entries = self.world.registry.by_standin
         for left, right in self.compared:
             self._guard([entries[left].source, entries[right].source])
+        named: dict[type, list[Source]] = {}
+        for entry in self.identified.values():
+            named.setdefault(type(entry.original), []).append(entry.source)
+        for sources in named.values():
+            self._guard(sources)
         kinds = {type(entry.original) for entry in self.written.values()}
         groups: dict[type, list[Source]] = {kind: [] for kind in kinds}
         for entry in self.world.registry.mirrors():

@@ -103,6 +103,9 @@ class LazyDict:
             self.world.trace.guard(self.source, HasKey(key, present=False))
             self.known[key] = ABSENT
             return ABSENT
+        if not is_value(key):  # no source says "the value of this class": it is found by its place
+            self.expand()
+            return self.mirror[key]
         value = self.world.enter_from(original[key], self.item_source(key), self.trusted)
         self.known[key] = value
         self.mirror[key] = value

@@ -12,6 +12,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
 from fxstack_capture.sources import InstanceDict, Source, pinned
 from fxstack_capture.world import attributes, descriptors, entering, functions, stores
+from fxstack_capture.world.addresses import Addresses
 from fxstack_capture.world.classes import ClassReads
 from fxstack_capture.world.distinct import Distinctions
 from fxstack_capture.world.instances import dict_descriptor
@@ -35,6 +36,7 @@ class MirrorWorld:
         self.registry = Registry()
         self.classes = ClassReads(self)
         self.distinctions = Distinctions(self)
+        self.addresses = Addresses(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
         """Dictionaries that are not complete yet, by id of the mirror dict."""

@@ -149,22 +149,24 @@ def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 @RULES.rule(id)
 def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Ids of stand-ins are consistent while tracing; they must not leave it, which nothing checks
-    yet.
-    """
-    return id(*args, **kwargs)
+    """Ids of stand-ins are consistent while tracing; those of the objects themselves leave it."""
+    number = id(*args, **kwargs)
+    return trace.world.addresses.give(id, args[0], number)  # type: ignore[attr-defined]
 
 
 @RULES.rule(hash)
 def _hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and isinstance(args[0], torch.Tensor):
-        return id(args[0])
-    return run(trace, hash, args, kwargs)
+        return _tensor_hash(trace, args, kwargs)
+    number = run(trace, hash, args, kwargs)
+    if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
+        return number
+    return trace.world.addresses.give(hash, args[0], number)  # type: ignore[attr-defined]
 
 
 @RULES.rule(torch.Tensor.__hash__)
 def _tensor_hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return id(args[0])
+    return trace.world.addresses.give(hash, args[0], id(args[0]))  # type: ignore[attr-defined]
 
 
 # --- attributes ----------------------------------------------------------------------------------

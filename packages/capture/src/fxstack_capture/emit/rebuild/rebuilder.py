@@ -48,12 +48,22 @@ class Rebuilder:
     def expr(self, obj: Any) -> ast.expr:
         """A name or literal for ``obj``; its construction has been emitted before."""
         if type(obj) in PYTHON_LITERALS:
-            return ast.Constant(obj)
+            return ast.Constant(obj) if type(obj) is not int else self._integer(obj)
         known = self._known.get(id(obj))
         if known is None:
             known = self._make(obj)
             self.remember(obj, known)
         return known
+
+    def _integer(self, number: int) -> ast.expr:
+        """A number; where it is the ``id`` or ``hash`` of an object, that of the object as it is outside."""
+        found = self.trace.world.addresses.found(number)  # type: ignore[attr-defined]
+        if found is None:
+            return ast.Constant(number)
+        function, obj = found
+        return self.assign(
+            call(self.constant(function, function.__name__), self.expr(obj)), "address"
+        )
 
     def remember(self, obj: object, made: ast.expr) -> None:
         self._known[id(obj)] = made
