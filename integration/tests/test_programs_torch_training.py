@@ -346,4 +346,21 @@ def checkpoint_with_fresh_random_numbers(c):
     return checkpointed(c, network(), use_reentrant=False, preserve_rng_state=False)
 
 
+@program()
+def loss_scaler(c):
+    model, scaler = network(), torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @c
+    def step(x):
+        scaler.scale(model(x).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    for _ in range(3):
+        step(torch.randn(2, 4))
+    return model, scaler.get_scale()
+
+
 test_equals_eager = program.tests()

@@ -196,13 +196,15 @@ class RecordingMode(ProxyTorchDispatchMode):
         return result
 
     def _several(self, node: Node, results: Sequence[Any]) -> None:
-        """Add a getitem for each result of an operator with several."""
+        """Add a getitem for each result of an operator with several, of which one may be a list of tensors."""
         node.meta["val"] = tuple(results)
         for index, result in enumerate(results):
             if isinstance(result, torch.Tensor):
                 item = self.tracer.add_item(node, index)
                 item.meta["val"] = result
                 self.map[result] = _ProxyTensor(Proxy(item, self.tracer), None)
+            elif isinstance(result, (list, tuple)):
+                self._several(self.tracer.add_item(node, index), result)
 
     def _nodes(self, values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([self._node(value) for value in values])

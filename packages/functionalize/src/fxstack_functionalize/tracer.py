@@ -12,6 +12,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
@@ -95,6 +96,12 @@ class AtenTracer(PythonKeyTracer):
                 f"the graph uses a tensor of size {tuple(a.shape)} that requires a gradient but is no input",
                 why="a gradient can only be computed for inputs, so this one would be lost",
                 fix="pass the tensor as an input, or make it an attribute of the graph's module",
+            )
+        if isinstance(a, FakeTensor):
+            raise UnsupportedGraphError(
+                f"the graph uses a tensor of size {tuple(a.shape)} that no recorded operator gave",
+                why="it has no contents, so it cannot be a constant of the compiled graph",
+                fix="please report the operator that it comes from",
             )
         return super().create_arg(a)
 
