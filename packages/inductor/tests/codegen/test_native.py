@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from inductor_checks import FAST, check, copies, trace
+import torch.nn.functional as F
+from inductor_checks import FAST, check, check_gradients, copies, trace
+from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxstack_inductor as fi
@@ -193,3 +195,54 @@ def shim_dtype(tensor):
 
 def test_names_of_lines():
     assert names_of(["    a = f(b)", "    c = a[0]", "    del a"]) == (["f", "b", "a"], ["c"])
+
+
+IMAGE, FILTER, BIAS = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.randn(4)
+HEADS = torch.randn(1, 2, 16, 8)
+
+
+def convolved(x, w, b):
+    return F.conv2d(x, w, b, padding=1, stride=2).relu()
+
+
+def attended(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3).sin()
+
+
+def attended_with_mask(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(16, 16).tril()).sin()
+
+
+SHIMMED = [
+    (convolved, (IMAGE, FILTER, BIAS), "convolution("),
+    (lambda x, w: convolved(x, w, None), (IMAGE, FILTER), "convolution("),
+    (attended, (HEADS, HEADS + 1, HEADS * 2), "for_cpu("),
+    (attended_with_mask, (HEADS, HEADS + 1, HEADS * 2), "for_cpu("),
+]
+
+
+@pytest.mark.parametrize(("fn", "inputs", "call"), SHIMMED)
+def test_calls_that_go_through_the_shim(fn, inputs, call):
+    assert f"fx.aoti_torch_cpu_{call}" in shimmed(check(fn, *inputs))
+
+
+@pytest.mark.parametrize(("fn", "inputs", "call"), SHIMMED)
+def test_their_backwards_do_too(fn, inputs, call):
+    assert call.replace("(", "_backward(") in shimmed(check_gradients(fn, *inputs))
+
+
+def shimmed(compiled):
+    return compiled.lowered.text.replace("_scaled_dot_product_flash_attention_", "")
+
+
+def test_a_refused_call_that_makes_tensors_raises_what_eager_raises(capfd):
+    compiled = fi.compile_graph(trace(convolved, IMAGE, FILTER, BIAS), (), FAST)
+    with pytest.raises(RuntimeError, match="expected input.* to have 5 channels"):
+        compiled(IMAGE, torch.randn(4, 5, 3, 3), BIAS)
+    capfd.readouterr()
+
+
+def test_a_fake_tensor_is_refused():
+    compiled = fi.compile_graph(trace(lambda x: x.sin() + 1, X), (), FAST)
+    with FakeTensorMode() as mode, pytest.raises(RuntimeError, match="without data|data pointer"):
+        compiled(mode.from_tensor(X))

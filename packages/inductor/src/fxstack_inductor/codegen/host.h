@@ -25,11 +25,14 @@ typedef struct fx_object {
   X(fx_object*, PyCFunction_NewEx, (void*, fx_object*, fx_object*))                                 \
   X(void*, PyEval_SaveThread, (void))                                                               \
   X(void, PyEval_RestoreThread, (void*))                                                            \
+  X(int, PyGILState_Ensure, (void))                                                                 \
+  X(void, PyGILState_Release, (int))                                                                \
   X(fx_object*, PyErr_Format, (fx_object*, const char*, ...))                                       \
   X(fx_object*, wrap_tensor, (const void*))                                                         \
   X(const char*, torch_exception_get_what_without_backtrace, (void))                                \
   X(int32_t, torch_get_num_threads, (uint32_t*))                                                    \
   X(int32_t, aoti_torch_get_data_ptr, (void*, void**))                                              \
+  X(int32_t, aoti_torch_get_numel, (void*, int64_t*))                                               \
   X(int32_t, aoti_torch_get_dim, (void*, int64_t*))                                                 \
   X(int32_t, aoti_torch_get_size, (void*, int64_t, int64_t*))                                       \
   X(int32_t, aoti_torch_get_stride, (void*, int64_t, int64_t*))                                     \
@@ -42,7 +45,19 @@ typedef struct fx_object {
   X(int32_t, aoti_torch_cpu_mm_out, (void*, void*, void*))                                          \
   X(int32_t, aoti_torch_cpu_bmm_out, (void*, void*, void*))                                         \
   X(int32_t, aoti_torch_cpu_addmm_out, (void*, void*, void*, void*, double, double))                \
-  X(int32_t, aoti_torch_cpu_baddbmm_out, (void*, void*, void*, void*, double, double))
+  X(int32_t, aoti_torch_cpu_baddbmm_out, (void*, void*, void*, void*, double, double))              \
+  X(int32_t, aoti_torch_cpu_convolution,                                                            \
+    (void*, void*, void**, const int64_t*, int64_t, const int64_t*, int64_t, const int64_t*,        \
+     int64_t, int32_t, const int64_t*, int64_t, int64_t, void**))                                   \
+  X(int32_t, aoti_torch_cpu_convolution_backward,                                                   \
+    (void*, void*, void*, const int64_t**, int64_t, const int64_t*, int64_t, const int64_t*,        \
+     int64_t, const int64_t*, int64_t, int32_t, const int64_t*, int64_t, int64_t, const int32_t*,   \
+     int64_t, void**, void**, void**))                                                              \
+  X(int32_t, aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu,                            \
+    (void*, void*, void*, double, int32_t, void**, double*, void**, void**))                        \
+  X(int32_t, aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward,                   \
+    (void*, void*, void*, void*, void*, void*, double, int32_t, void**, double*, void**, void**,    \
+     void**))
 
 typedef struct {
 #define FX_MEMBER(result, name, arguments) result(*name) arguments;
@@ -93,10 +108,15 @@ static int64_t fx_stride(void* tensor, int64_t dim) {
   return value;
 }
 
-static void* fx_data(void* tensor) {
-  void* value = 0;
-  fx.aoti_torch_get_data_ptr(tensor, &value);
-  return value;
+/* The address of a tensor's first element; nonzero for tensors that have elements but no memory. */
+static int fx_data(void* tensor, void** address) {
+  int64_t elements = 0;
+  if (fx.aoti_torch_get_data_ptr(tensor, address)) return -1;
+  if (*address || (!fx.aoti_torch_get_numel(tensor, &elements) && !elements)) return 0;
+  int state = fx.PyGILState_Ensure();
+  fx.PyErr_Format(fx.runtime_error, "a compiled graph got a tensor without data (a fake or meta tensor)");
+  fx.PyGILState_Release(state);
+  return -1;
 }
 
 static int fx_laid_out(void* tensor, int64_t dims, const int64_t* expected) {
@@ -134,13 +154,13 @@ static int fx_call(fx_object* function, fx_object* const* arguments, uint64_t co
   return wanted < 0 ? -1 : 0;
 }
 
-/* The exception for a function of the shim that failed, unless there is one already: memory has run out. */
+/* The exception for a function of the shim that failed, unless there is one already. */
 static void fx_explain(void) {
   const char* why = 0;
   if (fx.PyErr_Occurred()) return;
   if (fx.torch_exception_get_what_without_backtrace) why = fx.torch_exception_get_what_without_backtrace();
   fx.PyErr_Format(fx.runtime_error, "%s",
-                  why ? why : "a compiled graph could not allocate a tensor; torch printed the reason");
+                  why ? why : "a compiled graph could not allocate or describe a tensor; torch printed the reason");
 }
 
 static int fx_count(int64_t got, int64_t wanted) {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.codegen.native_calls import OUT_CALLS
+from fxstack_inductor.codegen.native_calls import NEW_CALLS, OUT_CALLS, shim_arguments
 from fxstack_inductor.codegen.native_text import (
     DTYPE_CODES,
     ascii_name,
@@ -24,8 +24,9 @@ from fxstack_inductor.codegen.native_text import (
 from fxstack_inductor.codegen.wrapper import HostProgram, HostWriter, identifier, shape_text
 from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.nodes import ExternCall, Node, View
-from fxstack_inductor.lower.graph import strided_view
+from fxstack_inductor.lower.layouts import strided_view
 from fxstack_inductor.lower.program import HostValue
+from fxstack_inductor.runtime.native import has_function
 from fxstack_inductor.schedule.outvariants import out_variant
 from fxstack_inductor.schedule.plan import KernelStep
 
@@ -247,7 +248,8 @@ class NativeWriter:
         own = identifier(name)
         if own not in self.addresses:
             self.addresses[own] = f"d{len(self.addresses)}_{ascii_name(own)}"
-            self.line(f"void* const {self.addresses[own]} = fx_data({self.handles[own]});")
+            self.line(f"void* {self.addresses[own]} = 0;")
+            self.check(f"fx_data({self.handles[own]}, &{self.addresses[own]})")
         return self.addresses[own]
 
     def _object(self, name: str) -> str:
@@ -267,7 +269,7 @@ class NativeWriter:
     def _step(self, step: Step) -> None:
         if isinstance(step, KernelStep):
             self._kernel(step)
-        elif not isinstance(step, ExternCall) or not self._shim(step):
+        elif not isinstance(step, ExternCall) or not (self._shim_out(step) or self._shim_new(step)):
             outputs = step.outputs if isinstance(step, ExternCall) else ()
             lines = self.python.lines_of(step)
             self._call_back(lines, {identifier(node.name) for node in outputs})
@@ -292,26 +294,61 @@ class NativeWriter:
         )
         self._own(identifier(node.name), place)
 
-    def _shim(self, step: ExternCall) -> bool:
-        """Call ``step`` through the shim, if it can be."""
+    def _shim_out(self, step: ExternCall) -> bool:
+        """Call ``step`` through the shim into planned memory, if it can be."""
         out = out_variant(step)
         rule = OUT_CALLS.get(out)
         call = None if out is None or rule is None else rule(step)
-        if call is None:
+        if call is None or not has_function(call.function):
             return False
         self._lock(False)
         result = step.outputs[0]
         self._allocate(result)
         tensors = [self.tensor(result), *map(self.tensor, call.tensors)]
         keywords = "".join(f"{name}={value!r}, " for name, value in call.keywords)
-        again = self._callback(
-            f"def {{name}}(out, *args):\n    with below_autograd():\n"
-            f"        {self.python.constant(out._op)}(*args, {keywords}out=out)\n"
-        )
         made = f"fx.{call.function}({', '.join([*tensors, *map(c_double, call.numbers)])})"
-        handles = f"(void*[]){{{', '.join(tensors)}}}, {len(tensors)}"
-        self.check(f"{made} && fx_again(&thread, self, {self._state(again)}, {handles})")
+        operator = self.python.constant(out._op)
+        self._again(
+            "def {name}(out, *args):\n    with below_autograd():\n"
+            f"        {operator}(*args, {keywords}out=out)\n",
+            made,
+            tensors,
+        )
         return True
+
+    def _shim_new(self, step: ExternCall) -> bool:
+        """Call ``step``, which makes new tensors, through the shim, if it can be."""
+        function_ = NEW_CALLS.get(step.target)
+        arguments = shim_arguments(step) if function_ and has_function(function_) else None
+        if arguments is None or any(len(output.path) > 1 for output in step.outputs):
+            return False
+        self._lock(False)
+        self.calls_back = True
+        handles = [[self.tensor(node) for node in a.tensors] for a in arguments]
+        texts = [a.text.format(*own) for a, own in zip(arguments, handles, strict=True)]
+        flat = [handle for own in handles for handle in own]
+        places = [self._new("t") for _ in step.target._schema.returns]
+        made = f"fx.{function_}({', '.join([*texts, *(f'&{place}' for place in places)])})"
+        names = iter(f"tensors[{k}]" for k in range(len(flat)))
+        again = ", ".join(a.again.format(*(next(names) for _ in a.tensors)) for a in arguments)
+        operator = self.python.constant(step.target._op)
+        self._again(f"def {{name}}(*tensors):\n    {operator}({again})\n", made, flat, stop=True)
+        for output in step.outputs:
+            place = places[output.path[0] if output.path else 0]
+            self._declare(identifier(output.name), place)
+            self._own(identifier(output.name), place)
+        kept = {output.path[0] if output.path else 0 for output in step.outputs}
+        for unused in (place for k, place in enumerate(places) if k not in kept):
+            self.line(f"fx_drop(&{unused});")
+        self._bind_symbols({output.name for output in step.outputs})
+        return True
+
+    def _again(self, text: str, made: str, handles: Sequence[str], *, stop: bool = False) -> None:
+        """Where ``made`` fails, do the same by the Python function ``text``, and ``stop`` if that worked after all."""
+        position = self._state(self._callback(text))
+        tensors = f"(void*[]){{{', '.join(handles)}}}, {len(handles)}"
+        failed = f"fx_again(&thread, self, {position}, {tensors})"
+        self.check(f"{made} && ({failed} || {int(stop)})")
 
     def _callback(self, text: str) -> str:
         return self.callbacks.setdefault(text, f"back_{len(self.callbacks)}")

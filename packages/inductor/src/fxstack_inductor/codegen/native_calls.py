@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import Node
 from fxstack_inductor.lower.registry import find_overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fxstack_inductor.ir.nodes import ExternCall, Node
+    from fxstack_inductor.ir.nodes import ExternCall
 
     Rule = Callable[[ExternCall], "ShimCall | None"]
 
@@ -61,3 +63,105 @@ OUT_CALLS: Mapping[object, Rule] = MappingProxyType(
     }
 )
 """By ``out=`` overload; None where the shim cannot say what is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a shim function: ``text`` in C, ``again`` in Python, with ``{}`` for each of ``tensors``."""
+
+    text: str
+    again: str
+    tensors: tuple[Node, ...] = ()
+
+
+NEW_CALLS: Mapping[object, str] = MappingProxyType(
+    {
+        find_overload(f"{name}.default"): f"aoti_torch_cpu_{name}"
+        for name in (
+            "convolution",
+            "convolution_backward",
+            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_flash_attention_for_cpu_backward",
+        )
+    }
+)
+"""Functions that return new tensors; their signatures follow from the operators' by the rules below."""
+
+
+def shim_arguments(step: ExternCall) -> list[Argument] | None:
+    """The arguments of ``step`` in the order of its schema; None where one is known only at run time."""
+    found = []
+    given = {a.name: v for a, v in zip(step.target._schema.arguments, step.args, strict=False)}
+    given |= step.kwargs
+    for argument in step.target._schema.arguments:
+        value = given.get(argument.name, argument.default_value)
+        made = ARGUMENTS[str(argument.type)](_fixed(value))
+        if made is None:
+            return None
+        found.append(made)
+    return found
+
+
+def _fixed(value: Any) -> Any:
+    """``value`` with plain integers for constant expressions."""
+    if isinstance(value, Expr):
+        number = value.as_int()
+        return value if number is None else number
+    return [_fixed(item) for item in value] if isinstance(value, (tuple, list)) else value
+
+
+def _tensor(value: Any) -> Argument | None:
+    return Argument("{}", "{}", (value,)) if isinstance(value, Node) else None
+
+
+def _integer(value: Any) -> Argument | None:
+    return Argument(str(int(value)), repr(value)) if isinstance(value, (bool, int)) else None
+
+
+def _number(value: Any) -> Argument | None:
+    plain = isinstance(value, (int, float)) and math.isfinite(value)
+    return Argument(float(value).hex(), repr(value)) if plain else None
+
+
+def _list(kind: str) -> Callable[[Any], Argument | None]:
+    def make(value: Any) -> Argument | None:
+        if not all(isinstance(item, (bool, int)) for item in value):
+            return None
+        items = ", ".join(str(int(item)) for item in value) or "0"
+        return Argument(f"({kind}[]){{{{{items}}}}}, {len(value)}", repr(value))
+
+    return make
+
+
+def _optional(
+    make: Callable[[Any], Argument | None], kind: str
+) -> Callable[[Any], Argument | None]:
+    """A pointer to the value, or none."""
+    listed = kind.startswith("const int64_t")
+
+    def optional(value: Any) -> Argument | None:
+        if value is None:
+            return Argument("0, 0" if listed else "0", "None")
+        made = make(value)
+        if made is None:
+            return None
+        body, comma, count = made.text.rpartition(", ") if listed else (made.text, "", "")
+        return Argument(f"({kind}[]){{{{{body}}}}}{comma}{count}", made.again, made.tensors)
+
+    return optional
+
+
+ARGUMENTS: Mapping[str, Callable[[Any], Argument | None]] = MappingProxyType(
+    {
+        "Tensor": _tensor,
+        "Optional[Tensor]": _optional(_tensor, "void*"),
+        "bool": _integer,
+        "int": _integer,
+        "float": _number,
+        "Optional[float]": _optional(_number, "double"),
+        "List[int]": _list("int64_t"),
+        "List[bool]": _list("int32_t"),
+        "Optional[List[int]]": _optional(_list("int64_t"), "const int64_t*"),
+    }
+)
+"""How the shim spells an argument, by its type in the schema."""

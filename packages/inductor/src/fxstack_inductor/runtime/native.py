@@ -27,7 +27,7 @@ FUNCTIONS = tuple(re.findall(r"^  X\([^()]*?, (\w+),", HEADER, re.MULTILINE))
 """The table's functions, in order."""
 MANGLED = {"wrap_tensor": "_Z16THPVariable_WrapRKN2at10TensorBaseE"}
 OPTIONAL = frozenset(["torch_exception_get_what_without_backtrace"])
-"""A null pointer stands for one that this torch lacks."""
+"""A null pointer stands for one that this torch lacks, as for an operator of the shim."""
 ENTRY = "fxstack_bind"
 _WORD = struct.calcsize("P")
 _OFFSETS = range(2 * _WORD, 8 * _WORD, _WORD)
@@ -55,12 +55,17 @@ def native_table() -> Table | Refused:
     if offset is None:
         return Refused("Python tensors do not have the expected layout")
     addresses = {name: _address(name) for name in FUNCTIONS}
-    missing = sorted(name for name in FUNCTIONS if not addresses[name] and name not in OPTIONAL)
+    missing = sorted(name for name in FUNCTIONS if not addresses[name] and not _optional(name))
     if missing:
         return Refused(f"this Python or torch has no {', '.join(missing)}")
     objects = (torch.Tensor, torch.nn.Parameter, torch._C.TensorBase, TypeError, RuntimeError)
     words = [*(addresses[name] for name in FUNCTIONS), offset, *map(id, objects)]
     return Table((ctypes.c_int64 * len(words))(*words), offset)
+
+
+def has_function(name: str) -> bool:
+    """Whether this torch's shim has ``name``."""
+    return bool(_address(name))
 
 
 def tensor_offset() -> int | None:
@@ -99,6 +104,11 @@ def _word(address: int) -> int | None:
     return ctypes.c_void_p.from_address(address).value
 
 
+def _optional(name: str) -> bool:
+    return name in OPTIONAL or name.startswith("aoti_torch_cpu_")
+
+
+@lru_cache(maxsize=len(FUNCTIONS))
 def _address(name: str) -> int:
     symbol = MANGLED.get(name, name)
     try:
