@@ -11,15 +11,19 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from functools import partial
+from dataclasses import dataclass
 
 from torch._functorch import config
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+from torch.utils.flop_counter import flop_registry
 
-from fxstack_partition import PartitionOptions, compare, corpus, from_partition_fn
+from fxstack_partition import PartitionOptions, compare, corpus, from_partition_fn, simulate
+from fxstack_partition.budget import partition_within
+from fxstack_partition.frontier import frontier
 from fxstack_partition.joint import analyze
+from fxstack_partition.work import WorkModel
 
-BUDGETS = (0.1, 0.3, 0.5, 0.7, 0.9)
+BUDGETS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
 def _at_budget(joint, options, budget):
@@ -51,23 +55,74 @@ def defaults(names: list[str]) -> None:
     print(f"\ngeometric mean of the peaks' ratios: {math.exp(sum(logs) / len(logs)):.3f}\n")
 
 
+@dataclass(frozen=True)
+class Point:
+    """One partition: simulated peak, recomputed operations of products and of all, estimated seconds of them."""
+
+    saved: int
+    peak: int
+    products: int
+    flops: int
+    seconds: float
+
+    def no_more_work_than(self, other: Point) -> bool:
+        """Whether it recomputes no more, in products and in estimated time."""
+        return self.products <= other.products and self.seconds <= other.seconds * 1.000001
+
+
+def measured(joint, part, saved: int, peak: int) -> Point:
+    """The work that ``part`` repeats: nodes that both of its graphs run."""
+    costs = WorkModel(joint, PartitionOptions())
+    first = {n.name for n in part.forward.graph_module.graph.nodes}
+    ran = {n.name for n in part.backward.graph_module.graph.nodes if n.op == "call_function"}
+    nodes = [n for n in joint.graph_module.graph.nodes if n.name in first and n.name in ran]
+    products = [n for n in nodes if getattr(n.target, "overloadpacket", None) in flop_registry]
+    return Point(saved, peak, costs.flops(products), costs.flops(nodes), costs.seconds(nodes))
+
+
+def ours(joint) -> list[Point]:
+    """Every point of our curve, each cut and simulated."""
+    facts, options = analyze(joint), PartitionOptions()
+    points = []
+    for choice in frontier(facts, options):
+        part = partition_within(facts, (choice,), PartitionOptions(budget=1.0))
+        step = simulate(part)
+        points.append(measured(joint, part, step.saved_bytes, step.peak))
+    return points
+
+
 def budgets(names: list[str]) -> None:
-    """torch at each budget, then ours at the peak that torch reached."""
-    print(
-        "| graph | budget | torch: peak, MFLOP, us again | ours at torch's peak: MFLOP, us again |"
-    )
-    print("|---|---|---|---|")
+    """torch at each budget, beside the points of our curve that recompute no more, and that peak no higher."""
+    print("| graph | budget | torch: saved, peak MB | MFLOP (products) | us again ", end="")
+    print("| ours, no more work: peak MB | ratio | ours, no higher peak: us again |")
+    print("|---|---|---|---|---|---|---|---|")
+    logs, dominated = [], []
     for name in names:
         joint = corpus.load(name)
-        base = row(joint, "save_all").step_seconds
+        mine = ours(joint)
         for budget in BUDGETS:
-            theirs = row(joint, partial(_at_budget, budget=budget))
-            ours = row(joint, "budget", PartitionOptions(budget=theirs.peak))
-            mine = f"{ours.recomputed_flops / 1e6:.2f}, {(ours.step_seconds - base) * 1e6:.0f}"
-            mine = ours.error or mine
-            spent = (theirs.step_seconds - base) * 1e6
-            there = f"{theirs.peak / 1e6:.3f}, {theirs.recomputed_flops / 1e6:.2f}, {spent:.0f}"
-            print("|", " | ".join([name, f"{budget:g}", there, mine]), "|", flush=True)
+            part = _at_budget(joint, PartitionOptions(), budget)
+            step = simulate(part)
+            theirs = measured(joint, part, step.saved_bytes, step.peak)
+            lowest = min(p.peak for p in mine if p.no_more_work_than(theirs))
+            fastest = min((p.seconds for p in mine if p.peak <= theirs.peak), default=None)
+            ratio = lowest / theirs.peak
+            logs.append(math.log(ratio))
+            if ratio > 1:
+                dominated.append(f"{name} at {budget:g}")
+            cells = (
+                name,
+                f"{budget:g}",
+                f"{theirs.saved / 1e6:.3f}, {theirs.peak / 1e6:.3f}",
+                f"{theirs.flops / 1e6:.2f} ({theirs.products / 1e6:.2f})",
+                f"{theirs.seconds * 1e6:.1f}",
+                f"{lowest / 1e6:.3f}",
+                f"{ratio:.3f}",
+                "-" if fastest is None else f"{fastest * 1e6:.1f}",
+            )
+            print("|", " | ".join(cells), "|", flush=True)
+    print(f"\ngeometric mean of the ratios: {math.exp(sum(logs) / len(logs)):.3f}")
+    print(f"{len(dominated)} of {len(logs)} where torch peaks lower with no less work: {dominated}")
 
 
 def main(arguments: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torch.fx import Node
 
 from fxstack_partition.cost import SizeModel
-from fxstack_partition.ops import NEVER_TWICE, OpKind, is_symbolic_value
+from fxstack_partition.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
 from fxstack_partition.storage import StorageTable
 from fxstack_partition.symbols import SizeOf, free_symbols, symbol_sources
 
@@ -30,6 +30,7 @@ class Compact:
 
     ``args`` and ``users`` are numbers of nodes; ``made`` and ``of`` are the storages that a node allocates and occupies;
     ``touched`` those that it makes or reads, without empty ones; ``sizes`` the bytes of each, under ``options``.
+    ``shields`` maps values that lie in inputs which the forward updates to the storages of these inputs' copies.
     ``args_backwards`` are the arguments from the last to the first; ``made_bytes`` what a node allocates in all.
     """
 
@@ -47,6 +48,7 @@ class Compact:
         self.users = [tuple(users) for users in readers]
         self.value_bytes = SizeModel(facts.graph, options).value_bytes
         table = storages(facts, options)
+        self.shields = self._shields(table.sizes)
         self.sizes = table.sizes
         self.made = [table.made[node] for node in nodes]
         self.of = [table.of[node] for node in nodes]
@@ -60,9 +62,28 @@ class Compact:
         position = self.facts.position
         return tuple(position[node] for node in nodes if isinstance(node, Node))
 
+    def _shields(self, sizes: list[int]) -> dict[int, int]:
+        """Add a storage for the copy of each input that the forward updates; map what lies in the input to it."""
+        facts = self.facts
+        roots = copied_inputs(facts)
+        first = len(sizes)
+        sizes += [self.value_bytes(root.meta.get("val")) for root in roots]
+        storage = {root: first + index for index, root in enumerate(roots)}
+        found = ((p, storage.get(facts.alias_root(n))) for p, n in enumerate(self.nodes) if roots)
+        return {place: shield for place, shield in found if shield is not None}
+
     def _touched(self, place: int) -> tuple[int, ...]:
-        read = (s for arg in self.args[place] for s in self.of[arg])
+        read = [s for arg in self.args[place] for s in self.of[arg]]
+        if self.shields:
+            read += [self.shields[arg] for arg in self.args[place] if arg in self.shields]
         return tuple(s for s in dict.fromkeys((*self.made[place], *read)) if self.sizes[s])
+
+    def handed_storages(self, places: Iterable[int]) -> set[int]:
+        """Return the storages in which these values get to the backward: copies for updated inputs."""
+        found: set[int] = set()
+        for place in places:
+            found.update((self.shields[place],) if place in self.shields else self.of[place])
+        return found
 
     def storages_of(self, places: Iterable[int]) -> set[int]:
         """Return the storages that these nodes occupy."""
@@ -121,6 +142,22 @@ class Compact:
     def numbers(self) -> bytes:
         """Return for each node whether its value is a number."""
         return bytes(is_symbolic_value(node.meta.get("val")) for node in self.nodes)
+
+
+def copied_inputs(facts: JointFacts) -> tuple[Node, ...]:
+    """Return the inputs that reach the backward as copies, because the forward updates them.
+
+    Inputs which the backward itself updates are handed over as they are.
+    """
+    if not facts.mutated:
+        return ()
+    updated = {
+        arg
+        for node in facts.backward
+        if facts.kinds[node] is OpKind.EFFECT
+        for arg in written_arguments(node)
+    }
+    return tuple(n for n in facts.nodes[:-1] if n in facts.mutated and n not in updated)
 
 
 def storages(facts: JointFacts, options: PartitionOptions) -> StorageTable:

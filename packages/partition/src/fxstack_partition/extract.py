@@ -25,7 +25,7 @@ from fxstack_interchange import (
 )
 from fxstack_partition.compact import Compact
 from fxstack_partition.order import best_order
-from fxstack_partition.plan import PartitionError, closure, copied_values, make_plan
+from fxstack_partition.plan import PartitionError, closure, make_plan
 from fxstack_partition.symbols import SizeOf, free_symbols
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _forward(
     graph = Graph()
     env: dict[Node, Node] = {}
     shields: dict[Node, Node] = {}
-    shielded = copied_values(facts, handed)
+    shielded = {node for node in handed if facts.position[node] in facts.compact.shields}
     last_primal = facts.primals[-1] if facts.primals else None
     # All placeholders come first: the forward has the joint graph's primals, used or not.
     for node in (*facts.primals, *(n for p, n in enumerate(facts.nodes[:-1]) if needed[p])):

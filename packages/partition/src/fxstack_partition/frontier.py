@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fxstack_partition.compact import Compact
 from fxstack_partition.order import best_order, peak_bytes
-from fxstack_partition.plan import Plan, copied_values, make_plan
+from fxstack_partition.plan import Plan, make_plan
 from fxstack_partition.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_ALL_RULES
 from fxstack_partition.prices import PricedNetwork, hull
 from fxstack_partition.relink import adding, by_gain, giving_up
@@ -88,7 +88,7 @@ class Search:
         least = forward_peak(self.graph, plan)
         if any(c.seconds <= seconds and c.peak <= least for c in self.best):
             return
-        peak = max(least, backward_peak(self.graph, plan, enough=least))
+        peak = max(least, best_order(self.graph, plan, enough=least)[1])
         self._keep(Choice(label, plan.handed, peak, seconds, network))
 
     def _keep(self, new: Choice) -> None:
@@ -105,8 +105,8 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
         PricedNetwork(facts, rules, options, search.costs)
         for rules in (SAVE_ALL_RULES, MIN_CUT_RULES, BUDGET_RULES)
     )
-    for label, cuts in (("save_all", saving), ("min_cut", cheap)):
-        search.consider(label, cuts.cut(0.0), cuts.network)
+    for label, ends in (("save_all", saving), ("min_cut", cheap)):
+        search.consider(label, ends.cut(0.0), ends.network)
     rates = []
     for rate, saved in hull(priced, search.weigh, HULL_CUTS):
         rates.append(rate)
@@ -182,24 +182,15 @@ def _fill(search: Search, network: Network) -> None:
 def peak_of_plan(graph: Compact, plan: Plan) -> int:
     """Return the simulated peak of forward and backward."""
     first = forward_peak(graph, plan)
-    return max(first, backward_peak(graph, plan, enough=first))
+    return max(first, best_order(graph, plan, enough=first)[1])
 
 
 def forward_peak(graph: Compact, plan: Plan) -> int:
-    """Return the simulated peak of the forward, with the copies that it hands over."""
+    """Return the simulated peak of the forward, with the copies of inputs that it hands over."""
     first = plan.forward(graph)
     given = graph.given
     order = [p for p in range(graph.count) if first[p] and not given[p]]
-    outputs = graph.storages_of((*plan.handed, *graph.leaving))
-    return peak_bytes(graph, order, (), outputs) + _copies(graph, plan)
-
-
-def backward_peak(graph: Compact, plan: Plan, enough: int = 0) -> int:
-    """Return the simulated peak of the backward in its best order, or of one that is at most ``enough``."""
-    copies = _copies(graph, plan)
-    return best_order(graph, plan, enough - copies)[1] + copies
-
-
-def _copies(graph: Compact, plan: Plan) -> int:
-    copied = copied_values(graph.facts, (graph.nodes[place] for place in plan.handed))
-    return sum(graph.value_bytes(node.meta.get("val")) for node in copied)
+    handed = graph.handed_storages(plan.handed)
+    copies = handed.intersection(graph.shields.values())
+    kept = handed | graph.storages_of(graph.leaving) | set(graph.shields.values())
+    return peak_bytes(graph, order, copies, kept)

@@ -171,7 +171,7 @@ def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], 
 
     A candidate whose peak is no more than ``enough`` ends the search.
     """
-    held = graph.storages_of((*graph.results, *plan.handed, *graph.tangents))
+    held = graph.storages_of((*graph.results, *graph.tangents)) | graph.handed_storages(plan.handed)
     kept = graph.storages_of((*graph.results, *graph.gradients))
     found: list[int] = []
     lowest = -1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_interchange import InputKind
-from fxstack_partition.ops import OpKind, written_arguments
+from fxstack_partition.ops import OpKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -148,20 +148,3 @@ def _symbols_to_save(
     binders, sizes = graph.binders
     unbound = [sizes[name] for name in wanted if name not in binders and name in sizes]
     return tuple(binders[name] for name in wanted if name in binders), tuple(unbound)
-
-
-def copied_values(facts: JointFacts, handed: Iterable[Node]) -> frozenset[Node]:
-    """Return the saved nodes that share storage with an input the forward updates.
-
-    They must be copied, or the backward would see the update. Inputs which the backward itself updates
-    are handed over as they are.
-    """
-    if not facts.mutated:
-        return frozenset()
-    updated = {
-        arg
-        for node in facts.backward
-        if facts.kinds[node] is OpKind.EFFECT
-        for arg in written_arguments(node)
-    }
-    return frozenset(n for n in handed if facts.alias_root(n) in facts.mutated and n not in updated)
