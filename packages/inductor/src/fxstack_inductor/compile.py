@@ -29,14 +29,15 @@ def lower(
 ) -> Lowered | LoweredTriton:
     """The generated code for ``graph_module``, without compiling it, on any machine.
 
-    ``target`` is ``"cpu"`` (C) or ``"cuda"``, also as ``"cuda:sm_90"`` (Triton).
+    ``target`` is ``"cpu"`` (C) or ``"cuda"``, also as ``"cuda:sm_90"`` or ``"cuda:H200"`` (Triton; then ``report()`` of the
+    result gives predicted times on that GPU).
 
     Raises:
         ValueError: another target.
     """
     chosen = options_from_environment() if options is None else options
     if target.partition(":")[0] == "cuda":
-        return lower_triton(graph_module, chosen)
+        return lower_triton(graph_module, chosen, target=target)
     if target != "cpu":
         raise ValueError(f"target {target!r}: known are 'cpu' and 'cuda' (also as 'cuda:sm_90')")
     return lower_c(graph_module, chosen)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxstack_inductor.codegen.triton import TritonSource, triton_source
 from fxstack_inductor.codegen.triton_host import device_program, interpreted_program, launches
+from fxstack_inductor.cost.devices import gpu_of
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.graph import lower_graph
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_inductor.codegen.wrapper import HostProgram
+    from fxstack_inductor.cost.model import Cost
     from fxstack_inductor.ir.nodes import Computed, Node
     from fxstack_inductor.options import InductorOptions
 
@@ -38,6 +40,27 @@ class LoweredTriton:
     plan: Plan
     source: TritonSource
     program: HostProgram
+    values: tuple[Any, ...] = ()
+    """The graph's fake inputs."""
+    target: str = "cuda"
+
+    def predict(self, target: str = "") -> tuple[Cost, ...]:
+        """Predicted times of the launches and calls, in order, on a GPU as in ``target`` (``cuda:sm_90``, ``cuda:H200``).
+
+        Raises:
+            ValueError: the model does not know the GPU.
+        """
+        from fxstack_inductor.cost import model  # noqa: PLC0415 - torch's operation counts take a while to import
+
+        tilings = {name: function.tiling for name, function in self.source.functions.items()}
+        sizes = model.hints(self.values)
+        return model.predict(self.plan, tilings, gpu_of(target or self.target), sizes)
+
+    def report(self, target: str = "") -> str:
+        """The same as a table, the sum first."""
+        from fxstack_inductor.cost import model  # noqa: PLC0415
+
+        return model.report(self.predict(target), gpu_of(target or self.target))
 
     @property
     def triton(self) -> str:
@@ -63,9 +86,21 @@ def interpreting() -> bool:
 
 
 def lower_triton(
-    graph_module: GraphModule, options: InductorOptions, *, interpreted: bool = False
+    graph_module: GraphModule,
+    options: InductorOptions,
+    *,
+    interpreted: bool = False,
+    target: str = "cuda",
 ) -> LoweredTriton:
-    """The generated code, on any machine; neither a GPU nor Triton is needed."""
+    """The generated code, on any machine; neither a GPU nor Triton is needed.
+
+    Raises:
+        ValueError: ``target`` is no GPU that is known.
+    """
+    gpu_of(target)
+    options = replace(
+        options, target="cuda"
+    )  # rules decide by it where a graph of CPU tensors is shown
     device = "cuda" if on_cuda(graph_module) else "cpu"
     program = lower_graph(graph_module, RULES, options, device)
     split_reductions(program)
@@ -73,7 +108,9 @@ def lower_triton(
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
     source = triton_source(kernels)
     write = interpreted_program if interpreted else device_program
-    return LoweredTriton(scheduled, source, write(scheduled, source.functions))
+    values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
+    host = write(scheduled, source.functions)
+    return LoweredTriton(scheduled, source, host, values, target)
 
 
 def load_triton(

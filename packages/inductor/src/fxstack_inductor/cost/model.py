@@ -1,0 +1,231 @@
+"""Predicted times of a schedule's kernels and calls.
+
+A kernel takes as long as the slower of its memory traffic and its arithmetic (the roofline model: Williams, Waterman and
+Patterson, 2009), stretched where there are too few programs to keep all processors busy, and at least the time of a launch.
+Each element of a buffer counts once; a looped reduction reads it again in every pass that the L2 cache cannot serve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from fxstack_inductor.codegen.analysis import analyse
+from fxstack_inductor.codegen.triton_tiles import extent
+from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce
+from fxstack_inductor.ir.nodes import Extern, ExternCall, Node
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.schedule.plan import KernelStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fxstack_inductor.codegen.triton_tiles import Tiling
+    from fxstack_inductor.cost.devices import Gpu
+    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.schedule.plan import Plan, Step
+
+EXPENSIVE_OPERATIONS = 20
+"""What a transcendental function counts, in additions."""
+PER_PROCESSOR = 2
+"""Programs that a processor needs at a time to keep its memory pipelines full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One launch or call. Sizes in bytes, times in seconds."""
+
+    name: str
+    what: str
+    read: int
+    written: int
+    operations: int
+    programs: int | None
+    seconds: float
+    bound: str
+    """What takes the time: memory, arithmetic, or launch."""
+
+
+def predict(
+    plan: Plan, tilings: Mapping[str, Tiling], gpu: Gpu, sizes: Mapping[str, int]
+) -> tuple[Cost, ...]:
+    """The steps of ``plan`` that run on the device, in order; ``sizes`` gives the symbols of the graph."""
+    costs = (_cost(step, tilings, gpu, sizes) for step in plan.steps)
+    return tuple(cost for cost in costs if cost is not None)
+
+
+def _cost(
+    step: Step, tilings: Mapping[str, Tiling], gpu: Gpu, sizes: Mapping[str, int]
+) -> Cost | None:
+    if isinstance(step, KernelStep):
+        return kernel_cost(step.kernel, tilings[step.kernel.name], gpu, sizes)
+    if isinstance(step, ExternCall) and step.outputs:
+        return call_cost(step, gpu, sizes)
+    return None
+
+
+# --- kernels -------------------------------------------------------------------------------------
+
+
+def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
+    """One launch of a kernel of the loop IR."""
+    facts = analyse(kernel)
+    loops = {loop.var: _size(loop.extent, sizes) for loop in (*kernel.outer, *kernel.inner)}
+    itemsize = {ref.name: ref.dtype.itemsize for ref in kernel.buffers}
+    room = {ref.name: _size(ref.numel, sizes) for ref in kernel.buffers}
+    read: dict[str, int] = {}
+    for value in kernel.values:
+        if isinstance(value, Load):
+            touched = min(room[value.buffer], _points(value.index, loops, kernel))
+            read[value.buffer] = max(read.get(value.buffer, 0), touched * itemsize[value.buffer])
+    written: dict[str, int] = {}
+    for store in kernel.stores:
+        touched = min(room[store.buffer], _points(store.index, loops, kernel))
+        written[store.buffer] = touched * itemsize[store.buffer]
+    outer = _size(extent(kernel.outer), sizes)
+    points = outer * _size(extent(kernel.inner), sizes)
+    operations = sum(
+        _operations(value) * (points if facts.inner[k] or isinstance(value, Reduce) else outer)
+        for k, value in enumerate(kernel.values)
+    )
+    total = sum(read.values())
+    passes = facts.last_stage + 1 if tiling.kind == "looped" and total > gpu.l2 else 1
+    programs = _size(tiling.grid, sizes)
+    moved = passes * total + sum(written.values())
+    seconds, bound = roofline(gpu, moved, operations, programs, torch.float32, matrix=False)
+    what = ", ".join(kernel.origins)
+    return Cost(
+        kernel.name, what, total, sum(written.values()), operations, programs, seconds, bound
+    )
+
+
+def _points(index: Expr, loops: Mapping[Var, int], kernel: Kernel) -> int:
+    """How many elements an address takes at most over all loops; a computed one changes along all of them."""
+    variables = index.variables
+    if any(v.kind == "value" for v in variables):
+        variables = frozenset(loops)
+    count = 1
+    for loop in (*kernel.outer, *kernel.inner):
+        count *= loops[loop.var] if loop.var in variables else 1
+    return count
+
+
+def _operations(value: Any) -> int:
+    if isinstance(value, Compute):
+        return EXPENSIVE_OPERATIONS if value.op in EXPENSIVE else 1
+    return int(isinstance(value, Reduce))
+
+
+def roofline(
+    gpu: Gpu,
+    moved: int,
+    operations: int,
+    programs: int | None,
+    dtype: torch.dtype,
+    *,
+    matrix: bool,
+) -> tuple[float, str]:
+    """Seconds, and what takes them."""
+    wanted = gpu.processors * PER_PROCESSOR
+    busy = 1.0 if programs is None else min(1.0, max(programs, 1) / wanted)
+    memory = moved / (gpu.bandwidth * REACHED_BANDWIDTH * busy)
+    rate = gpu.peak(dtype, matrix=matrix) * (REACHED_MATRIX if matrix else 1.0)
+    arithmetic = operations / (rate * busy)
+    seconds, bound = max((memory, "memory"), (arithmetic, "arithmetic"))
+    return (seconds, bound) if seconds > gpu.launch else (gpu.launch, "launch")
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def call_cost(step: ExternCall, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
+    """An ATen call: torch's formula for its operations where it has one, and each tensor touched once."""
+    read = sum(_bytes(node, sizes) for node in dict.fromkeys(step.reads))
+    written = sum(_bytes(node, sizes) for node in step.outputs)
+    operations = _flops(step, sizes)
+    dtype = step.outputs[0].dtype
+    seconds, bound = roofline(gpu, read + written, operations, None, dtype, matrix=True)
+    return Cost(step.name, str(step.target), read, written, operations, None, seconds, bound)
+
+
+def _flops(step: ExternCall, sizes: Mapping[str, int]) -> int:
+    packet = getattr(step.target, "overloadpacket", None)
+    formula = flop_registry.get(packet)
+    if formula is None:
+        return 0
+    made = tuple(_meta(output, sizes) for output in step.outputs)
+    args = _concrete(step.args, sizes)
+    kwargs = _concrete(step.kwargs, sizes)
+    return int(formula(*args, **kwargs, out_val=made[0] if len(made) == 1 else made))
+
+
+def _concrete(value: Any, sizes: Mapping[str, int]) -> Any:
+    if isinstance(value, Node):
+        return _meta(value, sizes)
+    if isinstance(value, Expr):
+        return _size(value, sizes)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_concrete(v, sizes) for v in value)
+    if isinstance(value, dict):
+        return {name: _concrete(v, sizes) for name, v in value.items()}
+    return value
+
+
+def _meta(node: Node, sizes: Mapping[str, int]) -> torch.Tensor:
+    shape = [_size(size, sizes) for size in node.shape]
+    return torch.empty(shape, dtype=node.dtype, device="meta")
+
+
+def _bytes(node: Node | Extern, sizes: Mapping[str, int]) -> int:
+    elements: int = _size(node.layout.numel, sizes)
+    return elements * int(node.dtype.itemsize)
+
+
+def _size(expr: Expr, sizes: Mapping[str, int]) -> int:
+    """Sizes that only the host knows count as one."""
+    return expr.evaluate({v.name: sizes.get(v.name, 1) for v in expr.variables})
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def report(costs: Sequence[Cost], gpu: Gpu) -> str:
+    """One line for each launch and call, and the sum."""
+    head = f"predicted for {gpu.name}: {seconds_text(sum(c.seconds for c in costs))} in {len(costs)} launches"
+    rows = [_row(cost) for cost in costs]
+    return "\n".join([head, *rows])
+
+
+def _row(cost: Cost) -> str:
+    moved = (cost.read + cost.written) / 1e6
+    rate = (cost.read + cost.written) / cost.seconds / 1e9
+    return (
+        f"{seconds_text(cost.seconds):>10} {cost.bound:<10} {moved:>9.2f} MB {rate:>6.0f} GB/s "
+        f"{cost.operations / 1e9:>9.3f} GFLOP  {cost.name}: {_shortened(cost.what)}"
+    )
+
+
+def _shortened(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def seconds_text(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+def hints(values: Iterable[Any]) -> dict[str, int]:
+    """Sizes of the graph's symbols as they were when it was traced, from its fake values."""
+    found: dict[str, int] = {}
+    for value in values:
+        numbers = [value]
+        if isinstance(value, torch.Tensor):
+            numbers = [*value.shape, *value.stride()]
+        for number in numbers:
+            if isinstance(number, torch.SymInt) and number.node.hint is not None:
+                found[str(number.node.expr)] = int(number.node.hint)
+    return found
