@@ -9,7 +9,7 @@ from __future__ import annotations
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_text import index_text
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Constant, Loop, operands
+from fxstack_inductor.ir.kernel import Check, Constant, Loop, index_variables, operands
 
 NARROWEST = 8
 """Fewer columns than this are not walked as vectors."""
@@ -21,11 +21,28 @@ class ScatterWriter(LoopWriter):
     """Writes the body of one such function."""
 
     def scatter(self) -> None:
+        if self.kernel.guarded:
+            self._check_first()
         column = self._column()
         if column is None:
             self._points()
         else:
             self._columns(column)
+
+    def _check_first(self) -> None:
+        """Walk all indices without writing, and leave if any, or one of an earlier kernel, was out of range."""
+        checks = [k for k, v in enumerate(self.kernel.values) if isinstance(v, Check)]
+        needed = self.facts.needed(checks)
+        if checks:
+            used = {var for k in needed for var in index_variables(self.kernel.values[k])}
+            loops = [loop for loop in self._all_loops() if loop.var in used]
+            self._open_loops(loops)
+            self._values(needed)
+            self.out.close(len(loops))
+        self.out.line("if (*error) return;")
+
+    def _all_loops(self) -> tuple[Loop, ...]:
+        return (*self.kernel.outer, *self.kernel.inner)
 
     def _column(self) -> Loop | None:
         """The loop over what lies side by side, if it is the last of the independent ones."""
@@ -37,7 +54,7 @@ class ScatterWriter(LoopWriter):
         return last if along and (size is None or size >= NARROWEST) else None
 
     def _points(self) -> None:
-        loops = (*self.kernel.outer, *self.kernel.inner)
+        loops = self._all_loops()
         count = self._parallel(self.kernel.outer, simd=False, every=True)
         self._open_loops(loops[count:])
         self._values(self._needed())
@@ -69,7 +86,6 @@ class ScatterWriter(LoopWriter):
         for k, value in enumerate(self.kernel.values):
             if isinstance(value, Constant):
                 continue
-            exprs = [e for e in (getattr(value, "index", None), getattr(value, "expr", None)) if e]
-            if any(column.var in e.variables for e in exprs) or found.intersection(operands(value)):
+            if column.var in index_variables(value) or found.intersection(operands(value)):
                 found.add(k)
         return found

@@ -135,6 +135,8 @@ class Kernel:
     sizes: tuple[str, ...]
     origins: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
+    guarded: bool = False
+    """Whether nothing may be written once an index was out of range, in this kernel or before it."""
 
     @cached_property
     def written(self) -> frozenset[str]:
@@ -155,7 +157,7 @@ class Kernel:
 
     @cached_property
     def checked(self) -> bool:
-        return any(isinstance(v, Check) for v in self.values)
+        return self.guarded or any(isinstance(v, Check) for v in self.values)
 
 
 def operands(value: Value) -> tuple[int, ...]:
@@ -172,6 +174,15 @@ def operands(value: Value) -> tuple[int, ...]:
             return (arg,) if mask is None else (arg, mask)
         case Compute(_, args) | Reduce(_, args) | Scan(_, args):
             return args
+
+
+def index_variables(value: Value) -> frozenset[Var]:
+    """The variables in the index expression that ``value`` has, if it has one."""
+    match value:
+        case IndexValue(expr) | Load(_, expr):
+            return expr.variables
+        case _:
+            return frozenset()
 
 
 def index_operands(expr: Expr) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 That is the same program if nothing reads the input's old contents afterwards, and if the kernel, where it
 reads the input at all, reads each element only to write that very element. An index that may be out of range forbids it: eager
-raises before it writes anything, and so must we. Only on CPU: a CUDA launch may read an input from an aligned copy of it.
+raises before it writes anything, and so must we (``inplace_scatter`` says how scatters do). Only on CPU: a CUDA launch may
+read an input from an aligned copy of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.ir.kernel import Load, Reduce
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.schedule.inplace_scatter import (
+    guarded,
+    is_copy,
+    may_scatter,
+    redirect,
+)
 from fxstack_inductor.schedule.realise import base_of
 from fxstack_inductor.schedule.steps import KernelStep
 
@@ -47,15 +54,23 @@ def write_in_place(
     program: Program, steps: Sequence[Step]
 ) -> tuple[list[Step], tuple[Mutation, ...]]:
     """The steps with in-place writes, and the mutations that remain to be copied."""
-    if any(isinstance(step, KernelStep) and step.kernel.checked for step in steps):
-        return list(steps), tuple(program.mutations)
     chosen = {m.value: m.target for m in _possible(program, steps)}
     remaining = tuple(m for m in program.mutations if m.value not in chosen)
-    return [_rewritten(step, chosen) for step in steps], remaining
+    names = frozenset(target.name for target in chosen.values())
+    made: list[Step] = []
+    for step in steps:
+        redirect(step, chosen)
+        changed = _rewritten(step, chosen)
+        if not isinstance(changed, KernelStep):
+            made.append(changed)
+        elif not any(is_copy(changed.kernel, name, name) for name in names):
+            made.append(guarded(changed, names))
+    return made, remaining
 
 
 def _possible(program: Program, steps: Sequence[Step]) -> Iterable[Mutation]:
     returned = {base_of(value) for value in program.outputs if isinstance(value, Node)}
+    checked = any(isinstance(step, KernelStep) and step.kernel.checked for step in steps)
     uses = Counter(node for m in program.mutations for node in (m.target, m.value))
     made = {node: k for k, s in enumerate(steps) if isinstance(s, KernelStep) for node in s.stored}
     for mutation in program.mutations:
@@ -66,7 +81,11 @@ def _possible(program: Program, steps: Sequence[Step]) -> Iterable[Mutation]:
             continue
         if uses[target] > 1 or uses[value] > 1 or value.layout != target.layout:
             continue
-        if _allowed(steps, made[value], target, value):
+        if isinstance(value, Scatter):
+            allowed = may_scatter(steps, made[value], target, value)
+        else:
+            allowed = not checked and _allowed(steps, made[value], target, value)
+        if allowed:
             yield mutation
 
 
