@@ -211,4 +211,15 @@ def operators_called_by_compiled_code(c):
     return f(torch.ones(3) * 2)
 
 
+@program(graphs=1, breaks=0)
+def a_number_between_two_loops_over_the_same_values(c):
+    @c
+    def f(x):
+        y = -x
+        z = y.mul(3).add(x, alpha=x.dot(y).neg())
+        return y, z.mul(2).add(x, alpha=z.dot(x))
+
+    return f(torch.randn(5))
+
+
 test_equals_eager = program.tests()

@@ -363,4 +363,19 @@ def loss_scaler(c):
     return model, scaler.get_scale()
 
 
+@program()
+def lbfgs_with_a_closure(c):
+    model, x = network(), torch.randn(5, 4)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).pow(2).sum()
+        loss.backward()
+        return loss
+
+    step = c(lambda: optimizer.step(closure))
+    return step(), step(), model
+
+
 test_equals_eager = program.tests()

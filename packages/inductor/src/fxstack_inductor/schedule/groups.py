@@ -404,7 +404,7 @@ def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
     """Nothing outside the two groups may lie between them."""
     own = {id(left), id(right)}
     limit = min(left.first, right.first)
-    stack = [u for u in _producers(fusion, merged) if id(u) not in own]
+    stack = [u for u in producers(fusion, merged) if id(u) not in own]
     seen: set[int] = set()
     while stack:
         unit = stack.pop()
@@ -413,7 +413,7 @@ def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
         seen.add(id(unit))
         if _last(fusion, unit) < limit:
             continue
-        for producer in _producers(fusion, unit):
+        for producer in producers(fusion, unit):
             if id(producer) in own:
                 return Refusal("something in between", _name(unit))
             stack.append(producer)
@@ -428,12 +428,13 @@ def _name(unit: Unit) -> str:
     return next(iter(unit.placed)).name if isinstance(unit, Group) else unit.name
 
 
-def _producers(fusion: Fusion, unit: Unit) -> list[Unit]:
+def producers(fusion: Fusion, unit: Unit) -> list[Unit]:
+    """What must have run before ``unit``."""
     if isinstance(unit, Group):
         nodes = [read.node for node in unit.placed for read in fusion.reads(node)]
         needed: list[ExternCall | HostCall] = fusion.sizes.of_kernel(unit.placed)
     else:
-        nodes, needed = [base_of(node) for node in unit.reads], []
+        nodes, needed = [base_of(node) for node in unit.reads], fusion.sizes.of_call(unit)
     found = (*(fusion.unit.get(node) for node in nodes), *needed)
     return [u for u in found if u is not None and u is not unit]
 
@@ -441,4 +442,4 @@ def _producers(fusion: Fusion, unit: Unit) -> list[Unit]:
 RULES = (_levels, _small, _recomputed, _acyclic)
 """What a merge must satisfy, in order; a rule returns None or a refusal."""
 
-__all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]
+__all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge", "producers"]

@@ -6,16 +6,14 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.verify import verify
-from fxstack_inductor.lower.program import HostCall, HostValue
+from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.build import build_kernel
-from fxstack_inductor.schedule.groups import Fusion, Group, fuse
+from fxstack_inductor.schedule.groups import Fusion, Group, fuse, producers
 from fxstack_inductor.schedule.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.loops import normalise
-from fxstack_inductor.schedule.realise import base_of, choose_inlined, usage
-from fxstack_inductor.schedule.sizes import memory_sizes
+from fxstack_inductor.schedule.realise import choose_inlined, usage
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | H
     """Topological order, earliest position in the graph first; effects keep their order."""
     calls = [s for s in fusion.program.steps if isinstance(s, (ExternCall, HostCall))]
     units: list[Group | ExternCall | HostCall] = [*groups, *calls]
-    waiting = {id(u): _dependencies(fusion, u) for u in units}
+    waiting = {id(u): {id(other) for other in producers(fusion, u)} for u in units}
     _chain_effects(calls, waiting)
     followers: dict[int, list[int]] = {}
     for unit in units:
@@ -111,32 +109,6 @@ def _rank(fusion: Fusion, unit: Group | ExternCall | HostCall) -> tuple[int, int
     if isinstance(unit, HostCall):
         return (0, fusion.position[id(unit)])
     return (1, unit.last if isinstance(unit, Group) else fusion.position[id(unit)])
-
-
-def _dependencies(fusion: Fusion, unit: Group | ExternCall | HostCall) -> set[int]:
-    if isinstance(unit, Group):
-        nodes = [read.node for node in unit.placed for read in fusion.reads(node)]
-        needed: list[ExternCall | HostCall] = fusion.sizes.of_kernel(unit.placed)
-    else:
-        nodes = [base_of(node) for node in unit.reads]
-        names = {*_names((unit.args, unit.kwargs))}
-        names |= {v.name for node in unit.reads for v in memory_sizes(node)}
-        needed = [fusion.sizes.calls[name] for name in names if name in fusion.sizes.calls]
-    found = {id(u) for n in nodes if (u := fusion.unit.get(n)) is not None and u is not unit}
-    return found | {id(call) for call in needed if call is not unit}
-
-
-def _names(value: object) -> list[str]:
-    """Host values and symbols mentioned in the arguments of a call."""
-    if isinstance(value, HostValue):
-        return [value.name]
-    if isinstance(value, Expr):
-        return [v.name for v in value.variables]
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return [name for v in value for name in _names(v)]
-    return []
 
 
 def _chain_effects(calls: list[ExternCall | HostCall], waiting: dict[int, set[int]]) -> None:

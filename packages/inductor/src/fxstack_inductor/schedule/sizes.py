@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Index, Indirect, Read
-from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.lower.program import HostCall, HostValue
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.nodes import Node
     from fxstack_inductor.lower.program import Program
 
@@ -34,6 +34,13 @@ class SizeProviders:
             return []
         names = {name for node in nodes for name in self._names(node)}
         return [self.calls[name] for name in sorted(names)]
+
+    def of_call(self, call: Call) -> list[Call]:
+        """The calls whose host values and symbols a call takes, or needs for the sizes of what it reads."""
+        names = {*_mentioned((call.args, call.kwargs))}
+        names |= {v.name for node in call.reads for v in memory_sizes(node)}
+        found = [self.calls[name] for name in sorted(names) if name in self.calls]
+        return [other for other in found if other is not call]
 
     def _names(self, node: Computed) -> frozenset[str]:
         if node not in self.known:
@@ -58,6 +65,19 @@ def size_providers(program: Program, inlined: Collection[Node]) -> SizeProviders
             found[binding.symbol] = calls[binding.source]
     symbols = frozenset(b.symbol for b in program.bindings if b.source in calls)
     return SizeProviders(inlined, found, symbols)
+
+
+def _mentioned(value: object) -> list[str]:
+    """Host values and symbols in the arguments of a call."""
+    if isinstance(value, HostValue):
+        return [value.name]
+    if isinstance(value, Expr):
+        return [v.name for v in value.variables]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return [name for v in value for name in _mentioned(v)]
+    return []
 
 
 def memory_sizes(node: Node) -> set[Var]:
