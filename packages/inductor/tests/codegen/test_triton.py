@@ -176,3 +176,51 @@ def test_lower_shows_triton_without_a_gpu():
 def test_an_unknown_target_is_named():
     with pytest.raises(ValueError, match="target 'tpu': known are 'cpu' and 'cuda'"):
         lower(graph_of(lambda x: x + 1, randn(3)), target="tpu")
+
+
+def scanned(*shape, dtype=torch.float32):
+    """Values with ties, and NaN where there can be one."""
+    x = torch.randint(-3, 4, shape).to(dtype)
+    if dtype.is_floating_point:
+        x[..., shape[-1] // 2] = float("nan")
+    return x
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.cumsum(-1) * 2,
+        lambda x: x.sin().cumsum(0),
+        lambda x: x.double().cumprod(-1),
+        lambda x: torch.logcumsumexp(x, -1),
+        lambda x: tuple(x.cummax(-1)),
+        lambda x: tuple(x.cummin(0)),
+        lambda x: x.softmax(0).flip(1).cumsum(1).flip(1),
+        lambda x: (x.cumsum(1) - x.sum(1, keepdim=True)).relu(),
+        lambda x: (x > 0).cumsum(-1),
+    ],
+)
+def test_scans_equal_eager(fn):
+    check(fn, randn(5, 37))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.bool]
+)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_running_extremes_keep_the_last_of_equals_and_nan(dtype, dim):
+    check(lambda x: (*x.cummax(dim), *x.cummin(dim)), scanned(6, 11, dtype=dtype), equal_nan=True)
+
+
+def test_scans_over_more_than_a_tile_are_calls():
+    graph = graph_of(lambda x: x.cumsum(-1) + 1, torch.zeros(2, 5000))
+    (fallback,) = lower(graph, target="cuda").plan.program.fallbacks
+    assert fallback.reason == "a scan over more than 4096 elements on a GPU"
+
+
+def test_log_sums_of_infinities():
+    inf = float("inf")
+    x = torch.tensor(
+        [[-inf, -inf, 1.0, 2.0], [inf, 1.0, inf, -inf], [0.0, -inf, 3.0, float("nan")]]
+    )
+    check(lambda x: torch.logcumsumexp(x, 1), x, equal_nan=True)

@@ -132,9 +132,3 @@ def test_an_unknown_gpu_is_named():
         ValueError, match=r"'cuda:sm_70' is not known to the cost model: known are 'cuda:A100'"
     ):
         lowered(products, (4, 8), (3, 8), target="cuda:sm_70")
-
-
-def test_order_dependent_operators_are_calls_on_cuda():
-    """Scans and scatters have loops in C alone."""
-    graph = lowered(lambda x: x.cumsum(0).exp(), (16, 16))
-    assert [c.what for c in graph.predict()] == ["aten.cumsum.default", "exp"]

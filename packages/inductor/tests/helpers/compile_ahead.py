@@ -26,6 +26,11 @@ def long_rows(x):
     return x.softmax(-1), x.argmax(0), x.std(1), torch.div(x, x.sum(0), rounding_mode="trunc")
 
 
+def scans(x, n):
+    values, where = x.cummax(-1)
+    return x.softmax(-1).cumsum(-1), values, where, torch.logcumsumexp(x, 0), n.cumsum(0)
+
+
 def facts(kernel):
     target = re.search(r"\.target (sm_\d+)", kernel.asm["ptx"]).group(1)
     local = re.search(r"\.local[^;]*\[(\d+)\]", kernel.asm["ptx"])
@@ -52,4 +57,6 @@ with tempfile.TemporaryDirectory() as name:
     first = (torch.randn(32, 64), torch.randn(64), torch.randn(64), torch.tensor([1, 2, 3]))
     result = compile_all(block, first, int(sys.argv[1]), Path(name))
     result |= compile_all(long_rows, (torch.randn(500, 5000),), int(sys.argv[1]), Path(name))
+    third = (torch.randn(300, 1000), torch.ones(300, 1000, dtype=torch.int8))
+    result |= compile_all(scans, third, int(sys.argv[1]), Path(name))
     print(json.dumps(result))

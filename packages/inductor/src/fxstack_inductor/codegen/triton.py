@@ -7,6 +7,7 @@ how a kernel's loops are divided. Nothing here needs a GPU, nor Triton itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,6 +36,16 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.kernel import Loop, Store
 
+SCANS = MappingProxyType(
+    {
+        "sum": "_sum",
+        "prod": "_product",
+        "max": "_maximum",
+        "min": "_minimum",
+        "logaddexp": "_logaddexp",
+    }
+)
+"""Functions of the prelude that combine running values, in the registers' precision as torch's CUDA kernels do."""
 INT32 = 2**31 - 2**16
 """Sizes up to here are indexed with 32 bits: the last tile may reach beyond them."""
 
@@ -251,7 +262,9 @@ class _Writer:
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
                 return triton_ops.emit(op, [f"v{k}" for k in args], dtype, kinds)
-            case Reduce() | Scan():
+            case Scan():
+                return self._scan(value)
+            case Reduce():
                 raise AssertionError("a reduction has no expression")
 
     def _index_value(self, expr: Expr, dtype: torch.dtype) -> str:
@@ -307,6 +320,14 @@ class _Writer:
         inside = f"(({wrapped}) >= 0) & (({wrapped}) < ({size}))"
         self.line(f'tl.device_assert(({inside}) | (({valid}) == 0), "index out of bounds")')
         return f"tl.where({inside}, {wrapped}, 0)"
+
+    def _scan(self, scan: Scan) -> str:
+        """Along the tile, which holds all that is scanned; what lies behind its end comes after every element."""
+        tiles = [f"tl.broadcast_to(v{k}, [XBLOCK, RBLOCK])" for k in scan.args]
+        if scan.op in {"argmax", "argmin"}:
+            return f"tl.associative_scan(({', '.join(tiles)}), 1, _last_{scan.op})[1]"
+        kind = triton_ops.TYPES[scan.dtype]
+        return f"tl.associative_scan({tiles[0]}.to({kind}), 1, {SCANS[scan.op]}).to({kind})"
 
     # reductions
 

@@ -176,6 +176,30 @@ def _product(a, b):
 
 
 @triton.jit
+def _sum(a, b):
+    return a + b
+
+
+@triton.jit
+def _logaddexp(a, b):
+    low, high = _minimum(a, b), _maximum(a, b)
+    same = (low == high) & ((low == float("inf")) | (low == -float("inf")))
+    return tl.where(same, high, libdevice.log1p(libdevice.exp(low - high)) + high)
+
+
+@triton.jit
+def _last_argmax(value, at, other, where):
+    keep = (other == other) & ((value != value) | (other < value))
+    return tl.where(keep, value, other), tl.where(keep, at, where)
+
+
+@triton.jit
+def _last_argmin(value, at, other, where):
+    keep = (other == other) & ((value != value) | (other > value))
+    return tl.where(keep, value, other), tl.where(keep, at, where)
+
+
+@triton.jit
 def _remainder(a, b):
     rest = a % b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)

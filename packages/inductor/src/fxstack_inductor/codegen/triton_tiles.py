@@ -2,7 +2,7 @@
 
 - ``flat``: one axis of points. Loops that only broadcast are points like all others.
 - ``tiled``: two axes, where memory runs along different loops in different accesses, as when transposing.
-- ``persistent``: a tile holds all that is reduced, and each value is computed once.
+- ``persistent``: a tile holds all that is reduced or scanned, and each value is computed once.
 - ``looped``: tiles walk over what is reduced, one pass per stage of reductions, as in C.
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import floordiv, product
-from fxstack_inductor.ir.kernel import Load, Reduce
+from fxstack_inductor.ir.kernel import Load, Reduce, Scan
+from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.schedule.loops import normalise
 
 if TYPE_CHECKING:
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.kernel import Kernel, Loop
 
-PERSISTENT = 4096
-"""Longest inner extent that is held in one tile."""
 POINTS = 1024
 TILE = 2048
 PROGRAMS = 256
@@ -72,10 +72,12 @@ def extent(loops: tuple[Loop, ...]) -> Expr:
 
 def tile(kernel: Kernel) -> Tiling:
     """Sizes that are good without a search."""
-    if not any(isinstance(v, Reduce) for v in kernel.values):
+    if not any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
         return _pointwise(kernel)
     count, elements = extent(kernel.inner).as_int(), TILE // _crowding(kernel)
     if count is None or count > PERSISTENT:
+        if kernel.ordered:
+            raise NotLowered(f"a scan over more than {PERSISTENT} elements on a GPU")
         wide = Config(1, elements, 8)
         return Tiling(
             "looped", kernel, Config(elements // 32, 32, 4) if _along_outer(kernel) else wide

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.nodes import Body, Coord, Node, Shape
 
 
+PERSISTENT = 4096
+"""Longest inner extent that a program on a GPU holds in one tile, which scans need."""
+
+
 @dataclass(eq=False, kw_only=True, repr=False)
 class Scatter(Computed):
     """``init``, into which the elements of a source are put one after the other.

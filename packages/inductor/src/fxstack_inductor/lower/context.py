@@ -26,7 +26,7 @@ from fxstack_inductor.ir.nodes import (
     resolve,
     value_dtype,
 )
-from fxstack_inductor.ir.ordered import Scan, Scatter
+from fxstack_inductor.ir.ordered import PERSISTENT, Scan, Scatter
 from fxstack_inductor.lower.symbols import size_expr
 
 if TYPE_CHECKING:
@@ -138,7 +138,9 @@ class Context:
     ) -> Scan:
         """Accumulate ``make_body(coordinates)`` along ``axis`` with ``op``, in dtype ``state``."""
         if self.options.target == "cuda" or self.device.type != "cpu":
-            raise NotLowered("a scan on a GPU")
+            length = shape[axis].as_int()
+            if length is None or length > PERSISTENT:
+                raise NotLowered(f"a scan over more than {PERSISTENT} elements on a GPU")
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
         node = Scan(**self._common(layout), body=placeholder, op=op, axis=axis, state=state)
