@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fxstack.safe import Choice
     from fxstack_capture.breaks import BreakRecord
     from fxstack_capture.driver.recompiling import Recompilation
     from fxstack_interchange import StageGraph
@@ -33,6 +34,8 @@ class CompileLog:
     graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
     breaks: list[BreakRecord] = field(default_factory=list)
     recompilations: list[Recompilation] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    """What ``mode="safe"`` kept."""
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -75,6 +78,10 @@ class CompileLog:
     def on_recompile(self, record: Recompilation) -> None:
         with self._lock:
             self.recompilations.append(record)
+
+    def on_choice(self, choice: Choice) -> None:
+        with self._lock:
+            self.choices.append(choice)
 
     def on_break(self, record: BreakRecord) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MODES: dict[str, str] = {
     "default": "",
     "reduce-overhead": "CUDA graphs; on CPU the same as default, whose host program is already minimal",
+    "safe": "both the compiled graph and eager torch serve the first calls, and the faster is kept, graph by graph",
     "max-autotune": "the same as default: there are no templates to choose from yet",
     "max-autotune-no-cudagraphs": "the same as default",
 }

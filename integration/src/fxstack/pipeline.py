@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
+from fxstack.safe import Trial
 from fxstack_capture import disable
 from fxstack_capture.collector import paused_collector
 from fxstack_functionalize import UnsupportedGraphError, aot
@@ -42,9 +43,12 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
         graph = Compilation(options, log, log.next_graph())
         try:
             compilers = (graph.compile_stage, graph.compile_backward)
-            return graph.ahead_of_time(graph_module, example_inputs, compilers, decompositions())
+            made = graph.ahead_of_time(graph_module, example_inputs, compilers, decompositions())
         except (UnsupportedGraphError, *UNAVAILABLE) as error:
             return _in_eager(graph_module, example_inputs, error)
+        if options.mode != "safe":
+            return made
+        return Trial(made, eager_backend(graph_module, ()), graph.number, log.on_choice)
 
     return inductor
 

@@ -1,0 +1,113 @@
+"""``mode="safe"``: time a compiled graph and eager torch on the program's own calls, and keep the faster.
+
+Every call is served by one of the two, so nothing is computed twice and no side effect is repeated; both give the same
+results. Calls alternate between them until each has been timed a few times. Without gradients, a call's own duration
+counts. With gradients most of the work follows later, in a backward that belongs to the program; there, what counts is the
+time from this call to the next one, a whole training step, in which nothing differs but this graph. Graphs of one program
+alternate in different patterns (Walsh functions, which are orthogonal over all calls), so that one graph's choice does not
+weigh on another's time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Call = Callable[..., Any]
+
+WARM_UP = 4
+"""Calls that are not counted, half of them by each side: the first ones compile backwards and fill caches."""
+TIMED = 16
+PATTERNS = 3
+MARGIN = 0.97
+"""Eager is kept only where it takes less than this part of the compiled graph's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was kept for graph number ``graph``, and the shortest time of each side in seconds."""
+
+    graph: int
+    kept: str
+    compiled: float
+    eager: float
+
+
+@dataclass(eq=False)
+class Trial:
+    """A callable in the place of ``compiled`` that becomes the faster of ``compiled`` and ``eager``."""
+
+    compiled: Call
+    eager: Call
+    number: int
+    decided: Callable[[Choice], None]
+    clock: Callable[[], float] = time.perf_counter
+    kept: Call | None = None
+    _calls: int = 0
+    _times: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
+    _last: tuple[bool, float, bool] | None = None
+    """Which side served the last call, when it began, and whether its time counts."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, *args: Any) -> Any:
+        if self.kept is not None:
+            return self.kept(*args)
+        with self._lock:
+            position, self._calls = self._calls, self._calls + 1
+        in_eager = self._in_eager(position)
+        _wait(args)
+        start = self.clock()
+        self._finish_period(start)
+        results = (self.eager if in_eager else self.compiled)(*args)
+        counts = position >= WARM_UP
+        if trains(results):
+            self._last = (in_eager, start, counts)
+        else:
+            self._last = None
+            _wait(args)
+            self._add(in_eager, self.clock() - start, counts)
+        return results
+
+    def _in_eager(self, position: int) -> bool:
+        if position < WARM_UP:
+            return position >= WARM_UP // 2
+        return bool((position - WARM_UP) >> (self.number % PATTERNS) & 1)
+
+    def _finish_period(self, now: float) -> None:
+        if self._last is not None:
+            in_eager, start, counts = self._last
+            self._add(in_eager, now - start, counts)
+
+    def _add(self, in_eager: bool, seconds: float, counts: bool) -> None:
+        with self._lock:
+            if counts:
+                self._times[in_eager].append(seconds)
+            enough = all(len(times) >= TIMED // 2 for times in self._times.values())
+            if not enough or self.kept is not None:
+                return
+            compiled, eager = min(self._times[False]), min(self._times[True])
+            slower = eager < MARGIN * compiled
+            self.kept = self.eager if slower else self.compiled
+        self.decided(Choice(self.number, "eager" if slower else "compiled", compiled, eager))
+
+
+def trains(results: Any) -> bool:
+    """Whether a backward may follow."""
+    leaves = pytree.tree_leaves(results)
+    return torch.is_grad_enabled() and any(
+        isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves
+    )
+
+
+def _wait(args: tuple[Any, ...]) -> None:
+    """Let a GPU finish, if there is one at work."""
+    if any(isinstance(arg, torch.Tensor) and arg.is_cuda for arg in args):
+        torch.cuda.synchronize()
