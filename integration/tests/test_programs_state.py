@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import functools
 import pickle
+import sys
 import threading
 import typing
 
@@ -261,7 +262,7 @@ def print_in_the_middle(c):
     def f(x):
         y = x + 1
         out.append(int(y.sum().item() * 0))
-        print(end="")
+        print(end="", file=sys.stderr)
         return y * 2
 
     return f(vector()), f(vector()), out

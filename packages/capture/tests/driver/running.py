@@ -2,11 +2,10 @@
 
 import contextlib
 import copy
-import io
 import traceback
 
 import torch
-from same import difference
+from same import OwnStream, difference
 
 import fxstack_capture as fx
 
@@ -29,7 +28,7 @@ def observe(fn, args):
     """What one can see of a call."""
     torch.manual_seed(0)
     args = copy.deepcopy(args)
-    out = io.StringIO()
+    out = OwnStream()
     with contextlib.redirect_stdout(out):
         try:
             seen = ("returned", fn(*args))

@@ -7,7 +7,7 @@ import torch
 import fxstack_capture
 
 PLAIN = "def f(x):\n    return x * {0} + {0}\n"
-BREAKING = "def f(x):\n    y = x * {0}\n    print(end='')\n    return y + {0}\n"
+BREAKING = "import sys\ndef f(x):\n    y = x * {0}\n    print(end='', file=sys.stderr)\n    return y + {0}\n"
 
 
 @fxstack_capture.skip

@@ -1,10 +1,16 @@
 """Where two object graphs differ: types, content, identity structure (aliases), exceptions, tensors' metadata."""
 
+import io
 import warnings
 from types import ModuleType
 
 import numpy as np
 import torch
+
+
+class OwnStream(io.StringIO):
+    """A stream that the program wrote: what is printed there ends the graph."""
+
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype)
 

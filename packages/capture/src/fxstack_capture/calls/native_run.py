@@ -254,10 +254,16 @@ def specialized(trace: Trace, value: Any) -> Any:
     """
     if trace.torch.is_symbolic(value):
         return trace.torch.specialize(value)
-    if type(value) is tuple:
-        return tuple(specialized(trace, item) for item in value)
-    if type(value) is list:
-        value[:] = [specialized(trace, item) for item in value]
+    if isinstance(value, tuple):
+        items = [specialized(trace, item) for item in value]
+        if all(map(operator.is_, items, value)):
+            return value
+        kind = type(value)
+        return torch.Size(items) if kind is torch.Size else tuple.__new__(kind, items)
+    if type(value) is list or type(value) is collections.deque:
+        items = [specialized(trace, item) for item in value]
+        value.clear()
+        value.extend(items)
     elif type(value) is dict:
         for key, item in value.items():
             value[key] = specialized(trace, item)

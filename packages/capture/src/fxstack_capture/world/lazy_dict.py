@@ -103,9 +103,6 @@ class LazyDict:
             self.world.trace.guard(self.source, HasKey(key, present=False))
             self.known[key] = ABSENT
             return ABSENT
-        if not is_value(key):  # no source says "the value of this class": it is found by its place
-            self.expand()
-            return self.mirror[key]
         value = self.world.enter_from(original[key], self.item_source(key), self.trusted)
         self.known[key] = value
         self.mirror[key] = value
@@ -204,6 +201,12 @@ class LazyDict:
             last = place
             stay.add(key)
         return stay
+
+    def has_changed(self, key: str) -> bool:
+        """Whether the program has written to a key; asking guards nothing."""
+        if key in self.mirror:
+            return self.known.get(key, ABSENT) is not self.mirror[key]
+        return self.known.get(key, ABSENT) is not ABSENT
 
     @property
     def changed(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import io
 import itertools
 import operator
 import types
@@ -79,15 +78,6 @@ def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ty
         return type.__new__(*args, **kwargs)  # type: ignore[no-any-return]
     trace.world.expand(args[3])
     return new_class(trace, type.__new__, args, kwargs)
-
-
-@RULES.rule(print)
-def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Into a buffer made by the program it is no effect."""
-    file = kwargs.get("file")
-    if type(file) is io.StringIO and not trace.world.is_preexisting(file):
-        return run(trace, print, args, kwargs)  # type: ignore[no-any-return]
-    raise graph_break("side-effect-call", "print")
 
 
 @RULES.rule(isinstance)

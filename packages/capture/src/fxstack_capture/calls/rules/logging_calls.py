@@ -34,6 +34,20 @@ def _is_enabled_for(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
     return bool(level >= calls.call(load(logger, "getEffectiveLevel"), (), {}))
 
 
+@RULES.rule(logging.getLogger)
+def _get_logger(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A logger that exists; making one takes the lock of the module and ends the graph."""
+    name = args[0] if args else kwargs.get("name")
+    load: Any = trace.world.load_attr
+    if not name:
+        return load(logging, "root")
+    loggers = load(load(logging.Logger, "manager"), "loggerDict")
+    found = trace.calls.call(dict.get, (loggers, name), {}) if type(name) is str else None
+    if not isinstance(found, logging.Logger):
+        raise graph_break("side-effect-call", f"logging.getLogger of a new logger, {name!r}")
+    return found
+
+
 @RULES.rule(logging.Logger._log)
 def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     defer(trace, logging.Logger._log, args, kwargs)

@@ -1,8 +1,14 @@
-"""Warnings while tracing: ignored ones vanish, others end the graph so that they appear once, in order."""
+"""Warnings while tracing: ignored ones vanish, others are given when the graph has run, in order.
+
+What ``warnings.warn`` finds out from the stack (file, line, the registry of the module) is that of the program's
+frame. Those that are errors, or that are to be attributed to a caller, end the graph.
+"""
 
 from __future__ import annotations
 
 import _warnings
+import functools
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +29,56 @@ def _warn(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     category = args[1] if len(args) > 1 else kwargs.get("category")
     if isinstance(message, Warning):
         category = type(message)
-    if not _ignored(trace, str(message), category or UserWarning):
+    if _ignored(trace, str(message), category or UserWarning):
+        return
+    level = args[2] if len(args) > 2 else kwargs.get("stacklevel", 1)
+    plain = category is None or trace.world.is_preexisting(category)
+    if not plain or len(args) > 3 or not kwargs.keys() <= {"message", "category", "stacklevel"}:
         raise graph_break("side-effect-call", "warnings.warn")
+    if type(message) is not str or type(level) is not int:
+        raise graph_break("side-effect-call", "warnings.warn")
+    _demand_undisturbed(trace, category or UserWarning)
+    later = functools.partial(_give, message, category or UserWarning, *_place(trace, level))
+    deferred: list[Any] = trace.world.deferred  # type: ignore[attr-defined]
+    deferred.append(Call(pinned(later, "give_warning"), (), {}))
+
+
+def _place(trace: Trace, level: int) -> tuple[dict[str, Any], str, int] | tuple[int]:
+    """Namespace, file and line of the frame that a warning is attributed to; how many frames above the root it is."""
+    interp: Any = trace.interp
+    frame = interp.current_frame()
+    for above in range(max(level, 1) - 1, 0, -1):
+        if frame.code.co_name == "forward":  # calls of modules leave out the frames of nn.Module
+            raise graph_break("side-effect-call", "warnings.warn about the caller of a module")
+        if frame.back is None:
+            return (above,)
+        frame = frame.back
+    return frame.globals, frame.code.co_filename, frame.line
+
+
+def _give(message: str, category: type[Warning], *place: Any) -> None:
+    """``warnings.warn`` in the frame of a module's function, from outside of it."""
+    if len(place) == 1:  # this function is called by the root
+        caller = sys._getframe(1 + place[0])
+        place = caller.f_globals, caller.f_code.co_filename, caller.f_lineno
+    namespace, file, line = place
+    registry = namespace.setdefault("__warningregistry__", {})
+    module = namespace.get("__name__") or "<string>"
+    warnings.warn_explicit(message, category, file, line, module, registry)
+
+
+def _demand_undisturbed(trace: Trace, category: Any) -> None:
+    """Break the graph where the warning may raise, or goes to what the program put in place of the real thing."""
+    state = trace.world.namespace(vars(warnings))  # type: ignore[attr-defined]
+    filters = trace.world.load_attr(warnings, "filters")
+    errors = any(
+        action == "error" and issubclass(category, kind) for action, _, kind, *_ in filters
+    )
+    if errors or any(map(state.has_changed, _OUTLETS)):
+        raise graph_break("side-effect-call", "warnings.warn")
+
+
+_OUTLETS = ("filters", "showwarning", "_showwarnmsg", "_showwarnmsg_impl", "formatwarning")
 
 
 def _ignored(trace: Trace, text: str, category: Any) -> bool:

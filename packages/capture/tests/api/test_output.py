@@ -1,0 +1,225 @@
+"""What programs print, log and warn of: the same text in the same order, without a graph break where nobody can tell."""
+
+import contextlib
+import io
+import logging
+import sys
+import warnings
+
+import pytest
+import torch
+from beside import Breaks
+from same import OwnStream
+
+import fxstack_capture
+from fxstack_capture import native
+
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
+X = torch.ones(3)
+LOGGER = logging.getLogger("fxstack.test.output")
+
+
+class Point:
+    def __init__(self):
+        self.a = 1
+
+    def __repr__(self):
+        return f"Point({self.a})"
+
+
+POINT = Point()
+
+
+def options(x):
+    y = x + 1
+    print("hi", 3, [1, 2], x.shape, None, sep="-", end="!\n")
+    print()
+    print("%s" % (x.dtype,), flush=True)
+    return y * 2
+
+
+def as_it_was(x):
+    print(POINT)
+    POINT.a += 1
+    print("then", POINT, [POINT])
+    return x + POINT.a
+
+
+def sizes(x):
+    print(
+        x.shape[0],
+        f"{x.shape[0]} of {x.shape}",
+        {"shape": x.shape, "pair": (x.shape[0], [x.size()])},
+    )
+    return x + 1
+
+
+def logged(x):
+    logger = logging.getLogger("fxstack.test.output")
+    logger.warning("first %d", 3)
+    print("between")
+    logger.error("second %s", "a")
+    return x + 1
+
+
+def warned(x):
+    y = x + 1
+    warnings.warn("one")
+    warnings.warn("two", DeprecationWarning)
+    for _ in range(2):
+        warnings.warn("again")
+    return y
+
+
+def before_an_error(x):
+    print("before")
+    raise ValueError(x.shape)
+
+
+def in_a_helper(x):
+    def helper(n):
+        print("helper", n)
+        return n * 2
+
+    return x + sum(map(helper, [1, 2]))
+
+
+def wrong_options(x):
+    try:
+        print("a", sep=3)
+    except TypeError as error:
+        text = str(error)
+    try:
+        print("a", other=3)
+    except TypeError as error:
+        return x + 1, text, str(error)
+
+
+def to_callers(x):
+    def helper():
+        warnings.warn("mine", stacklevel=2)
+        warnings.warn("whose", UserWarning, 3)
+
+    warnings.warn("whose", stacklevel=2)
+    helper()
+    return x + 1
+
+
+WHOLE = [
+    options,
+    as_it_was,
+    sizes,
+    logged,
+    warned,
+    before_an_error,
+    in_a_helper,
+    wrong_options,
+    to_callers,
+]
+
+
+def redirected(x):
+    with contextlib.redirect_stdout(io.StringIO()) as inner:
+        print("inside")
+    print("outside")
+    return x + 1, inner.getvalue()
+
+
+def of_tensors(x):
+    print("values", x + 1)
+    return x * 2
+
+
+def to_a_file(x):
+    print("error", file=sys.stderr)
+    return x + 1
+
+
+def recorded(x):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        warnings.warn("inside")
+    return x + 1, str(seen[0].message)
+
+
+def as_errors(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            warnings.warn("inside")
+        except UserWarning as error:
+            return x + 1, str(error)
+
+
+def around_a_break(x):
+    items = [1]
+    print("first", items)
+    items.append(2)
+    fxstack_capture.graph_break()
+    print("second", items)
+    return x + len(items)
+
+
+BROKEN = [redirected, of_tensors, to_a_file, recorded, as_errors, around_a_break]
+
+
+def observed(fn, x, stream=io.StringIO):
+    """Result, output, log and warnings of a call."""
+    POINT.a = 1
+    out, err = stream(), io.StringIO()
+    handler = logging.StreamHandler(out)
+    LOGGER.handlers, LOGGER.propagate = [handler], False
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings.catch_warnings(record=True) as seen,
+    ):
+        warnings.simplefilter("always")
+        try:
+            result = str(fn(x))
+        except Exception as error:
+            result = repr(error)
+    given = [(str(w.message), w.category, w.filename, w.lineno) for w in seen]
+    return result, out.getvalue(), err.getvalue(), given
+
+
+def breaks_of(fn, stream=io.StringIO):
+    """Ids of the graph breaks; fails where anything that is seen differs from plain Python."""
+    watch = Breaks()
+    compiled = fxstack_capture.optimize(observer=watch)(fn)
+    for x in (X, torch.ones(4), X):
+        assert observed(compiled, x, stream) == observed(fn, x, stream)
+    return watch.ids
+
+
+@pytest.mark.parametrize("fn", WHOLE)
+def test_without_a_break(fn):
+    assert breaks_of(fn) == []
+
+
+@pytest.mark.parametrize("fn", BROKEN)
+def test_with_a_break(fn):
+    assert breaks_of(fn)
+
+
+@pytest.mark.parametrize("fn", [options, in_a_helper])
+def test_streams_of_the_program(fn):
+    assert breaks_of(fn, OwnStream)
+
+
+def test_another_kind_of_stream_is_another_call():
+    compiled = fxstack_capture.optimize()(options)
+    for stream in (io.StringIO, OwnStream, io.StringIO):
+        assert observed(compiled, X, stream) == observed(options, X, stream)
+
+
+def test_a_warning_is_given_once_a_place():
+    namespace = {"__name__": "fxstack_test_once", "warnings": warnings}
+    exec("def fn(x):\n    warnings.warn('once')\n    return x + 1\n", namespace)
+    compiled = fxstack_capture.optimize()(namespace["fn"])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            compiled(X)
+    assert [str(w.message) for w in seen] == ["once"]
+    assert "__warningregistry__" in namespace
