@@ -108,6 +108,18 @@ def test_one_object_twice_is_another_call(fn, apart, together):
         assert str(compiled(X, *args)) == str(fn(X, *args))
 
 
+def test_tables_by_id_that_the_program_has_made_before():
+    def fn(x, o, table):
+        table[id(o)] = table.get(id(o), 0) + 1
+        return x + 1
+
+    compiled, known, other = fxstack_capture.optimize()(fn), FIRST, SECOND
+    counts = {id(known): 5}
+    for o in (known, known, other, known):
+        compiled(X, o, counts)
+    assert counts == {id(known): 8, id(other): 1}
+
+
 def test_ids_of_dropped_objects_keep_nothing_alive():
     def fn(x):
         import weakref

@@ -14,6 +14,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.constants import PLAIN_TYPES
@@ -141,7 +142,17 @@ def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Ids of stand-ins are consistent while tracing; those of the objects themselves leave it."""
     number = id(*args, **kwargs)
+    entry = trace.world.registry.by_standin.get(number)  # type: ignore[attr-defined]
+    if entry is not None and entry.standin is not entry.original and not _in_deepcopy(trace):
+        # The program's tables by id are those of the objects themselves.
+        trace.guard(entry.source, IdentityIs(entry.original, id(entry.original)))
+        return id(entry.original)
     return trace.world.addresses.give(id, args[0], number)  # type: ignore[attr-defined]
+
+
+def _in_deepcopy(trace: Trace) -> bool:
+    """``deepcopy`` has a table of its own: any object in the place of this one will do."""
+    return trace.interp.current_frame().globals.get("__name__") == "copy"  # type: ignore[attr-defined,no-any-return]
 
 
 @RULES.rule(hash)
