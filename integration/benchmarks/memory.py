@@ -15,22 +15,23 @@ import torch
 import zoo
 
 import fxstack
+from fxstack.memory import compiled_memory
 from fxstack_functionalize import aot
 from fxstack_inductor import decompositions
-from fxstack_partition import PartitionOptions, partition, simulate
+from fxstack_inductor.runtime.arena import shared_pool
+from fxstack_partition import Measured, PartitionOptions, partition, simulate
+from fxstack_partition.measure import peak_of_events
+
+MEASURED = Measured()
 
 
 def measured_peak(step) -> int:
-    """Bytes that a step has alive at most, beyond what was alive before it."""
+    """Bytes that a step has alive at most, beyond what was alive before it but for blocks kept between steps."""
+    retained = sum(block.memory.nbytes for block in shared_pool().free)
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
         step()
-    alive = peak = 0
-    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        alive += event.nbytes()
-        peak = max(peak, alive)
-    return peak
+    return peak_of_events(profiler) + retained
 
 
 class Boxed(torch.fx.Interpreter):
@@ -75,6 +76,7 @@ def operators(partitioner):
 
 def compare(name: str, partitioner: str, backend: str) -> tuple[int, int]:
     """Simulated and measured peak of one step of one model."""
+    shared_pool().free.clear()
     case = zoo.build(name, zoo.BENCH)
     case.model.train()
     parts = []
@@ -97,8 +99,9 @@ def compare(name: str, partitioner: str, backend: str) -> tuple[int, int]:
         step()
         case.model.zero_grad(set_to_none=True)
     found = measured_peak(step)
-    predicted = sum(simulate(part, release=backend == "operators").peak for part in parts)
-    return predicted, found
+    runtime = None if backend == "operators" else compiled_memory
+    options = PartitionOptions(runtime=runtime, scratch=MEASURED.scratch)
+    return sum(simulate(part, options).peak for part in parts), found
 
 
 def main(names: list[str]) -> None:

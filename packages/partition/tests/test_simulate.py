@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fxstack_interchange import OutputKind
-from fxstack_partition import corpus, partition, simulate
+from fxstack_partition import PartitionOptions, StageMemory, corpus, partition, simulate
 
 
 class Allocated(TorchDispatchMode):
@@ -120,6 +120,23 @@ def test_arguments_that_the_caller_holds_live_to_the_end():
     assert holding.peak > simulate(part).peak
     gradients = holding.moments[-1].bytes - simulate(part).moments[-1].bytes
     assert gradients == pytest.approx(holding.saved_bytes, rel=0.05)
+
+
+def test_a_described_runtime_is_what_counts():
+    part = partition(corpus.load("stack_4"))
+
+    def described(stage, _options):
+        name = "alpha" if stage is part.forward else "omega"
+        return StageMemory(((name, 100),), retained=7 if name == "alpha" else 50)
+
+    timeline = simulate(part, PartitionOptions(runtime=described))
+    assert [(m.name, m.stage) for m in timeline.moments] == [
+        ("alpha", "forward"),
+        ("omega", "backward"),
+    ]
+    assert timeline.moments[0].bytes == 150
+    assert timeline.peak > timeline.saved_bytes + 150
+    assert timeline.saved_bytes == simulate(part).saved_bytes
 
 
 def test_a_timeline_names_its_peak():

@@ -11,17 +11,20 @@ from fxstack_inductor.errors import (
     VerificationError,
 )
 from fxstack_inductor.options import InductorOptions, options_from_environment
+from fxstack_inductor.timeline import MemoryTimeline, memory_timeline
 
 __all__ = [
     "CompilerFailedError",
     "InductorError",
     "InductorOptions",
     "Lowered",
+    "MemoryTimeline",
     "NoCompilerError",
     "UnsupportedGraphError",
     "VerificationError",
     "compile_graph",
     "decompositions",
     "lower",
+    "memory_timeline",
     "options_from_environment",
 ]

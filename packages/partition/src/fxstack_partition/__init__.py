@@ -9,9 +9,11 @@ from fxstack_partition.extract import PartitionError, extract
 from fxstack_partition.from_torch import JointGraph, from_partition_fn
 from fxstack_partition.ilp import ilp
 from fxstack_partition.joint import JointFacts, JointGraphError, analyze
+from fxstack_partition.measure import Measured
 from fxstack_partition.options import DEVICES, Device, PartitionOptions
 from fxstack_partition.partitioners import min_cut, save_all
 from fxstack_partition.registry import Partitioner, UnknownPartitionerError, register
+from fxstack_partition.runtime import StageMemory
 from fxstack_partition.sac import sac
 from fxstack_partition.simulate import Moment, Timeline, simulate
 from fxstack_partition.to_torch import as_partition_fn
@@ -25,11 +27,13 @@ __all__ = [
     "JointFacts",
     "JointGraph",
     "JointGraphError",
+    "Measured",
     "Moment",
     "PartitionError",
     "PartitionOptions",
     "Partitioner",
     "Row",
+    "StageMemory",
     "Timeline",
     "UnknownPartitionerError",
     "analyze",

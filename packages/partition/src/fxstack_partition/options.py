@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from torch.fx import Node
 
+    from fxstack_interchange import StageGraph
+    from fxstack_partition.runtime import StageMemory
+
 _STATIC = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 
 
@@ -48,6 +51,10 @@ class PartitionOptions:
     those of the step. ``device`` (a name in ``DEVICES`` or a description) is what time is estimated for;
     ``seconds`` is a function from node to measured seconds, or None where it knows none. ``policy`` maps a
     node to a recomputation tag or None and takes precedence over the tags in the graph.
+
+    ``runtime`` describes what executes the stages, for ``simulate``: None for operators one by one, or a function
+    from a stage and these options to a ``StageMemory``. ``scratch`` is a function from node to the bytes that its operator
+    uses inside beyond its results (``Measured().scratch``).
     """
 
     solver: str = "scipy"
@@ -61,3 +68,5 @@ class PartitionOptions:
     device: str | Device = "cpu"
     seconds: Callable[[Node], float | None] | None = None
     policy: Callable[[Node], str | None] | None = None
+    runtime: Callable[[StageGraph, PartitionOptions], StageMemory] | None = None
+    scratch: Callable[[Node], int] | None = None

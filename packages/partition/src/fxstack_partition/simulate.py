@@ -96,34 +96,68 @@ def simulate(
 ) -> Timeline:
     """Run forward and backward of ``partition`` in the model above, with symbols at their hints.
 
-    Without ``release`` the backward's arguments live until it returns, as they do when its caller holds them.
+    Without ``release`` the backward's arguments live until it returns, as they do when its caller holds them. With
+    ``options.runtime`` the stages run as it says, ``options.scratch`` adds what operators use inside.
     """
-    table = StorageTable(SizeModel(partition.forward, options))
-    forward, backward = (_nodes(stage) for stage in (partition.forward, partition.backward))
-    for node in forward[:-1]:
-        table.add(node)
-    inputs = {s for n in forward if n.op in _GIVEN for s in table.of[n]}
-    for storage in inputs:
-        table.sizes[storage] = 0
-    outputs = _by_kind(partition.forward)
-    saved = {s for node in outputs.get(OutputKind.SAVED, ()) for s in table.of[node]}
-    results = {
-        s
-        for kind, nodes in outputs.items()
-        if kind not in (OutputKind.SAVED, OutputKind.MUTATED_INPUT)
-        for node in nodes
-        for s in table.of[node]
-    }
-    leaving = {s for nodes in outputs.values() for node in nodes for s in table.of[node]}
-    first = alive_bytes(_steps(table, forward), table.sizes, inputs, leaving)
-    _receive(table, partition, backward)
-    tangents = _tangents(table, partition.backward, backward)
-    gradients = {s for node in backward[-1].all_input_nodes for s in table.of[node]}
-    held = saved | results | tangents
-    kept = results | gradients if release else held | gradients
-    second = alive_bytes(_steps(table, backward), table.sizes, held, kept)
-    moments = [*_moments(forward, "forward", first), *_moments(backward, "backward", second)]
-    return Timeline(tuple(moments), sum(table.sizes[s] for s in saved - results))
+    memory = _Memory(partition, options)
+    if options.runtime is not None:
+        return _as_described(memory, partition, options)
+    table = memory.table
+    leaving, gradients = memory.leaving, memory.gradients
+    first = alive_bytes(_steps(table, memory.forward), table.sizes, memory.inputs, leaving)
+    kept = memory.results | gradients if release else memory.held | gradients
+    second = alive_bytes(_steps(table, memory.backward), table.sizes, memory.held, kept)
+    moments = [
+        *_moments(memory.forward, "forward", first, options),
+        *_moments(memory.backward, "backward", second, options),
+    ]
+    return Timeline(tuple(moments), memory.saved_bytes)
+
+
+class _Memory:
+    """The storages of a partition: ``held`` are alive when the backward begins."""
+
+    def __init__(self, partition: Partition, options: PartitionOptions) -> None:
+        table = self.table = StorageTable(SizeModel(partition.forward, options))
+        self.forward, self.backward = map(_nodes, (partition.forward, partition.backward))
+        for node in self.forward[:-1]:
+            table.add(node)
+        self.inputs = {s for n in self.forward if n.op in _GIVEN for s in table.of[n]}
+        for storage in self.inputs:
+            table.sizes[storage] = 0
+        outputs = _by_kind(partition.forward)
+        saved = {s for node in outputs.get(OutputKind.SAVED, ()) for s in table.of[node]}
+        self.leaving = {s for nodes in outputs.values() for node in nodes for s in table.of[node]}
+        outputs.pop(OutputKind.SAVED, None)
+        outputs.pop(OutputKind.MUTATED_INPUT, None)
+        self.results = {s for nodes in outputs.values() for node in nodes for s in table.of[node]}
+        _receive(table, partition, self.backward)
+        tangents = _tangents(table, partition.backward, self.backward)
+        self.gradients = {s for node in self.backward[-1].all_input_nodes for s in table.of[node]}
+        self.held = saved | self.results | tangents
+        self.saved_bytes = sum(table.sizes[s] for s in saved - self.results)
+
+
+def _as_described(memory: _Memory, partition: Partition, options: PartitionOptions) -> Timeline:
+    """Put together what the runtime says of each stage and what is alive between them."""
+    runtime = options.runtime
+    assert runtime is not None
+    stages = [runtime(stage, options) for stage in (partition.forward, partition.backward)]
+    retained = max(stage.retained for stage in stages)
+    sizes = memory.table.sizes
+    before = (0, sum(sizes[s] for s in memory.held))
+    nodes = (memory.forward, memory.backward)
+    moments = []
+    for stage, held, ran, name in zip(stages, before, nodes, ("forward", "backward"), strict=True):
+        by_name = {node.name: node for node in ran}
+        for made, size in stage.moments:
+            inside = _inside(by_name.get(made), options)
+            moments.append(Moment(made, name, retained + held + size + inside))
+    return Timeline(tuple(moments), memory.saved_bytes)
+
+
+def _inside(node: Node | None, options: PartitionOptions) -> int:
+    return options.scratch(node) if options.scratch is not None and node is not None else 0
 
 
 _GIVEN = ("placeholder", "get_attr")
@@ -181,6 +215,11 @@ def _steps(
     return [(table.made[n], table.reads(n)) for n in nodes[:-1] if n.op not in _GIVEN]
 
 
-def _moments(nodes: tuple[Node, ...], stage: str, alive: list[int]) -> list[Moment]:
+def _moments(
+    nodes: tuple[Node, ...], stage: str, alive: list[int], options: PartitionOptions
+) -> list[Moment]:
     ran = [node for node in nodes[:-1] if node.op not in _GIVEN]
-    return [Moment(n.name, stage, size) for n, size in zip(ran, alive, strict=True)]
+    return [
+        Moment(node.name, stage, size + _inside(node, options))
+        for node, size in zip(ran, alive, strict=True)
+    ]

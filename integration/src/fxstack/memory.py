@@ -1,0 +1,30 @@
+"""What the default backend does with memory, as the partition package's simulation asks it.
+
+``simulate(part, PartitionOptions(runtime=compiled_memory, scratch=Measured().scratch))`` predicts the peak of a compiled step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_inductor import Lowered, lower, memory_timeline
+from fxstack_partition import PartitionOptions, StageMemory
+
+if TYPE_CHECKING:
+    from fxstack_interchange import StageGraph
+
+
+def compiled_memory(stage: StageGraph, options: PartitionOptions) -> StageMemory:
+    """Describe the memory of a stage as it is compiled for CPU, symbols at their hints.
+
+    Raises:
+        NotLowered: the stage holds something that the backend runs in eager.
+    """
+    lowered = lower(stage.graph_module)
+    if not isinstance(lowered, Lowered):
+        msg = "memory is described for CPU only"
+        raise TypeError(msg)
+    unknown = options.unbacked_hint
+    symbols = {s.name: unknown if s.hint is None else s.hint for s in stage.signature.symbols}
+    found = memory_timeline(lowered.plan, symbols)
+    return StageMemory(found.steps, retained=found.arena)

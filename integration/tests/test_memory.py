@@ -1,0 +1,61 @@
+"""The predicted peak of a compiled step is what torch's allocator sees."""
+
+import pytest
+import torch
+from torch import nn
+
+import fxstack
+from fxstack.memory import compiled_memory
+from fxstack_inductor.runtime.arena import shared_pool
+from fxstack_partition import Measured, PartitionOptions, partition, simulate
+from fxstack_partition.measure import peak_of_events
+
+MODELS = {
+    "perceptron": lambda: (
+        nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 64)),
+        torch.randn(128, 64),
+    ),
+    "attention": lambda: (
+        nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True),
+        torch.randn(4, 32, 64),
+    ),
+    "normalised": lambda: (
+        nn.Sequential(
+            nn.Linear(64, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 8)
+        ),
+        torch.randn(256, 64),
+    ),
+}
+
+
+def measured_and_predicted(name):
+    """Peaks of one step of a compiled model, the second step being the one that is measured."""
+    torch.manual_seed(0)
+    model, x = MODELS[name]()
+    parts = []
+
+    def keep(joint, options=PartitionOptions()):
+        parts.append(partition(joint, "min_cut", options))
+        return parts[-1]
+
+    shared_pool().free.clear()
+    compiled = fxstack.compile(model, options={"partitioner": keep}, fullgraph=True)
+
+    def step():
+        compiled(x).square().mean().backward()
+
+    step()
+    model.zero_grad(set_to_none=True)
+    retained = sum(block.memory.nbytes for block in shared_pool().free)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiler:
+        step()
+    options = PartitionOptions(runtime=compiled_memory, scratch=Measured().scratch)
+    return peak_of_events(profiler) + retained, simulate(parts[0], options).peak
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_compiled_steps_peak_as_predicted(name):
+    measured, predicted = measured_and_predicted(name)
+    assert measured == pytest.approx(predicted, rel=0.1)

@@ -1,0 +1,68 @@
+"""What a schedule has in memory, step by step: the arena, and what torch allocates beside it.
+
+``memory_timeline(lower(graph))`` is what a planner of activation memory asks, before anything is compiled. Inputs
+are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.nodes import ExternCall, Input, Node
+from fxstack_inductor.runtime.arena import PAGE
+from fxstack_inductor.schedule.build import extent
+from fxstack_inductor.schedule.memory import place, slots, used, written
+from fxstack_inductor.schedule.realise import base_of
+from fxstack_inductor.schedule.steps import KernelStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fxstack_inductor.schedule.plan import Plan, Step
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTimeline:
+    """``arena`` is the block that is kept between calls. ``steps`` has the name of each step, and the bytes that torch
+    has allocated in this call and that are alive while it runs.
+    """
+
+    arena: int
+    steps: tuple[tuple[str, int], ...]
+
+
+def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
+    """The memory of one call, with these values for symbolic sizes."""
+    inside = slots(plan)
+    arena = place(tuple(inside.values()), symbols)[1] if inside else 0
+    last = {node: k for k, step in enumerate(plan.steps) for node in used(step)}
+    outputs = (v for v in plan.program.outputs if isinstance(v, Node))
+    kept = {base_of(v) for v in (*outputs, *(m.value for m in plan.program.mutations))}
+    alive: dict[Node, int] = {}
+    found = []
+    for position, step in enumerate(plan.steps):
+        for node in _allocated(step):
+            if node not in inside:
+                alive[node] = extent(node).evaluate(symbols) * node.layout.dtype.itemsize
+        found.append((_name(step), sum(alive.values())))
+        for node in [n for n in alive if last.get(n, position) <= position and n not in kept]:
+            del alive[node]
+    return MemoryTimeline(-(-arena // PAGE) * PAGE, tuple(found))
+
+
+def _allocated(step: Step) -> Iterable[Node]:
+    """The tensors that a step makes, in memory of its own or of the caller's."""
+    if isinstance(step, ExternCall) and not step.alias:
+        return step.outputs
+    return (node for node in written(step) if not isinstance(node, Input))
+
+
+def _name(step: Step) -> str:
+    """The FX node that a step computes; of a kernel, the last one that it stores."""
+    if isinstance(step, KernelStep):
+        return step.stored[-1].origin if step.stored else step.kernel.name
+    return step.name
+
+
+__all__ = ["MemoryTimeline", "memory_timeline"]
