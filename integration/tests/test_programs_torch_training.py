@@ -236,6 +236,39 @@ def gradient_penalty(c):
 
 
 @program(graphs=1, breaks=0)
+def gradient_penalty_outside(c):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.randn(5, 3, requires_grad=True)
+    (slope,) = torch.autograd.grad(c(model)(x).sum(), x, create_graph=True)
+    (slope.norm(dim=1) - 1).pow(2).mean().backward()
+    return model, x
+
+
+@program(breaks=2)  # the gradient leads out of its graph, too
+def gradient_penalty_after_a_break(c):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.randn(5, 3, requires_grad=True)
+
+    @c
+    def f(x):
+        y = model(x).sum()
+        fxstack_capture.graph_break()
+        (slope,) = torch.autograd.grad(y, x, create_graph=True)
+        return (slope.norm(dim=1) - 1).pow(2).mean()
+
+    f(x).backward()
+    return model, x
+
+
+@program(graphs=1, breaks=0)
+def hessian_vector_product_outside(c):
+    w = leaf(4)
+    loss = c(lambda w: (w.sin() * w).sum() + w.prod())
+    (g,) = torch.autograd.grad(loss(w), w, create_graph=True)
+    return torch.autograd.grad(g, w, torch.arange(4.0))
+
+
+@program(graphs=1, breaks=0)
 def gradients_through_steps_of_descent(c):
     w = leaf(3)
 

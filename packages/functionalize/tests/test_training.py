@@ -107,22 +107,6 @@ def test_backward_after_one_that_raised(retain):
         assert _message(y.backward) == _message(z.backward)
 
 
-@pytest.mark.parametrize("penalty", [lambda g: g.pow(2).sum(), lambda g: g.sum()])
-def test_second_derivative_is_an_explained_error(penalty):
-    x = leaf(3)
-    y = compiled(lambda x: (x**3,), [x])(x)[0]
-    (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
-        penalty(grad).backward()
-
-
-def test_create_graph_gives_the_first_derivative():
-    x = leaf(3)
-    y = compiled(lambda x: (x**3,), [x])(x)[0]
-    (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-    torch.testing.assert_close(grad.detach(), 3 * x.detach() ** 2)
-
-
 def test_partial_gradients():
     fn = lambda x, y: (x * y,)
     x, y = leaf(3), leaf(3)

@@ -47,12 +47,25 @@ class CompilerContractError(FunctionalizeError):
     """A compiler or partitioner that the caller passed broke its contract (wrong number of results, ...)."""
 
 
-DOUBLE_BACKWARD = (
-    "the backward of a compiled graph cannot be differentiated again (create_graph=True was used).\n"
-    "  why: its backward graph was compiled ahead of time, without its own backward.\n"
-    "  fix: compute the first gradient inside the compiled function, or run this part in eager."
+def double_backward(reason: str) -> str:
+    """Return the text of the error that a second differentiation raises where there is no way to do it."""
+    return (
+        "the backward of a compiled graph cannot be differentiated again (create_graph=True was used).\n"
+        f"  why: {reason}, so it cannot be run again to record its derivatives.\n"
+        "  fix: compute the first gradient inside the compiled function, or run this part in eager."
+    )
+
+
+INPUT_IS_GONE = (
+    "the backward of a compiled graph cannot be differentiated again: a tensor that it was called with is gone.\n"
+    "  why: create_graph=True runs the graph again on its inputs, and does not keep those alive that are no leaves.\n"
+    "  fix: hold on to the inputs of compiled functions until their second backward."
 )
-"""The text of the error that a second differentiation raises."""
+INPUT_CHANGED = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: an input of a "
+    "compiled graph, which create_graph=True runs again.\n"
+    "  fix: change inputs of compiled functions after their second backward, or change a copy."
+)
 
 SAVED_ARE_FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "

@@ -117,10 +117,11 @@ def _name(node: object) -> str | None:
 
 def remove_dead_code(graph: torch.fx.Graph) -> None:
     """Remove what no output needs, but nothing that has an effect or draws random numbers."""
-    graph.eliminate_dead_code(is_impure_node=_has_effect)
+    graph.eliminate_dead_code(is_impure_node=has_effect)
 
 
-def _has_effect(node: Node) -> bool:
+def has_effect(node: Node) -> bool:
+    """Whether a node does more than compute its value, or draws random numbers; inputs and outputs count as such."""
     if node.op in {"placeholder", "output"}:
         return True
     target = node.target

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_functionalize.errors import DOUBLE_BACKWARD
 from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.runtime.backward import BackwardPlan, sizes_keeper
 from fxstack_functionalize.runtime.calling import check_results, is_boxed
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
-from fxstack_functionalize.runtime.saved import Saving, add_saving, add_unsaving, saved_tensors
+from fxstack_functionalize.runtime.saved import (
+    Saving,
+    add_saving,
+    add_unsaving,
+    saved_inputs,
+    saved_tensors,
+)
+from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder
 from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.unpacked import unpacked_checker
 from fxstack_functionalize.symbols import evaluator
@@ -42,6 +48,7 @@ class _Case:
     tensors: range
     symbols: range
     saved: tuple[SavedTensor, ...]
+    second: SecondOrder
 
 
 def make_function(
@@ -51,7 +58,9 @@ def make_function(
     tensors, symbols = _saved_layout(partition, traced.info.output_count)
     names = [spec.name for spec in traced.stage_graph.signature.inputs]
     saved = tuple(saved_tensors(partition, traced.info, tensors, names, saving))
-    case = _Case(traced, partition, saving, tensors, symbols, saved)
+    held = saved_inputs(saved, len(names)) if saving is Saving.PLAIN else None
+    second = SecondOrder(traced, held)
+    case = _Case(traced, partition, saving, tensors, symbols, saved, second)
 
     class Compiled(torch.autograd.Function):
         pass
@@ -90,6 +99,8 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     keep_sizes = sizes_keeper(traced)
     if keep_sizes is not None:
         source.add("ctx.sizes = keep_sizes(results)", keep_sizes=keep_sizes)
+    if case.second.keeps:
+        source.add("ctx.inputs = keep(args)", keep=case.second.keep)
     source.add("ctx.set_materialize_grads(False)")
     constant = _constant_tensors(traced)
     if constant:
@@ -105,6 +116,7 @@ def _backward(case: _Case, backward: Call) -> Callable[..., Any]:
     source = Source()
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
     arguments = add_unsaving(source, saved)
+    _add_twice(source, case.second)
     source.add(f"arguments = [{', '.join(arguments)}]")
     if saved:
         source.add("saved = kept = None")
@@ -118,8 +130,19 @@ def _backward(case: _Case, backward: Call) -> Callable[..., Any]:
     source.add("with no_grad():", no_grad=torch.no_grad)
     source.add(f"    arguments += plan.tangents(grads, {sizes})", plan=plan)
     source.add("    gradients = plan.gradients(compiled(arguments), grads)", compiled=backward)
-    source.add("return once(gradients) if twice else tuple(gradients)", once=_differentiable_once)
+    source.add("return once(gradients, grads) if twice else tuple(gradients)")
     return source.build("ctx, *grads")
+
+
+def _add_twice(source: Source, second: SecondOrder) -> None:
+    """Add what a backward does first if autograd records it, to be differentiated again."""
+    kept = "ctx.inputs" if second.keeps else "nothing_kept"
+    source.add("once = None", nothing_kept=NOTHING_KEPT)
+    source.add("if twice:")
+    if second.refusal is None:
+        source.add(f"    return again({kept}, saved, grads)", again=second.gradients)
+    else:
+        source.add(f"    once = refuse({kept}, saved)", refuse=second.refuse)
 
 
 def _constant_tensors(traced: Traced) -> list[int]:
@@ -164,12 +187,3 @@ def _saved_layout(partition: Partition, count: int) -> tuple[range, range]:
             split = position
             break
     return range(count, split), range(split, total)
-
-
-def _differentiable_once(gradients: list[Any]) -> tuple[Any, ...]:
-    """Let a second differentiation fail with an explanation instead of ignoring what it cannot see."""
-    tensors = [grad for grad in gradients if isinstance(grad, torch.Tensor)]
-    delayed = torch._C._functions.DelayedError(DOUBLE_BACKWARD.encode(), len(tensors))
-    guarded = delayed(*[grad.detach().requires_grad_() for grad in tensors])
-    remaining = iter(guarded if isinstance(guarded, tuple) else (guarded,))
-    return tuple(next(remaining) if isinstance(grad, torch.Tensor) else None for grad in gradients)

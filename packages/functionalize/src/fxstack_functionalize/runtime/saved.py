@@ -92,14 +92,26 @@ def _plan(
 
 def add_saving(source: Source, plan: Sequence[SavedTensor]) -> None:
     """Add the statements that save."""
-    for_autograd = [saved.expression for saved in plan if saved.by_autograd]
-    guards = dict.fromkeys(saved.guard for saved in plan if saved.guard is not None)
-    for_autograd += [guard for guard in guards if guard not in for_autograd]
+    for_autograd = _for_autograd(plan)
     kept = [saved.expression for saved in plan if not saved.by_autograd]
     if for_autograd:
         source.add(f"ctx.save_for_backward({', '.join(for_autograd)})")
     if kept:
         source.add(f"ctx.kept = [{', '.join(kept)}]")
+
+
+def _for_autograd(plan: Sequence[SavedTensor]) -> list[str]:
+    """List the expressions of what ``ctx.saved_tensors`` gives."""
+    found = [saved.expression for saved in plan if saved.by_autograd]
+    guards = dict.fromkeys(saved.guard for saved in plan if saved.guard is not None)
+    return found + [guard for guard in guards if guard not in found]
+
+
+def saved_inputs(plan: Sequence[SavedTensor], count: int) -> dict[int, int]:
+    """Return which of the ``count`` arguments of a call are in ``ctx.saved_tensors``, and where."""
+    places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
+    names = {index: f"args[{index}]" for index in range(count)}
+    return {index: places[name] for index, name in names.items() if name in places}
 
 
 def add_unsaving(source: Source, plan: Sequence[SavedTensor]) -> list[str]:
@@ -109,6 +121,7 @@ def add_unsaving(source: Source, plan: Sequence[SavedTensor]) -> list[str]:
     that raised has emptied only what is kept here, and gets the same words.
     """
     if not plan:
+        source.add("saved = ()")
         return []
     source.add("saved = ctx.saved_tensors")
     if any(not saved.by_autograd for saved in plan):

@@ -1,0 +1,179 @@
+"""Gradients of gradients of compiled graphs: eager's, or an error that says why not."""
+
+import gc
+
+import pytest
+import torch
+from compare import as_graph, compiled, dynamic
+from helpers import run_graph, save_everything
+from test_semantics import leaf
+
+from fxstack_functionalize import aot, aot_module
+
+FN = torch.nn.functional
+
+
+def penalised(fn, inputs, order):
+    """Gradients of a penalty on gradients, and on theirs, ``order`` times."""
+    used = [t for t in inputs if t.requires_grad]
+    outputs = fn(*inputs)
+    total = sum((y * (n + 1)).sum() for n, y in enumerate(outputs))
+    for _ in range(order):
+        grads = torch.autograd.grad(total, used, create_graph=True, allow_unused=True)
+        total = total + sum(g.pow(2).mean() + g.sin().sum() for g in grads if g is not None)
+    leaves = [t for t in inputs if t.is_leaf and t.requires_grad]
+    return torch.autograd.grad(total, leaves, allow_unused=True)
+
+
+def fresh(*shapes):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
+
+
+def same(ours, eager, make, order=2):
+    for a, b in zip(penalised(ours, make(), order), penalised(eager, make(), order), strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b)
+
+
+PROGRAMS = {
+    "cubic": lambda x, w: (x**3 @ w,),
+    "layer": lambda x, w: (torch.tanh(x @ w), FN.softmax(x, -1)),
+    "unused input": lambda x, w: (x.exp(), x.sum()),
+    "no second derivative": lambda x, w: (x @ w, x.relu()),
+    "output without gradient": lambda x, w: (x.detach() * 2, (x * w.sum()).sin()),
+    "nest": lambda x, w: ({"a": (x.sin() * x).sum()}["a"], (w.cos(),)[0]),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("order", [1, 2])
+def test_derivatives_of_any_order(name, order):
+    fn = PROGRAMS[name]
+    make = lambda: fresh((3, 4), (4, 2))
+    same(compiled(fn, make()), fn, make, order)
+
+
+def test_input_computed_from_another_input():
+    fn = lambda x, y: ((x.sin() * y).sum(),)
+
+    def make():
+        (x,) = fresh((3,))
+        return [x, x.exp()]
+
+    same(compiled(fn, make()), fn, make)
+
+
+def test_input_without_gradient():
+    fn = lambda x, y: ((x.sin() * y).sum(),)
+    make = lambda: [*fresh((3,)), torch.ones(3)]
+    same(compiled(fn, make()), fn, make)
+
+
+def test_parameters_that_the_graph_holds():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    ours = aot_module(module, fw_compiler=run_graph, partitioner=save_everything)
+    results = []
+    for model in (ours, module):
+        module.zero_grad()
+        (x,) = fresh((5, 3))
+        (g,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        g.pow(2).sum().backward()
+        results.append([p.grad for p in module.parameters()])
+    torch.testing.assert_close(*results)
+
+
+def test_symbolic_sizes():
+    fn = lambda x: ((x**3).sum(0) / x.shape[0],)
+    ours = aot(
+        as_graph(fn, 1), dynamic(fresh((4, 3))), fw_compiler=run_graph, partitioner=save_everything
+    )
+    for length in (4, 7):
+        same(ours, fn, lambda length=length: fresh((length, 3)))
+
+
+def test_backward_with_create_graph_accumulates():
+    fn = lambda x: ((x**3).sum(),)
+    for f in (compiled(fn, fresh((3,))), fn):
+        (x,) = fresh((3,))
+        f(x)[0].backward(create_graph=True)
+        first = x.grad
+        x.grad = None
+        first.sum().backward()
+        torch.testing.assert_close(x.grad, 6 * x.detach())
+
+
+def change(x):
+    x.add_(1)
+    return ((x**3).sum(),)
+
+
+def run_refused(reason):
+    """Return a leaf, what the graph was called with, and a number computed from its result."""
+    fn = REFUSED[reason]
+    (x,) = fresh((3, 3))
+    argument = x * 1 if fn is change else x
+    return x, argument, compiled(fn, [argument])(argument)[0].sum()
+
+
+REFUSED = {
+    "random numbers": lambda x: (FN.dropout(x**3, 0.5),),
+    "changes its inputs": change,
+    "returns views": lambda x: ((x**3).t(),),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+@pytest.mark.parametrize("penalty", [lambda g: g.pow(2).sum(), lambda g: g.sum()])
+@pytest.mark.parametrize("directly", [True, False])
+def test_what_cannot_be_run_again_says_so(reason, penalty, directly):
+    x, _argument, total = run_refused(reason)
+    (grad,) = torch.autograd.grad(total, x, create_graph=True)
+    with pytest.raises(RuntimeError, match=f"cannot be differentiated again(?s:.)*{reason}"):
+        if directly:
+            torch.autograd.grad(penalty(grad), x)
+        else:
+            penalty(grad).backward()
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_the_first_derivative_is_right_all_the_same(reason):
+    torch.manual_seed(0)
+    x, _argument, total = run_refused(reason)
+    (plain,) = torch.autograd.grad(total, x, retain_graph=True)
+    (recorded,) = torch.autograd.grad(total, x, create_graph=True)
+    assert torch.equal(plain, recorded)
+
+
+def test_input_changed_in_place_before_the_second_backward():
+    fn = lambda x, w: ((x.sin() * w).sum(),)
+    for f in (compiled(fn, fresh((3,), (3,))), fn):
+        x, w = fresh((3,), (3,))
+        y = f(x, w)[0]
+        with torch.no_grad():
+            w.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(y, x, create_graph=True)
+
+
+def test_input_that_is_gone():
+    fn = lambda x: (x + 1,)
+    (x,) = fresh((3,))
+    made = x.sin()
+    y = compiled(fn, [made])(made)[0]
+    torch.autograd.grad(y.sum(), x, retain_graph=True)
+    del made
+    gc.collect()
+    with pytest.raises(RuntimeError, match="is gone"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+def test_inference_tensor_as_input():
+    with torch.inference_mode():
+        data = torch.ones(3)
+    fn = lambda x, y: (x + y,)
+    x = leaf(3)
+    compiled(fn, [x, data])(x, data)[0].sum().backward()
+    assert torch.equal(x.grad, torch.ones(3))
