@@ -6,6 +6,7 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.effects.records import (
+    Call,
     CellClear,
     CellSet,
     ClassDelete,
@@ -21,7 +22,7 @@ from fxstack_capture.effects.records import (
     SlotSet,
 )
 from fxstack_capture.sources import pinned
-from fxstack_capture.world.lazy_dict import ABSENT
+from fxstack_capture.world.lazy_dict import ABSENT, UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +45,7 @@ def diff(world: MirrorWorld) -> Effects:
         if changes or (instance is not None and instance.changed):
             world.distinctions.note_written(entry)
     records += _classes(world)
+    records += _contexts(world)
     records += world.deferred
     return Effects(tuple(records))
 
@@ -167,6 +169,13 @@ def _cell(cell: Any) -> Iterator[Effect]:
     if now is cell.lazy or (cell.loaded and now is cell.entered):
         return
     yield CellSet(cell.source, now)
+
+
+def _contexts(world: MirrorWorld) -> Iterator[Effect]:
+    """Writes to context variables that are not taken back."""
+    for var, value in world.context.items():
+        if value is not UNREAD:
+            yield Call(pinned(var.set, f"{var.name}.set"), (value,), {})
 
 
 def _classes(world: MirrorWorld) -> Iterator[Effect]:

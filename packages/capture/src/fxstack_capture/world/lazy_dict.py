@@ -27,7 +27,7 @@ class _Absent:
 
 
 ABSENT: Final[Any] = _Absent()
-_UNREAD: Final[Any] = (
+UNREAD: Final[Any] = (
     object()
 )  # the original's value of a key that was overwritten before anybody read it
 
@@ -155,11 +155,11 @@ class LazyDict:
                 self._expand_object(index, key, values[index], full)
             elif key in mirror and key not in self.deleted:
                 full[key] = mirror[key]
-                self.known[key] = known.get(key, _UNREAD)
+                self.known[key] = known.get(key, UNREAD)
             elif key not in known and key not in mirror:
                 self._expand_one(index, key, full)
             else:
-                self.known[key] = known.get(key, _UNREAD)
+                self.known[key] = known.get(key, UNREAD)
 
     def _expand_one(self, index: int, key: Any, full: dict[Any, Any]) -> None:
         source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)

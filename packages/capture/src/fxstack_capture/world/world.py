@@ -22,6 +22,7 @@ from fxstack_capture.world.trusted import is_trusted_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextvars import ContextVar, Token
     from types import CellType, FunctionType
 
     from fxstack_capture.effects.records import Effect
@@ -55,6 +56,10 @@ class MirrorWorld:
         self.parts: dict[int, functions.Parts] = {}
         self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
+        self.context: dict[ContextVar[Any], Any] = {}
+        """What the program wrote to context variables."""
+        self.tokens: dict[int, tuple[Token[Any], Any]] = {}
+        """What ``ContextVar.set`` gave, and what was there before; by the id of the token."""
         self.deferred: list[Effect] = []
         """Calls to be made for real when the frame is left."""
         self.contents: dict[int, tuple[Any, ...]] = {}
