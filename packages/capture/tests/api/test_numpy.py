@@ -161,6 +161,27 @@ def constants(x, a):
 
 
 @program()
+def scalars_beside_tensors(x, a):
+    y = x * np.float64(2.5), x + np.int64(2), x ** np.float32(2), x[np.int64(0)]
+    return y, torch.full((2,), np.float64(3)), torch.where(x > 0, x, np.float32(1))
+
+
+@program("unsupported-call")
+def scalars_whose_dtype_tensors_take(x, a):
+    return torch.tensor(np.float32(2)), np.float64(2) * x
+
+
+@program()
+def questions_about_dtypes(x, a):
+    return (
+        np.issubdtype(a.dtype, np.floating),
+        np.result_type(a, 1.5),
+        np.can_cast(a.dtype, np.int8),
+        np.dtype(float),
+    )
+
+
+@program()
 def makers(x, a):
     return (
         np.arange(4),
@@ -226,7 +247,7 @@ def write_to_what_has_a_copy(x, a):
     return c
 
 
-@program("unsupported-call", "unsupported-object")
+@program("unsupported-call")
 def unknown_function(x, a):
     b = a * 2
     return np.apply_along_axis(lambda row: row * 2, 0, b) + 1

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch.utils._device import DeviceContext
 
@@ -28,6 +29,7 @@ _TRITON = tuple(
     for folder in spec.submodule_search_locations or ()
 )
 _TORCH = str(Path(torch.__file__).parent) + "/"
+_NUMPY = str(Path(np.__file__).parent) + "/"
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _SITE_PACKAGES = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
 # Parts of torch that are programs over tensors, written like a user's.
@@ -63,6 +65,8 @@ def is_foreign(code: CodeType) -> bool:
         return not file.startswith("<doctest")
     if file.startswith(_TORCH):
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)
+    if file.startswith(_NUMPY):
+        return True
     if file.startswith(_TRITON):  # its interpreter too, which runs kernels in Python
         return True
     return file.startswith(_STANDARD_LIBRARY) and not file.startswith(_SITE_PACKAGES)

@@ -32,7 +32,7 @@ def _size(array: Array) -> Any:
 
 
 def _strides(array: Array) -> tuple[Any, ...]:
-    if array.copied_at is not None:
+    if array.copied_at is not None or not array.tensor._has_symbolic_sizes_strides:
         return array.example.strides
     with array.owner.tracer.unrecorded():
         return tuple(n * array.tensor.element_size() for n in array.tensor.stride())

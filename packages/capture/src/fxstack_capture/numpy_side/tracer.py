@@ -125,7 +125,8 @@ class ArrayTracer:
 
     def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What NumPy says about the types of its arguments; raises its exceptions."""
-        return fn(*map(self._like, args), **{name: self._like(kwargs[name]) for name in kwargs})
+        plain = [arg if isinstance(arg, type) else self._like(arg) for arg in args]
+        return fn(*plain, **{name: self._like(kwargs[name]) for name in kwargs})
 
     def _settled(self, pair: Pair, args: tuple[Any, ...]) -> Pair:
         """The pair to use, where it depends on the arguments."""

@@ -9,7 +9,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.numpy_side.types import NUMPY_OF
+from fxstack_capture.numpy_side.types import NUMPY_OF, SCALAR_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +48,16 @@ def from_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict
     if len(args) != 1 or kwargs or type(args[0]) is not Array:
         return fn(*args, **kwargs)  # raises
     return tracer.arrays.to_tensor(args[0])
+
+
+def with_plain_scalars(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of an operator with NumPy scalars as the numbers that torch takes them for.
+
+    One on the left of an operator is left alone: there NumPy computes.
+    """
+    if SCALAR_TYPES.isdisjoint(map(type, args)) or type(args[0]) in SCALAR_TYPES:
+        return args
+    return tuple(arg.item() if type(arg) in SCALAR_TYPES else arg for arg in args)
 
 
 def _copied(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:

@@ -19,7 +19,16 @@ from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic, numbers
 from fxstack_capture.shapes.history import FrameHistory, offset_of
 from fxstack_capture.shapes.policy import Kind, plan_number, plan_tensor
 from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
-from fxstack_capture.torch_side import attributes, facts, finishing, gradients, leaves, rules, state
+from fxstack_capture.torch_side import (
+    attributes,
+    facts,
+    finishing,
+    gradients,
+    leaves,
+    numpy_arrays,
+    rules,
+    state,
+)
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.execution import name_of, run_fake
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
@@ -208,6 +217,7 @@ class TorchTracer:
         builder = self.builder
         if kwargs and not kwargs.keys().isdisjoint(_SCALAR_ARGUMENTS):
             kwargs = self._with_scalars(fn, kwargs)
+        args = numpy_arrays.with_plain_scalars(args)
         target = target_of(fn, args)
         tensors: list[torch.Tensor] = []
         node_args = tuple([builder.argument(arg, tensors) for arg in target.args])
