@@ -224,3 +224,47 @@ def test_log_sums_of_infinities():
         [[-inf, -inf, 1.0, 2.0], [inf, 1.0, inf, -inf], [0.0, -inf, 3.0, float("nan")]]
     )
     check(lambda x: torch.logcumsumexp(x, 1), x, equal_nan=True)
+
+
+PLACES = torch.tensor([3, 0, 3, 6, 3, 1])
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, i: x.scatter_add(0, i[:, None].expand(6, 5), x[:6].sin()) + 1,
+        lambda x, i: x.scatter(1, i[None, :4].clamp(max=4), 3.0),
+        lambda x, i: torch.zeros(7, 5).index_put((i,), x[:6], accumulate=True).relu(),
+        lambda x, i: torch.zeros(7).index_put((i,), torch.tensor(1.0), accumulate=True),
+        lambda x, i: x.index_add(0, i, x[:6] * 2),
+        lambda x, i: x.index_put((i[3:] - 7, i[:3]), x[:3, 0]),
+        lambda x, i: torch.ops.aten.embedding_dense_backward(x[:6], i, 7, 2, False),
+        lambda x, i: (
+            (x * 9).long().scatter_reduce(0, i[None, :5].contiguous(), (x[:1] * 9).long(), "amax")
+        ),
+    ],
+)
+def test_scatters_equal_eager(fn):
+    x = randn(7, 5)
+    graph = graph_of(fn, x, PLACES)
+    assert not lower(graph, target="cuda").plan.program.fallbacks
+    check(fn, x, PLACES)
+
+
+def scatter_reason(fn, *inputs):
+    (fallback,) = lower(graph_of(fn, *inputs), target="cuda").plan.program.fallbacks
+    return fallback.reason
+
+
+def test_extremes_of_floats_are_not_atomic():
+    fn = lambda x, i: x.scatter_reduce(0, i, x[:6], "amin") + 1
+    assert "combines torch.float32 by min" in scatter_reason(fn, randn(7), PLACES)
+
+
+def test_deterministic_algorithms_are_torchs():
+    torch.use_deterministic_algorithms(True)
+    try:
+        reason = scatter_reason(lambda x, i: x.scatter_add(0, i, x[:6]) + 1, randn(7), PLACES)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert "order must be fixed" in reason

@@ -31,6 +31,15 @@ def scans(x, n):
     return x.softmax(-1).cumsum(-1), values, where, torch.logcumsumexp(x, 0), n.cumsum(0)
 
 
+def scatters(x, i):
+    summed = torch.zeros(500, 64).index_put((i,), x.exp(), accumulate=True)
+    return (
+        summed,
+        x.bfloat16().index_add(0, i, x.bfloat16()),
+        x.long().scatter_add(0, i[:, None], x.long()),
+    )
+
+
 def facts(kernel):
     target = re.search(r"\.target (sm_\d+)", kernel.asm["ptx"]).group(1)
     local = re.search(r"\.local[^;]*\[(\d+)\]", kernel.asm["ptx"])
@@ -59,4 +68,6 @@ with tempfile.TemporaryDirectory() as name:
     result |= compile_all(long_rows, (torch.randn(500, 5000),), int(sys.argv[1]), Path(name))
     third = (torch.randn(300, 1000), torch.ones(300, 1000, dtype=torch.int8))
     result |= compile_all(scans, third, int(sys.argv[1]), Path(name))
+    fourth = (torch.randn(300, 64), torch.zeros(300, dtype=torch.int64))
+    result |= compile_all(scatters, fourth, int(sys.argv[1]), Path(name))
     print(json.dumps(result))

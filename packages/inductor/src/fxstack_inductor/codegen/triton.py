@@ -26,6 +26,7 @@ from fxstack_inductor.ir.kernel import (
     Load,
     Reduce,
     Scan,
+    index_operands,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ SCANS = MappingProxyType(
     }
 )
 """Functions of the prelude that combine running values, in the registers' precision as torch's CUDA kernels do."""
+ATOMICS = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
+"""Stores that combine with what is there."""
 INT32 = 2**31 - 2**16
 """Sizes up to here are indexed with 32 bits: the last tile may reach beyond them."""
 
@@ -179,7 +182,9 @@ class _Writer:
 
     def _flat(self) -> None:
         self._outer_axis()
-        for k in self.facts.needed(s.value for s in self.kernel.stores):
+        roots = [s.value for s in self.kernel.stores]
+        roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
+        for k in self.facts.needed(roots):
             self._value(k)
         self._stores(self.kernel.stores)
 
@@ -423,11 +428,11 @@ class _Writer:
             kind = triton_ops.TYPES[self.dtypes[store.buffer]]
             value = f"tl.broadcast_to(v{store.value}, {shape}).to({kind})"
             pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + {zero})"
-            self.line(f"tl.store({pointer}, {value}, mask={mask})")
+            self.line(f"{ATOMICS.get(store.op, 'tl.store')}({pointer}, {value}, mask={mask})")
 
     def _missing(self, store: Store) -> list[Var]:
         """The axes along which all points of a pointwise kernel would store the same element."""
-        if self.kind not in {"flat", "tiled"}:
+        if self.kind not in {"flat", "tiled"} or store.op:
             return []
         loops = (*self.kernel.outer, *self.kernel.inner)
         return [loop.var for loop in loops if loop.var not in store.index.variables]

@@ -58,7 +58,12 @@ def launches(plan: Plan, functions: Mapping[str, TritonKernel]) -> dict[str, Lau
 
 
 def _launch(step: KernelStep, functions: Mapping[str, TritonKernel]) -> Launch:
-    return Launch(functions[step.kernel.name], _index(step.stored[0]))
+    return Launch(functions[step.kernel.name], _index(_written_by(step)))
+
+
+def _written_by(step: KernelStep) -> Node:
+    """One of the tensors that a launch writes to; a scatter writes to one that it reads."""
+    return (*step.stored, *(node for node in step.reads if node.name in step.kernel.written))[0]
 
 
 def _index(node: Node) -> int:
@@ -82,7 +87,7 @@ class DeviceHostWriter(HostWriter):
 
     def _head(self) -> list[str]:
         devices = sorted(
-            {_index(s.stored[0]) for s in self.plan.steps if isinstance(s, KernelStep)}
+            {_index(_written_by(s)) for s in self.plan.steps if isinstance(s, KernelStep)}
         )
         if devices:
             self.constants["current_stream"] = _current_stream

@@ -72,6 +72,9 @@ def extent(loops: tuple[Loop, ...]) -> Expr:
 
 def tile(kernel: Kernel) -> Tiling:
     """Sizes that are good without a search."""
+    if kernel.scatters:  # stores meet in any order
+        flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
+        return Tiling("flat", flat, Config(POINTS // _crowding(kernel), 1, 4))
     if not any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
         return _pointwise(kernel)
     count, elements = extent(kernel.inner).as_int(), TILE // _crowding(kernel)

@@ -112,7 +112,7 @@ class Context:
     ) -> Scatter:
         """``init``, which nothing else may read, changed by ``op`` at ``(coordinates, value)`` for each point of ``ranges``."""
         if self.options.target == "cuda" or self.device.type != "cpu":
-            raise NotLowered("a scatter on a GPU, whose order is not fixed")
+            _require_atomics(op, init.dtype)
         node = Scatter(
             **self._common(init.layout),
             body=init.body,
@@ -222,3 +222,20 @@ def number(value: Scalar, dtype: torch.dtype) -> Const:
     info = torch.iinfo(dtype)
     span = info.max - info.min + 1
     return Const((int(value) - info.min) % span + info.min, dtype)
+
+
+ATOMICS = frozenset(
+    {
+        *(("add", t) for t in (torch.float32, torch.float64, torch.int32, torch.int64)),
+        *((op, t) for op in ("max", "min") for t in (torch.int32, torch.int64)),
+    }
+)
+"""What a GPU combines in memory as torch does: extremes of floats would lose NaN."""
+
+
+def _require_atomics(op: str, dtype: torch.dtype) -> None:
+    """On a GPU elements are combined in any order, as torch's kernels do, unless a fixed one is asked for."""
+    if torch.are_deterministic_algorithms_enabled():
+        raise NotLowered("a scatter on a GPU, whose order must be fixed (deterministic algorithms)")
+    if op != "set" and (op, dtype) not in ATOMICS:
+        raise NotLowered(f"a scatter on a GPU that combines {dtype} by {op}")
