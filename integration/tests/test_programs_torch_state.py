@@ -1,7 +1,7 @@
 """What surrounds tensors in programs: compiled functions inside compiled functions, modules, contexts."""
 
 import torch
-from beside_eager import Programs
+from beside_eager import Programs, attempt
 from torch import nn
 from torch.library import custom_op
 from torch.nn import functional as F
@@ -345,6 +345,61 @@ def lazy_module_in_a_function(c):
     model = nn.LazyLinear(4)
     f = c(lambda x: model(x) * 2)
     return f(torch.ones(2, 3)), f(torch.ones(2, 3)), model
+
+
+@program(graphs=1, breaks=0)
+def data_of_parameters_replaced(c):
+    model, average = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    @c
+    def update(decay):
+        for mine, theirs in zip(average.parameters(), model.parameters()):
+            mine.data = mine.data * decay + theirs.data * (1 - decay)
+
+    return update(0.5), update(0.5), average, model, [p.is_leaf for p in average.parameters()]
+
+
+@program()
+def replaced_data_is_read_afterwards(c):
+    @c
+    def f(x, y):
+        x.data = y * 2
+        return x + 1, x.shape, x.data
+
+    x = torch.ones(3, requires_grad=True)
+    out, *others = f(x, torch.ones(2))
+    out.sum().backward()
+    return out, others, x
+
+
+@program()
+def data_replaced_after_the_tensor_was_saved(c):
+    @c
+    def f(x, w):
+        out = (x * w).sum()
+        x.data = w.detach() * 5
+        return out
+
+    x, w = torch.ones(3), torch.full((3,), 2.0, requires_grad=True)
+    f(x, w).backward()
+    return x, w
+
+
+@program()
+def data_shared_twice_and_with_another_dtype(c):
+    @c
+    def f(x, y, z):
+        x.data = z
+        y.data = z
+        return z + 1
+
+    def g(x, y):
+        x.data = y
+        return x.dtype
+
+    x, y, z = torch.ones(3), torch.zeros(3), torch.full((3,), 7.0)
+    out = f(x, y, z)
+    return out, x, y, z, attempt(c(g), torch.ones(3), torch.ones(3, dtype=torch.int32))
 
 
 test_equals_eager = program.tests()

@@ -11,6 +11,7 @@ from types import FunctionType, GetSetDescriptorType, MethodDescriptorType, Wrap
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey
@@ -79,12 +80,32 @@ def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> N
     if name == "requires_grad" and tracer.source_of(tensor) is None:
         tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
         return
-    if name != "grad":
+    if name == "data":
+        _replace_data(tracer, tensor, value)
+    elif name != "grad":
         descriptor = _on_class(tracer.python_type(tensor), name)
         if isinstance(descriptor, (GetSetDescriptorType, property)):
             raise graph_break("unsupported-object", f"assignment to Tensor.{name}")
     tracer.attributes_of(tensor)[name] = value
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
+
+
+def _replace_data(tracer: TorchTracer, tensor: torch.Tensor, value: Any) -> None:
+    """``tensor.data = value`` happens when the graph has run, so nothing in the graph may look at the tensor any more.
+
+    Nor may an operator have, but through ``data``: a backward reads the new contents of a leaf that it saved.
+    """
+    source, replaced = tracer.source_of(tensor), tracer.builder.replaced
+    fits = isinstance(value, FakeTensor) and source is not None and id(value) not in replaced
+    if fits:
+        with tracer.unrecorded():
+            fits = all(getattr(value, fact) == getattr(tensor, fact) for fact in _KEPT_BY_DATA)
+    if not fits or id(tensor) in replaced or not tracer.builder.is_read_as_data_only(tensor):
+        raise graph_break("unsupported-object", "assignment to Tensor.data")
+    replaced.add(id(tensor))
+
+
+_KEPT_BY_DATA = ("dtype", "device", "layout")
 
 
 def delete(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
@@ -118,6 +139,7 @@ def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
 
 def _computed(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     """A property computed by torch: metadata, or a view that becomes a node."""
+    tracer.builder.demand_present(tensor)
     value = getattr(tensor, name)
     if is_plain(value):
         return value

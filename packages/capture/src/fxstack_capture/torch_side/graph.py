@@ -33,6 +33,8 @@ class GraphBuilder:
         self._entered: dict[int, Source] = {}
         self._elements: dict[int, tuple[fx.Node, object]] = {}
         self._alive: list[object] = []
+        self.replaced: set[int] = set()
+        """Inputs that get other contents when the graph has run, by id."""
         self._names: dict[Callable[..., Any] | str, str] = {}
 
     # --- what tensors are ------------------------------------------------------------------------
@@ -76,6 +78,18 @@ class GraphBuilder:
         self._alive.append(fake)
         self._nodes[id(fake)] = self.node_of(of)
 
+    def demand_present(self, fake: torch.Tensor) -> None:
+        """Break the graph where the program looks at contents that the graph does not have."""
+        if id(fake) in self.replaced:
+            raise graph_break(
+                "unsupported-object", "a tensor whose data was replaced in this graph"
+            )
+
+    def is_read_as_data_only(self, fake: torch.Tensor) -> bool:
+        """Whether no operator has used a tensor, but ``Tensor.data``."""
+        node = self._nodes.get(id(fake))
+        return node is None or all(user.args[1:] == ("data",) for user in node.users)
+
     # --- going back ------------------------------------------------------------------------------
 
     def mark(self) -> fx.Node:
@@ -101,6 +115,7 @@ class GraphBuilder:
         """``value`` with tensors and symbolic numbers replaced by nodes; the tensors are collected."""
         kind = type(value)
         if isinstance(value, torch.Tensor):
+            self.demand_present(value)
             tensors.append(value)
             return self.node_of(value)
         if kind in (list, tuple, torch.Size):
