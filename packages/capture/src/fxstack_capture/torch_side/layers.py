@@ -78,6 +78,9 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys(_WRAPPERS.values(), _layer),
     torch._C._enter_dual_level: _enter_dual,
     torch._C._exit_dual_level: _exit_dual,
-    predispatch._enter_dual_level: _enter_dual,
-    predispatch._exit_dual_level: _exit_dual,
+    **{
+        getattr(predispatch, name): rule
+        for name, rule in (("_enter_dual_level", _enter_dual), ("_exit_dual_level", _exit_dual))
+        if hasattr(predispatch, name)  # torch 2.11 has no such wrappers
+    },
 }
