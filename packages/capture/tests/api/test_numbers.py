@@ -7,6 +7,7 @@ import operator
 
 import pytest
 import torch
+from counting import Counting
 from same import difference
 
 from fxstack_capture import native, optimize
@@ -78,3 +79,21 @@ def test_a_symbolic_number_is_a_number(name, of_size):
         arguments = (torch.ones(size), size + 0.5)
         text = difference(run(*arguments), compiled(*arguments))
         assert text is None, text
+
+
+def test_integers_without_bounds():
+    """What a symbol cannot hold compiles anew."""
+    fn = optimize()(lambda x, n: (x * (n % 7), n * 3))
+    x = torch.ones(2)
+    for n in (2, 3, 5, 2**62, 2**70, -(2**80), 4):
+        found = fn(x, n)
+        assert found[1] == n * 3
+        assert torch.equal(found[0], x * (n % 7))
+
+
+def test_arithmetic_on_numbers_alone_is_left_to_python():
+    """Numbers become symbolic by changing; a graph of them would only cost."""
+    graphs = Counting()
+    fn = optimize(graphs)(lambda n, m: n * m + 1)
+    assert [fn(n, n + 1) for n in (2, 3, 5, 2**64)] == [7, 13, 31, 2**128 + 2**64 + 1]
+    assert not graphs.graphs

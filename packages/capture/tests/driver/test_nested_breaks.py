@@ -326,6 +326,24 @@ def warnings_name_the_caller(x):
     return y, [(str(w.message), w.lineno) for w in caught]
 
 
+def described(**facts):
+    return facts
+
+
+def many_keywords(x):
+    """More than fifteen keywords are put into a dict piece by piece."""
+    many = described(
+        a=x, b=1, c=2, d=3, e=4, f=5, g=6, h=7, i=8, j=leaf(x), k=10, l=11, m=12, n=13, o=14, p=15, q=16
+    )  # fmt: skip
+    return many, described(a=1, b=x, c=leaf(x), d=4)
+
+
+def half_made_displays(x):
+    one = {i: leaf(x + i) for i in range(2)}
+    two = {"a": x, "b": leaf(x), "c": leaf(x)}
+    return one, two, [*(1, 2), leaf(x), *(4,)], {x.dim(), leaf(x).dim(), 9}
+
+
 @pytest.mark.parametrize(
     ("program", "graphs"),
     [
@@ -336,6 +354,8 @@ def warnings_name_the_caller(x):
         (constructor, 2),
         (constructor_that_returns, 1),
         (calls_with_keywords, 3),
+        (many_keywords, None),
+        (half_made_displays, None),
         (contexts, None),
         (operation_raises, 1),
         (caught_by_caller, 2),

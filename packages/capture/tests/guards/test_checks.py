@@ -20,6 +20,7 @@ from fxstack_capture.guards.records import (
     RangeIs,
     SlotUnset,
     TypeIs,
+    WordIs,
 )
 from fxstack_capture.sources import InstanceDict, Local, pinned
 
@@ -51,6 +52,16 @@ def test_type_is(g):
     assert not g.holds(TypeIs(int), True)
     assert g.holds(TypeIs(Loud), Loud())
     assert not g.holds(TypeIs(int), Loud())
+
+
+@pytest.mark.parametrize("value", [0, -5, 2**62 - 1, 1 - 2**62])
+def test_word_is(g, value):
+    assert g.holds(WordIs(), value)
+
+
+@pytest.mark.parametrize("value", [2**62, -(2**62), 2**70, True, 1.0, "1"])
+def test_no_word(g, value):
+    assert not g.holds(WordIs(), value)
 
 
 @pytest.mark.parametrize("weak", [False, True])

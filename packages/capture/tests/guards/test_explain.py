@@ -22,6 +22,7 @@ from fxstack_capture.guards.records import (
     ShapeHolds,
     TorchStateIs,
     TypeIs,
+    WordIs,
 )
 from fxstack_capture.guards.tensors import tensor_facts
 from fxstack_capture.guards.torch_state import snapshot
@@ -60,6 +61,7 @@ def shape():
 T = torch.zeros(2, 3)
 CASES = [
     (X, TypeIs(int), "a", "x: must be of type int, but it is a str"),
+    (X, WordIs(), 2**62, "x: must be an int below 2**62 in size, but it is 4611686018427387904"),
     (X, Equals(1), 2, "x: must be 1, but it is 2"),
     (Key(X, "k"), Equals(1), {"k": 2}, "x['k']: must be 1, but it is 2"),
     (Key(X, "k"), Equals(1), {}, "x['k']: must be 1, but it is not there"),

@@ -38,7 +38,7 @@ from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.emit.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
-from fxstack_capture.emit.frame import Draft, Emitted, draft_return
+from fxstack_capture.emit.frame import Draft, Emitted, computes_numbers_only, draft_return
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.records import Guard
@@ -83,6 +83,11 @@ def _late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> list[Guard
     demands = tuple(captured.demands())
     seen = {(guard.source, guard.check) for guard in known} if demands else set()
     return [Guard(*demand) for demand in demands if demand[:2] not in seen]
+
+
+def _has_tensors(draft: Draft) -> bool:
+    """Whether there is anything to compile; numbers alone become symbolic by changing from call to call."""
+    return draft.captured is not None and not computes_numbers_only(draft.captured)
 
 
 class FrameCompiler:
@@ -293,13 +298,13 @@ class FrameCompiler:
         again: Recompilation,
     ) -> Any:
         draft = written.draft
-        if draft is not None and draft.captured is None and written.graph_break is None:
+        if draft is not None and written.graph_break is None and not _has_tensors(draft):
             return self._plain(code, state, "no torch operation was captured")
         try:
             inputs = draft.inputs if draft is not None else None
             taken = inputs.sources if inputs is not None else ()
             tree = compile_guards(written.guards, code, taken)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             return self._failed(code, error)
         failure = first_failure(tree, frame.function, frame.arguments)
         if failure is not None:

@@ -19,6 +19,7 @@ from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 from fxstack_capture.sources import Local, Pinned
+from fxstack_capture.torch_side.graph import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,6 +143,12 @@ def has_operations(captured: CapturedCode) -> bool:
     """Whether the graph does anything but hand inputs on."""
     nodes = captured.graph_module.graph.nodes
     return any(node.op not in ("placeholder", "output", "get_attr") for node in nodes)
+
+
+def computes_numbers_only(captured: CapturedCode) -> bool:
+    """Whether the graph is arithmetic on Python numbers alone, which plain Python does faster and without guards."""
+    nodes = [node for node in captured.graph_module.graph.nodes if node.op != "output"]
+    return all(isinstance(node.meta.get("val"), SYMBOLIC) for node in nodes)
 
 
 def with_cycles(write: Callable[[bool], Draft]) -> Draft:

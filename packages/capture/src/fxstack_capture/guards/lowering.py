@@ -134,6 +134,7 @@ def _torch_state(_source: Source, check: records.TorchStateIs) -> LoweredCheck:
 
 CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.TypeIs: (1, lambda s, c: (s, "TypeIs", (c.cls,))),
+    records.WordIs: (1, lambda s, _c: (s, "WordIs", ())),
     records.IdentityIs: (1, lambda s, c: (s, "IdentityIs", (c.obj,))),
     records.Equals: (2, lambda s, c: (s, "Equals", (c.value,))),
     records.LengthIs: (2, lambda s, c: (s, "LengthIs", (c.length,))),

@@ -28,6 +28,13 @@ class TypeIs(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class WordIs(Check):
+    """An int that compiled code can compute with: its size is below 2**62. Symbolic numbers are words of 64 bits,
+    Python's have no bounds.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class IdentityIs(Check):
     """``value is obj``. The entry does not keep ``obj`` alive where it can be referred to weakly, and dies
     with it.

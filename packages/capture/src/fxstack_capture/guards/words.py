@@ -118,6 +118,7 @@ def _shape_found(check: records.ShapeHolds, _value: object, read: Reader) -> str
 
 _DEMANDS: dict[type, Callable[[Any], str]] = {
     records.TypeIs: lambda c: f"must be of type {short(c.cls)}",
+    records.WordIs: lambda _c: "must be an int below 2**62 in size",
     records.IdentityIs: lambda c: f"must be the same object as before, {short(c.obj)}",
     records.Equals: lambda c: f"must be {short(c.value)}",
     records.LengthIs: lambda c: f"must have length {c.length}",
@@ -149,6 +150,7 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
 
 _FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
     records.TypeIs: lambda _c, v, _r: f"it is a {class_name(type(v))}",
+    records.WordIs: lambda _c, v, _r: f"it is {short(v)}",
     records.LengthIs: lambda _c, v, _r: f"its length is {_length(v)}",
     records.KeysAre: lambda _c, v, _r: f"they are {short(_keys(v))}",
     records.HasKey: lambda c, _v, _r: f"it {'does not have it' if c.present else 'has it'}",

@@ -8,6 +8,15 @@ static int check_type_is(Test *t, const Value *v) {
     return holds_object(t->object, t->weak, (PyObject *)Py_TYPE(v->object));
 }
 
+static int check_word_is(Test *t, const Value *v) {
+    (void)t;
+    if (v->object == NULL) return 1;
+    if (!PyLong_CheckExact(v->object)) return 0;
+    int overflow;
+    long long word = PyLong_AsLongLongAndOverflow(v->object, &overflow);
+    return !overflow && word < (1LL << 62) && word > -(1LL << 62);
+}
+
 static int check_identity_is(Test *t, const Value *v) { return v->object && holds_object(t->object, t->weak, v->object); }
 
 static int check_equals(Test *t, const Value *v) {
@@ -365,7 +374,7 @@ static const struct {
     int arity;
 } table[] = {
     {"TypeIs", check_type_is, build_weak, 1},           {"IdentityIs", check_identity_is, build_weak, 1},
-    {"Equals", check_equals, build_held, 1},
+    {"Equals", check_equals, build_held, 1},           {"WordIs", check_word_is, build_nothing, 0},
     {"LengthIs", check_length_is, build_length, 1},    {"KeysAre", check_keys_are, build_keys, 2},
     {"HasKey", check_has_key, build_has_key, 2},       {"HasAttr", check_has_attr, build_has_key, 2},
     {"MembersAre", check_members_are, build_members, 2},

@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import Equals, TorchStateIs, TypeIs
+from fxstack_capture.guards.records import Equals, TorchStateIs, TypeIs, WordIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
 from fxstack_capture.numpy_side.tracer import ArrayTracer
 from fxstack_capture.shapes.env import CaptureShapeEnv
@@ -139,9 +139,10 @@ class TorchTracer:
         if kind is Kind.STATIC or not can_be_symbolic(value):
             self.trace.guard(source, Equals(value))
             return value
-        self.trace.guard(source, TypeIs(type(value)))
         if isinstance(value, int):
+            self.trace.guard(source, WordIs())
             return self.geometry.number(value, source)
+        self.trace.guard(source, TypeIs(type(value)))
         return self.geometry.real_number(value, source)
 
     def guard_offsets(self) -> None:

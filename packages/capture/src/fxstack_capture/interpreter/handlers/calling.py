@@ -70,6 +70,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
             name = type(args).__name__
             raise TypeError(f"{described} argument after * must be an iterable, not {name}")
         args = frame.calls.call(tuple, (args,), {})
+    frame.world.expand(kwargs)  # built before a graph break, perhaps
     stack.append(frame.calls.call_linked(fn, args, kwargs))
 
 

@@ -63,17 +63,24 @@ def build_string(frame: Frame, count: int) -> None:
     frame.stack.append("".join(_pop_many(frame.stack, count)))
 
 
+def _target(frame: Frame, depth: int) -> Any:
+    """The container that is being filled; a graph break while it was half done makes it one from before this frame."""
+    target = frame.stack[-depth]
+    frame.world.expand(target)
+    return target
+
+
 def list_append(frame: Frame, depth: int) -> None:
     value = frame.stack.pop()
-    frame.stack[-depth].append(value)
+    _target(frame, depth).append(value)
 
 
 def set_add(frame: Frame, depth: int) -> None:
     value = frame.stack.pop()
     if type(value) in _PLAIN_KEYS:
-        frame.stack[-depth].add(value)
+        _target(frame, depth).add(value)
         return
-    frame.calls.call(set.add, (frame.stack[-depth], value), {})
+    frame.calls.call(set.add, (_target(frame, depth), value), {})
 
 
 def map_add(frame: Frame, depth: int) -> None:
@@ -81,14 +88,14 @@ def map_add(frame: Frame, depth: int) -> None:
     key, value = stack[-2:]
     del stack[-2:]
     if type(key) in _PLAIN_KEYS:
-        stack[-depth][key] = value
+        _target(frame, depth)[key] = value
     else:
-        frame.calls.call(dict.__setitem__, (stack[-depth], key, value), {})
+        frame.calls.call(dict.__setitem__, (_target(frame, depth), key, value), {})
 
 
 def list_extend(frame: Frame, depth: int) -> None:
     iterable = frame.stack.pop()
-    target = frame.stack[-depth]
+    target = _target(frame, depth)
     if type(iterable) is tuple:
         target.extend(iterable)
         return
@@ -106,7 +113,7 @@ def is_iterable(value: object) -> bool:
 
 def set_update(frame: Frame, depth: int) -> None:
     iterable = frame.stack.pop()
-    frame.calls.call(set.update, (frame.stack[-depth], iterable), {})
+    frame.calls.call(set.update, (_target(frame, depth), iterable), {})
 
 
 def _is_mapping(frame: Frame, value: Any) -> bool:
@@ -124,7 +131,7 @@ def dict_update(frame: Frame, depth: int) -> None:
     mapping = frame.stack.pop()
     if not _is_mapping(frame, mapping):
         raise TypeError(f"'{type(mapping).__name__}' object is not a mapping")
-    frame.calls.call(dict.update, (frame.stack[-depth], mapping), {})
+    frame.calls.call(dict.update, (_target(frame, depth), mapping), {})
 
 
 def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
@@ -132,7 +139,7 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
 
     def dict_merge(frame: Frame, depth: int) -> None:
         mapping = frame.stack.pop()
-        target = frame.stack[-depth]
+        target = _target(frame, depth)
         fn = frame.stack[-depth - position]
         if not _is_mapping(frame, mapping):
             name = type(mapping).__name__
