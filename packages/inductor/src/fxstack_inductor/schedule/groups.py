@@ -26,7 +26,7 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.lower.program import HostCall
-from fxstack_inductor.schedule.realise import base_of
+from fxstack_inductor.schedule.precedence import Precedence
 from fxstack_inductor.schedule.sizes import SizeProviders, size_providers
 from fxstack_inductor.schedule.unify import Refusal, Unifier, digits
 
@@ -66,6 +66,8 @@ class Group:
     first: int
     last: int
     calls: int
+    level: int = 0
+    """See ``precedence``."""
 
 
 Unit = Group | ExternCall | HostCall
@@ -88,6 +90,15 @@ class Fusion:
     refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
     weights: dict[Computed, int] = field(default_factory=dict)
     counter: int = 0
+
+    def __post_init__(self) -> None:
+        self.position = {id(step): k for k, step in enumerate(self.program.steps)}
+        self.precedence = Precedence(self)
+
+    def current(self, group: Group) -> Group:
+        """The group that ``group``'s tensors are in now."""
+        unit = self.unit[next(iter(group.placed))]
+        return unit if isinstance(unit, Group) else group
 
     def fresh(self, extent: Expr) -> Var:
         self.counter += 1
@@ -126,8 +137,6 @@ def fuse(
 ) -> tuple[list[Group], Fusion]:
     """Groups covering every live tensor that is not inlined, and the record of what was refused."""
     fusion = Fusion(program, usage, inlined, options, size_providers(program, inlined))
-    order = {id(step): k for k, step in enumerate(program.steps)}
-    fusion.position = order
     for step in program.steps:
         if isinstance(step, ExternCall):
             for output in step.outputs:
@@ -136,12 +145,14 @@ def fuse(
     for node in usage.live:
         if node in inlined:
             continue
-        group = _singleton(fusion, node, order[id(node)])
+        position = fusion.position[id(node)]
+        fusion.precedence.reach(position)
+        group = _singleton(fusion, node, position)
+        group.level = fusion.precedence.above_producers(group)
         fusion.unit[node] = group
         if options.fuse:
             group = _absorb(fusion, node, group)
-        for read in fusion.reads(node):
-            fusion.readers.setdefault(read.node, []).append(group)
+        fusion.precedence.place(node, group)
     for unit in fusion.unit.values():
         if isinstance(unit, Group):
             groups[id(unit)] = unit
@@ -193,19 +204,13 @@ def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
         if read.node in fusion.unit and isinstance(fusion.unit[read.node], Group):
             continue
         for reader in fusion.readers.get(read.node, [])[-SIBLINGS:]:
-            current = _current(fusion, reader)
+            current = fusion.current(reader)
             if current is not group:
                 seen[id(current)] = current
     for sibling in sorted(seen.values(), key=lambda g: -g.last)[:SIBLINGS]:
         if sibling is not group and sibling.placed:
             group = _try(fusion, sibling, group) or group
     return group
-
-
-def _current(fusion: Fusion, group: Group) -> Group:
-    """The group that ``group``'s tensors are in now."""
-    unit = fusion.unit[next(iter(group.placed))]
-    return unit if isinstance(unit, Group) else group
 
 
 def _try(fusion: Fusion, left: Group, right: Group) -> Group | None:
@@ -218,6 +223,7 @@ def _try(fusion: Fusion, left: Group, right: Group) -> Group | None:
         return None
     for node in merged.placed:
         fusion.unit[node] = merged
+    fusion.precedence.raise_behind(merged)
     return merged
 
 
@@ -305,6 +311,7 @@ def _combine(unifier: Unifier, left: Group, right: Group) -> Group:
         min(left.first, right.first),
         max(left.last, right.last),
         left.calls + right.calls,
+        max(left.level, right.level),
     )
 
 
@@ -402,44 +409,14 @@ def _weight(fusion: Fusion, node: Computed) -> int:
 
 def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
     """Nothing outside the two groups may lie between them."""
-    own = {id(left), id(right)}
-    limit = min(left.first, right.first)
-    stack = [u for u in producers(fusion, merged) if id(u) not in own]
-    seen: set[int] = set()
-    while stack:
-        unit = stack.pop()
-        if id(unit) in seen:
-            continue
-        seen.add(id(unit))
-        if _last(fusion, unit) < limit:
-            continue
-        for producer in producers(fusion, unit):
-            if id(producer) in own:
-                return Refusal("something in between", _name(unit))
-            stack.append(producer)
-    return None
-
-
-def _last(fusion: Fusion, unit: Unit) -> int:
-    return unit.last if isinstance(unit, Group) else fusion.position[id(unit)]
-
-
-def _name(unit: Unit) -> str:
-    return next(iter(unit.placed)).name if isinstance(unit, Group) else unit.name
-
-
-def producers(fusion: Fusion, unit: Unit) -> list[Unit]:
-    """What must have run before ``unit``."""
-    if isinstance(unit, Group):
-        nodes = [read.node for node in unit.placed for read in fusion.reads(node)]
-        needed: list[ExternCall | HostCall] = fusion.sizes.of_kernel(unit.placed)
-    else:
-        nodes, needed = [base_of(node) for node in unit.reads], fusion.sizes.of_call(unit)
-    found = (*(fusion.unit.get(node) for node in nodes), *needed)
-    return [u for u in found if u is not None and u is not unit]
+    between = fusion.precedence.way_between(merged, left, right)
+    if between is None:
+        return None
+    name = next(iter(between.placed)).name if isinstance(between, Group) else between.name
+    return Refusal("something in between", name)
 
 
 RULES = (_levels, _small, _recomputed, _acyclic)
 """What a merge must satisfy, in order; a rule returns None or a refusal."""
 
-__all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge", "producers"]
+__all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]

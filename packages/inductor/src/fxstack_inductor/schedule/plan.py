@@ -10,7 +10,7 @@ from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.verify import verify
 from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.build import build_kernel
-from fxstack_inductor.schedule.groups import Fusion, Group, fuse, producers
+from fxstack_inductor.schedule.groups import Fusion, Group, fuse
 from fxstack_inductor.schedule.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.loops import normalise
 from fxstack_inductor.schedule.realise import choose_inlined, usage
@@ -81,8 +81,7 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | H
     """Topological order, earliest position in the graph first; effects keep their order."""
     calls = [s for s in fusion.program.steps if isinstance(s, (ExternCall, HostCall))]
     units: list[Group | ExternCall | HostCall] = [*groups, *calls]
-    waiting = {id(u): {id(other) for other in producers(fusion, u)} for u in units}
-    _chain_effects(calls, waiting)
+    waiting = {id(u): {id(other) for other in fusion.precedence.producers(u)} for u in units}
     followers: dict[int, list[int]] = {}
     for unit in units:
         for dependency in waiting[id(unit)]:
@@ -109,15 +108,6 @@ def _rank(fusion: Fusion, unit: Group | ExternCall | HostCall) -> tuple[int, int
     if isinstance(unit, HostCall):
         return (0, fusion.position[id(unit)])
     return (1, unit.last if isinstance(unit, Group) else fusion.position[id(unit)])
-
-
-def _chain_effects(calls: list[ExternCall | HostCall], waiting: dict[int, set[int]]) -> None:
-    previous: ExternCall | None = None
-    for call in calls:
-        if isinstance(call, ExternCall) and call.effect:
-            if previous is not None:
-                waiting[id(call)].add(id(previous))
-            previous = call
 
 
 __all__ = ["KernelStep", "Plan", "Step", "plan"]
