@@ -14,7 +14,6 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.constants import PLAIN_TYPES
@@ -140,19 +139,8 @@ def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 @RULES.rule(id)
 def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Ids of stand-ins are consistent while tracing; those of the objects themselves leave it."""
     number = id(*args, **kwargs)
-    entry = trace.world.registry.by_standin.get(number)  # type: ignore[attr-defined]
-    if entry is not None and entry.standin is not entry.original and not _in_deepcopy(trace):
-        # The program's tables by id are those of the objects themselves.
-        trace.guard(entry.source, IdentityIs(entry.original, id(entry.original)))
-        return id(entry.original)
-    return trace.world.addresses.give(id, args[0], number)  # type: ignore[attr-defined]
-
-
-def _in_deepcopy(trace: Trace) -> bool:
-    """``deepcopy`` has a table of its own: any object in the place of this one will do."""
-    return trace.interp.current_frame().globals.get("__name__") == "copy"  # type: ignore[attr-defined,no-any-return]
+    return trace.world.addresses.number(id, args[0], number)  # type: ignore[attr-defined]
 
 
 @RULES.rule(hash)
@@ -162,12 +150,12 @@ def _hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     number = run(trace, hash, args, kwargs)
     if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
         return number
-    return trace.world.addresses.give(hash, args[0], number)  # type: ignore[attr-defined]
+    return trace.world.addresses.number(hash, args[0], number)  # type: ignore[attr-defined]
 
 
 @RULES.rule(torch.Tensor.__hash__)
 def _tensor_hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.world.addresses.give(hash, args[0], id(args[0]))  # type: ignore[attr-defined]
+    return trace.world.addresses.number(hash, args[0], id(args[0]))  # type: ignore[attr-defined]
 
 
 # --- attributes ----------------------------------------------------------------------------------

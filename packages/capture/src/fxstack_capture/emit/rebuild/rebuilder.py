@@ -48,7 +48,8 @@ class Rebuilder:
     def expr(self, obj: Any) -> ast.expr:
         """A name or literal for ``obj``; its construction has been emitted before."""
         if type(obj) in PYTHON_LITERALS:
-            return ast.Constant(obj) if type(obj) is not int else self._integer(obj)
+            write = _LITERALS.get(type(obj))
+            return ast.Constant(obj) if write is None else write(self, obj)
         known = self._known.get(id(obj))
         if known is None:
             known = self._make(obj)
@@ -60,10 +61,22 @@ class Rebuilder:
         found = self.trace.world.addresses.found(number)  # type: ignore[attr-defined]
         if found is None:
             return ast.Constant(number)
-        function, obj = found
-        return self.assign(
-            call(self.constant(function, function.__name__), self.expr(obj)), "address"
-        )
+        return self._address(*found)
+
+    def _text(self, text: str) -> ast.expr:
+        """A text; where it shows the ``id`` or ``hash`` of an object, with that of the object as it is outside."""
+        parts: list[ast.expr] = []
+        end = 0
+        for match, function, obj in self.trace.world.addresses.in_text(text):  # type: ignore[attr-defined]
+            parts.append(ast.Constant(text[end : match.start()]))
+            form = ast.JoinedStr([ast.Constant("#x")]) if match[0].startswith("0x") else None
+            parts.append(ast.FormattedValue(self._address(function, obj), -1, form))
+            end = match.end()
+        return ast.JoinedStr([*parts, ast.Constant(text[end:])]) if parts else ast.Constant(text)
+
+    def _address(self, function: Callable[[Any], int], obj: Any) -> ast.expr:
+        made = call(self.constant(function, function.__name__), self.expr(obj))
+        return self.assign(made, "address")
 
     def remember(self, obj: object, made: ast.expr) -> None:
         self._known[id(obj)] = made
@@ -158,3 +171,9 @@ class Rebuilder:
                 value_at = call(self.constant(finish, finish.__name__), value_at)
             known = self._output_of[key] = self.assign(value_at, f"out{index}")
         return known
+
+
+_LITERALS: dict[type, Callable[[Rebuilder, Any], ast.expr]] = {
+    int: Rebuilder._integer,
+    str: Rebuilder._text,
+}
