@@ -76,6 +76,9 @@ class PlainWorld:
     def note_compared(self, left, right):
         pass
 
+    def expand(self, obj):
+        """Nothing is lazy here."""
+
 
 class PlainCalls:
     """Python functions are interpreted, also as methods and constructors; the rest is called."""
