@@ -14,6 +14,13 @@ class Thing:
     """Something that can be referred to weakly."""
 
 
+def settle():
+    """Collect until nothing is left: what other tests drop goes in several rounds, for finalizers free more."""
+    for _ in range(20):
+        if not gc.collect():
+            return
+
+
 def pinned_tree(thing):
     return Tree((("Pinned", thing, 0, -1, (), ()),), (), 0, 1)
 
@@ -73,8 +80,7 @@ def test_no_reference_is_lost_or_kept(replacer):
                 pass
 
     def counts():
-        gc.collect()
-        gc.collect()  # what other tests have left may take two rounds
+        settle()
         watched = (o, f, f.__code__, nf.__code__, nex.__code__, h.__closure__[0], replacer.owner)
         return [sys.getrefcount(x) for x in watched]
 
@@ -263,9 +269,9 @@ def test_many_cycles_of_compiling_and_dropping():
 
     for _ in range(50):
         cycle()
-    gc.collect()
+    settle()
     blocks = sys.getallocatedblocks()
     for _ in range(3000):
         cycle()
-    gc.collect()
+    settle()
     assert abs(sys.getallocatedblocks() - blocks) < 300
