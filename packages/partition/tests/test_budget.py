@@ -65,6 +65,33 @@ def test_the_frontier_is_a_frontier():
     assert len(choices) > 3
 
 
+@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
+def test_results_are_not_made_again_unless_they_must(budget):
+    """What the caller holds anyway is free to save."""
+
+    def tagged(tag):
+        joint = trace_joint(lambda x: (y := x.exp(), y.sin().cos()), rand(64))
+        for node in joint.graph_module.graph.find_nodes(
+            op="call_function", target=torch.ops.aten.exp.default
+        ):
+            node.meta.update({} if tag is None else {"recompute": tag})
+        return partition(joint, "budget", PartitionOptions(budget=budget))
+
+    assert "exp" not in tagged(None).recomputed
+    assert "exp" in tagged("must_recompute").recomputed
+
+
+def test_views_of_what_is_made_again_are_not_saved():
+    def fn(x):
+        big = x.exp()
+        return (big.view(8, 8).t() @ big.view(8, 8)).sum() + big.sin().sum()
+
+    facts = analyze(trace_joint(fn, rand(64)))
+    for choice in frontier(facts, OPTIONS):
+        part = partition_within(facts, (choice,), PartitionOptions(budget=1.0))
+        assert simulate(part).peak == choice.peak
+
+
 @pytest.mark.parametrize("name", ["softmaxes", "unet"])
 def test_predicted_peaks_are_simulated_peaks(name):
     facts = analyze(corpus.load(name))

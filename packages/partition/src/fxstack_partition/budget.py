@@ -55,7 +55,7 @@ def partition_within(
             peaks.append(simulate(part, options).peak)
             if peaks[-1] <= limit:
                 return part
-    best = min([*peaks, *(choice.peak for choice in choices)])
+    best = min([*peaks, *(choice.peak for choice in choices if choice.peak > limit)])
     msg = (
         f"a peak of {limit:,} bytes cannot be met: the lowest that was found is {best:,} bytes, "
         f"{best - limit:,} more. Raise the budget, or remove must_save tags."

@@ -90,6 +90,17 @@ class Compact:
         return {s for place in places for s in self.of[place]}
 
     @cached_property
+    def multiple(self) -> frozenset[int]:
+        """Return the nodes with several results, which are not handed over as one."""
+        values = (node.meta.get("val") for node in self.nodes)
+        return frozenset(p for p, value in enumerate(values) if isinstance(value, tuple | list))
+
+    @cached_property
+    def maker(self) -> dict[int, int]:
+        """Return the node that makes each storage."""
+        return {s: place for place, made in enumerate(self.made) for s in made}
+
+    @cached_property
     def gradients(self) -> tuple[int, ...]:
         """Return the nodes that are gradients."""
         return self.places(self.facts.gradients)

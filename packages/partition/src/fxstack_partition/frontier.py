@@ -14,12 +14,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fxstack_partition.compact import Compact
+from fxstack_partition.extract import extract
 from fxstack_partition.order import best_order, peak_bytes
-from fxstack_partition.plan import Plan, make_plan
+from fxstack_partition.plan import Plan, make_plan, settled
 from fxstack_partition.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_ALL_RULES
 from fxstack_partition.prices import PricedNetwork, hull
 from fxstack_partition.relink import adding, by_gain, giving_up
 from fxstack_partition.segments import Segments
+from fxstack_partition.simulate import simulate
 from fxstack_partition.work import WorkModel
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Search:
 
     def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
         self.facts = facts
+        self._options = options
         self.graph = Compact(facts, options)
         self.costs = WorkModel(facts.graph, options)
         self.seconds = [
@@ -80,7 +83,7 @@ class Search:
 
     def consider(self, label: str, saved: Iterable[int], network: Network) -> None:
         """Simulate a choice, and keep it if nothing known is better."""
-        plan = make_plan(self.graph, saved)
+        plan = settled(self.graph, saved, network.savable)
         if plan.handed in self._seen:
             return
         self._seen.add(plan.handed)
@@ -89,7 +92,17 @@ class Search:
         if any(c.seconds <= seconds and c.peak <= least for c in self.best):
             return
         peak = max(least, best_order(self.graph, plan, enough=least)[1])
+        if self._twice_in_memory(plan):
+            saved = (self.graph.nodes[place] for place in plan.handed)
+            peak = simulate(extract(self.facts, saved, (), self._options), self._options).peak
         self._keep(Choice(label, plan.handed, peak, seconds, network))
+
+    def _twice_in_memory(self, plan: Plan) -> bool:
+        """Whether the backward makes something again that is alive (tags may demand it), which numbers cannot tell apart."""
+        graph = self.graph
+        alive = graph.storages_of((*graph.results, *plan.handed))
+        again = (p for p in range(graph.count) if plan.needed[p] and not graph.backward[p])
+        return any(graph.sizes[s] and s in alive for p in again for s in graph.made[p])
 
     def _keep(self, new: Choice) -> None:
         if any(c.seconds <= new.seconds and c.peak <= new.peak for c in self.best):
@@ -165,12 +178,16 @@ def _area(gap: tuple[Choice, Choice]) -> float:
 def _fill(search: Search, network: Network) -> None:
     """Save more where the peak does not grow by it: what is not alive at the peak costs nothing."""
     graph, seconds = search.graph, search.seconds
-    savable = {search.facts.position[node] for node in network.cuttable.values()}
     allowance = max(LEAST_STEPS, STEPS_TIMES_NODES // graph.count)
     for choice in search.best:
         saved, peak = choice.saved, choice.peak
         again = make_plan(graph, saved).repeated(graph)
-        gains = by_gain(graph, seconds, saved, [place for place in again if place in savable])
+        gains = by_gain(
+            graph,
+            seconds,
+            saved,
+            [place for place in again if graph.nodes[place] in network.savable],
+        )
         for place in gains[: allowance // len(search.best)]:
             plan = make_plan(graph, (*saved, place))
             if peak_of_plan(graph, plan) <= peak:

@@ -16,7 +16,7 @@ from fxstack_partition.extract import extract
 from fxstack_partition.frontier import frontier, peak_of_plan
 from fxstack_partition.joint import JointFacts, analyze
 from fxstack_partition.network import Network, build
-from fxstack_partition.plan import PartitionError, make_plan
+from fxstack_partition.plan import PartitionError, settled
 from fxstack_partition.policy import BUDGET_RULES
 from fxstack_partition.program import bytes_between, cheapest_under, grain_of
 from fxstack_partition.registry import register
@@ -63,9 +63,9 @@ def optimal(facts: JointFacts, network: Network, limit: int, costs: WorkModel) -
         if saved is None:
             msg = f"no choice of saved values has a simulated peak of at most {limit:,} bytes"
             raise BudgetError(msg)
-        plan = make_plan(facts.compact, saved)
+        plan = settled(facts.compact, saved, network.savable)
         if peak_of_plan(facts.compact, plan) <= limit:
-            return saved
+            return plan.handed
         cap = min(cap, bytes_between(facts, plan.handed)) - grain_of(cap)
     msg = f"nothing within the budget in {MOST_ROUNDS} rounds; use 'budget'"
     raise PartitionError(msg)

@@ -71,6 +71,11 @@ class Network:
     charged: dict[int, Node] = field(default_factory=dict)
 
     @cached_property
+    def savable(self) -> frozenset[Node]:
+        """Return the nodes that some cut saves."""
+        return frozenset(self.cuttable.values())
+
+    @cached_property
     def reasons(self) -> tuple[tuple[str, str], ...]:
         """Return the name of each node with the rule that decided about it."""
         return tuple(

@@ -12,7 +12,7 @@ from fxstack_interchange import InputKind
 from fxstack_partition.ops import OpKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from torch.fx import Node
 
@@ -87,6 +87,31 @@ def make_plan(graph: Compact, saved: Iterable[int]) -> Plan:
 def plan_nodes(facts: JointFacts, saved: Iterable[Node]) -> Plan:
     """The same for nodes, with symbols at their hints."""
     return make_plan(facts.compact, (facts.position[node] for node in saved))
+
+
+def settled(graph: Compact, saved: Iterable[int], savable: Collection[Node]) -> Plan:
+    """Plan a choice with what is free: neither saved nor made again is what is in memory in any case.
+
+    Results of the forward live on with the caller, so those that would be made again are saved, where ``savable`` has
+    them. A view or an element of what is made again needs no saving.
+    """
+    plan = make_plan(graph, saved)
+    alive = graph.storages_of(graph.results)
+    while True:
+        again = {
+            place
+            for place in plan.handed
+            if any(plan.needed[graph.maker[s]] for s in graph.of[place] if graph.sizes[s])
+        }
+        kept = [
+            place
+            for place in range(graph.count)
+            if plan.needed[place] and graph.forward[place] and graph.made_bytes[place]
+            if alive.issuperset(graph.made[place]) and graph.nodes[place] in savable
+        ]
+        if not again and not kept:
+            return plan
+        plan = make_plan(graph, (*kept, *(place for place in plan.handed if place not in again)))
 
 
 def _check_saved(graph: Compact, place: int) -> None:

@@ -58,5 +58,5 @@ class Segments:
             for p in self._order[: index + 1]
             if self._last.get(p, -1) > place
             and kinds[nodes[p]] not in _NOT_KEPT
-            and not isinstance(nodes[p].meta.get("val"), tuple | list)
+            and p not in graph.multiple
         ]
