@@ -181,6 +181,22 @@ def questions_about_dtypes(x, a):
     )
 
 
+@program("unsupported-call")
+def rounding_by_keyword(x, a):
+    return np.round(a=a, decimals=1)
+
+
+@program("unsupported-call")
+def lists_of_unlike_lengths(x, a):
+    return np.power([[1], [1, 2]], 2) + a
+
+
+@program()
+def complex_numbers(x, a):
+    z = a + 1j * a
+    return z.conj(), np.conj(z) * 2, z.real, z.imag, abs(z), np.conj(z).sum(), z.conj().T
+
+
 @program()
 def makers(x, a):
     return (

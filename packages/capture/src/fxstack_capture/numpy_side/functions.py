@@ -25,7 +25,7 @@ _NAMESPACES: tuple[tuple[Any, Any], ...] = (
 _COMPUTE_OTHERWISE = frozenset(
     {
         *("angle", "argsort", "cbrt", "choose", "fix", "heaviside", "modf", "put"),
-        *("histogram", "histogram2d", "histogramdd", "unique"),
+        *("histogram", "histogram2d", "histogramdd", "unique", "searchsorted", "isscalar"),
         *("eig", "eigh", "eigvals", "svd"),
     }
 )
@@ -80,7 +80,7 @@ def _by_known_integer(second: Any, kinds: list[str]) -> bool:
 
 
 def _of_fractions(_second: Any, kinds: list[str]) -> bool:
-    return kinds[0] not in _INTEGERS
+    return bool(kinds) and kinds[0] not in _INTEGERS
 
 
 def _condition(name: str) -> Callable[[Any, list[str]], bool] | None:

@@ -137,7 +137,10 @@ class ArrayTracer:
                 self.refuse("augmented assignment of an array to a list")
             pair = pairs()[id(OUT_OF_PLACE[pair.theirs])]
         if pair.holds is not None or any(type(arg) is int for arg in args):
-            dtypes = [np.asarray(self._like(arg)).dtype for arg in args[:2]]
+            made = [
+                rehearsal.rehearse(np.asarray, (self._like(arg),), _NOTHING) for arg in args[:2]
+            ]
+            dtypes = [array.dtype for array in made]
             second = args[1] if len(args) > 1 else None
             fits = pair.holds is None or pair.holds(second, [dtype.kind for dtype in dtypes])
             if not fits or not _in_range(args[:2], dtypes):
@@ -230,6 +233,10 @@ class ArrayTracer:
 
     def _wrap(self, fn: Any, expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
         tensor = result.tensor
+        with self.tracer.unrecorded():
+            lazy = tensor.is_conj() or tensor.is_neg()
+        for plain in (torch.Tensor.resolve_conj, torch.Tensor.resolve_neg) if lazy else ():
+            tensor = self.tracer.record(plain, (tensor,), _NOTHING)
         with self.tracer.unrecorded():
             shape = tuple(self.hint(n) for n in tensor.size())
             storage = tensor.untyped_storage()._cdata
