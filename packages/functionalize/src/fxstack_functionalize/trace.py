@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.analyze import Analysis, analyze
@@ -83,7 +84,18 @@ def _trace_any(
     if not _needs_modes(captured):
         with suppress(NeedsModesError):
             return _trace_with(DispatcherEngine(), captured, request, table)
+    if captured.fake_mode.shape_env is None and _has_higher_order(captured):
+        captured.fake_mode.shape_env = ShapeEnv()  # loops ask for symbols, whatever the sizes
     return _trace_with(ModeEngine(), captured, request, table)
+
+
+def _has_higher_order(captured: Captured) -> bool:
+    return any(
+        isinstance(node.target, torch._ops.HigherOrderOperator)
+        for module in captured.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)
+        for node in module.graph.nodes
+    )
 
 
 def _needs_modes(captured: Captured) -> bool:

@@ -1,4 +1,4 @@
-"""Functions that run with the frame hook off: those with torch's own mark, and imports.
+"""Functions that run with the frame hook off: those with torch's own mark, imports, and torch's own compiler.
 
 A module that is being imported is half there: compiling what it calls may need just that module (torch imports its
 own compiler lazily, in the middle of a program).
@@ -9,8 +9,11 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING
+
+import torch
 
 from fxstack_capture import native
 from fxstack_capture.emit.builder import Builder, call, load, tuple_of
@@ -26,12 +29,13 @@ if TYPE_CHECKING:
 _ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
+_TORCHS_COMPILER = str(Path(torch.__file__).parent / "_dynamo") + "/"
 _IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 
 
 def is_disabled(function: FunctionType) -> bool:
-    """Whether ``torch.compiler.disable`` (or a library) has marked the function, or it imports a module."""
-    if function.__code__ is _IMPORT:
+    """Whether ``torch.compiler.disable`` (or a library) has marked it, or it imports a module or compiles."""
+    if function.__code__ is _IMPORT or function.__code__.co_filename.startswith(_TORCHS_COMPILER):
         return True
     return bool(function.__dict__ and function.__dict__.get("_torchdynamo_disable"))
 

@@ -8,7 +8,18 @@
 static __thread Scope thread_scope;
 static __thread char *thread_stack_floor; /* lowest C stack address at which frames still nest */
 
-static _PyFrameEvalFunction chained = _PyEval_EvalFrameDefault; /* who evaluated before us */
+static _PyFrameEvalFunction below = _PyEval_EvalFrameDefault; /* who evaluated before us */
+static __thread InterpreterFrame *handed_on;             /* the frame that was last given to ``below`` */
+
+/* Whoever sits below may have put itself on top of us meanwhile, and hand the same frame back: that is where it ends. */
+static PyObject *chained(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
+    if (likely(below == _PyEval_EvalFrameDefault)) return _PyEval_EvalFrameDefault(ts, f, throwflag);
+    InterpreterFrame *outer = handed_on;
+    handed_on = f;
+    PyObject *result = below(ts, f, throwflag);
+    handed_on = outer;
+    return result;
+}
 static _PyFrameEvalFunction restored; /* what to put back */
 static int installed_count;
 static int left_behind; /* somebody sat on top when we left: they may still call us */
@@ -351,6 +362,10 @@ static inline PyObject *evaluate(PyThreadState *ts, InterpreterFrame *f, int thr
 }
 
 static PyObject *evaluator(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
+    if (unlikely(handed_on == f)) {
+        handed_on = NULL;
+        return _PyEval_EvalFrameDefault(ts, f, throwflag);
+    }
     if (unlikely(stack_is_low())) return refuse_depth(ts, f, throwflag);
     RECURSION_SAVE(ts);
     PyObject *result = evaluate(ts, f, throwflag);
@@ -367,7 +382,7 @@ int hook_retain(void) {
     if (top == evaluator) return 0; /* the one who sat on top of us has put us back */
     restored = top;
     /* Whoever we left behind under may call us: chaining to them could be a circle. */
-    chained = left_behind ? _PyEval_EvalFrameDefault : top;
+    below = left_behind ? _PyEval_EvalFrameDefault : top;
     _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluator);
     return 0;
 }

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 
 
+def with_history(fake: FakeTensor) -> FakeTensor:
+    """Any history will do: it says "not a leaf" and fails when differentiated through."""
+    add_history = torch._C._functions.DelayedError(
+        "a stand-in of a graph input has no history to differentiate", 1
+    )
+    with torch.enable_grad():
+        return cast("FakeTensor", add_history(fake.requires_grad_()))
+
+
 class Faker:
     """Makes fakes for one trace; tensors that share a storage give fakes that share one."""
 
@@ -71,12 +80,7 @@ class Faker:
         made.requires_grad_()
         if real.is_leaf:
             return made
-        # Any history will do: it says "not a leaf" and fails when differentiated through.
-        add_history = torch._C._functions.DelayedError(
-            "a stand-in of a graph input has no history to differentiate", 1
-        )
-        with torch.enable_grad():
-            return cast("FakeTensor", add_history(made))
+        return with_history(made)
 
     def _wrapped(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
         meta = self._meta(real, sizes, strides, offset)

@@ -50,11 +50,19 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     graph.lint()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     return CapturedCode(
-        graph_module=fx.GraphModule(torch.nn.Module(), graph, "CapturedGraph"),
+        graph_module=fx.GraphModule(_root(tracer), graph, "CapturedGraph"),
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
         demands=partial(shape_guards, tracer.geometry),
     )
+
+
+def _root(tracer: TorchTracer) -> torch.nn.Module:
+    """What holds the graphs that nodes refer to."""
+    root = torch.nn.Module()
+    for node in tracer.builder.graph.find_nodes(op="get_attr"):
+        root.add_module(node.target, tracer.builder.modules[node.target])
+    return root
 
 
 def _output(tracer: TorchTracer, value: Any) -> Any:

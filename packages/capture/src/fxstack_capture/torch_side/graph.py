@@ -36,6 +36,8 @@ class GraphBuilder:
         self.replaced: set[int] = set()
         """Inputs that get other contents when the graph has run, by id."""
         self._names: dict[Callable[..., Any] | str, str] = {}
+        self.modules: dict[str, fx.GraphModule] = {}
+        """Graphs that nodes of this one hold, by the name of their attribute."""
 
     # --- what tensors are ------------------------------------------------------------------------
 
@@ -150,6 +152,12 @@ class GraphBuilder:
         if name is None:
             name = self._names[target] = self.graph._target_to_str(target)
         return self.graph.create_node(op, target, args, kwargs, name)
+
+    def module(self, prefix: str, module: fx.GraphModule) -> fx.Node:
+        """A node for ``module``, which becomes an attribute of the whole graph's module."""
+        name = f"{prefix}_{len(self.modules)}"
+        self.modules[name] = module
+        return self.graph.get_attr(name)
 
     def bind(self, result: Any, node: fx.Node) -> None:
         """Say that ``node`` computes ``result``: a tensor, or a container of tensors and plain values."""

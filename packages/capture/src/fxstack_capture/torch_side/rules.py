@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_side import autograd_function, gradients, layers, numpy_arrays, state
+from fxstack_capture.torch_side import (
+    autograd_function,
+    gradients,
+    higher_order,
+    layers,
+    numpy_arrays,
+    state,
+)
 from fxstack_capture.torch_side.execution import name_of
 
 if TYPE_CHECKING:
@@ -275,6 +282,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.from_numpy: numpy_arrays.from_numpy,
     torch.tensor: numpy_arrays.tensor,
     torch.as_tensor: numpy_arrays.as_tensor,
+    **higher_order.RULES,
     torch.as_strided: reads_offset,
     torch._check: check_number,
     torch._check_is_size: check_number,

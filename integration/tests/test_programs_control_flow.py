@@ -1,0 +1,181 @@
+"""``torch.cond``, ``while_loop``, ``map``, ``scan`` and ``associative_scan`` inside compiled functions."""
+
+import torch
+from beside_eager import Programs, attempt
+from torch import nn
+from torch._higher_order_ops import associative_scan, map, scan, while_loop
+
+program = Programs()
+
+
+def data(*sizes):
+    return [torch.randn(*size) for size in sizes]
+
+
+def both_ways(c, fn, *args):
+    """Called with the arguments, and with them negated: the graph serves both branches."""
+    compiled = c(fn)
+    return compiled(*args), compiled(*(-x for x in args)), compiled(*args)
+
+
+@program(graphs=1, breaks=0)
+def cond_takes_either_branch(c):
+    return both_ways(
+        c,
+        lambda x: torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a - 1, (x,)) * 2,
+        *data((3,)),
+    )
+
+
+@program(graphs=1, breaks=0)
+def cond_closes_over_tensors_and_modules(c):
+    model, (w,) = nn.Linear(3, 3), data((3,))
+
+    def fn(x):
+        y = x * 3
+        return torch.cond(x.sum() > 0, lambda a: model(a) + y, lambda a: a * w, (x,))
+
+    return both_ways(c, fn, *data((2, 3)))
+
+
+@program(graphs=1, breaks=0)
+def cond_nested_with_containers(c):
+    def inner(a, b):
+        return torch.cond(
+            a.mean() > b.mean(), lambda a, b: {"s": a + b}, lambda a, b: {"s": b - a}, (a, b)
+        )
+
+    def fn(x, y):
+        return torch.cond(x.sum() > 0, inner, lambda a, b: {"s": a * b}, (x, y))
+
+    return both_ways(c, fn, *data((3,), (3,)))
+
+
+@program(graphs=1, breaks=0)
+def cond_is_differentiated(c):
+    model = nn.Linear(3, 3)
+    fn = c(lambda x: torch.cond(x.sum() > 0, lambda a: model(a).tanh(), lambda a: a.exp(), (x,)))
+    (x,) = data((2, 3))
+    x.requires_grad_()
+    fn(x.abs()).sum().backward()
+    (fn(-x.abs()) * 2).sum().backward()
+    return x, model
+
+
+@program(breaks=0)
+def cond_on_what_python_knows(c):
+    fn = c(lambda x: torch.cond(x.shape[0] > 3, lambda a: a + 1, lambda a: a - 1, (x,)))
+    return [fn(x) for x in data((2,), (5,), (3,))]
+
+
+@program()
+def cond_of_a_wrong_predicate(c):
+    return attempt(c(lambda x: torch.cond(x > 0, torch.sin, torch.cos, (x,))), *data((3,)))
+
+
+@program()
+def cond_whose_branch_writes_to_a_list(c):
+    seen = []
+
+    def branch(a):
+        seen.append(1)
+        return a + 1
+
+    def fn(x):
+        return torch.cond(x.sum() > 100, branch, lambda a: a - 1, (x,))
+
+    compiled = c(fn)
+    outcome = attempt(compiled, *data((3,)))
+    return isinstance(outcome, tuple) or outcome, seen[1:]
+
+
+@program(graphs=1, breaks=0)
+def while_loop_counts(c):
+    def fn(x):
+        return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2), (torch.tensor(0), x))
+
+    return both_ways(c, fn, *data((3,)))
+
+
+@program(graphs=1, breaks=0)
+def while_loop_until_converged_with_a_closure(c):
+    (w,) = data((3,))
+
+    def fn(x):
+        (out,) = while_loop(lambda a: a.abs().sum() > 0.1, lambda a: (a * 0.5 * w.sigmoid(),), (x,))
+        return out + w
+
+    return both_ways(c, fn, *data((3,)))
+
+
+@program(graphs=1, breaks=0)
+def map_with_a_closure_is_differentiated(c):
+    x, w = data((4, 3), (3,))
+    x.requires_grad_()
+    w.requires_grad_()
+    out = c(lambda x, y: map(lambda a, b: (a * b + w).sin(), x, y))(x, torch.ones(3))
+    out.sum().backward()
+    return out * 1, x, w
+
+
+@program(graphs=1, breaks=0)
+def scan_as_a_recurrent_network(c):
+    cell, (h, xs) = nn.RNNCell(3, 2), data((4, 2), (5, 4, 3))
+
+    def step(h, x):
+        h = cell(x, h)
+        return h, h.clone()
+
+    last, outputs = c(lambda h, xs: scan(step, h, xs))(h, xs)
+    outputs.pow(2).sum().backward()
+    return last, outputs, cell
+
+
+@program(graphs=1, breaks=0)
+def scan_backwards_over_another_dimension(c):
+    x, h = data((4, 3), (4,))
+    return c(lambda h, x: scan(lambda c, a: (c * a, c + 1), h, x, dim=1, reverse=True))(h, x)
+
+
+@program(graphs=1, breaks=0)
+def associative_scan_of_products(c):
+    return both_ways(
+        c,
+        lambda x: associative_scan(lambda a, b: a * b, x, dim=0, combine_mode="generic"),
+        *data((4, 3)),
+    )
+
+
+@program(breaks=0)
+def control_flow_of_several_sizes(c):
+    fn = c(lambda x: torch.cond(x.sum() > 0, lambda a: a * a.shape[0], lambda a: a - 1, (x,)))
+    return [fn(x) for x in data((3, 2), (4, 2), (5, 2), (7, 2))]
+
+
+test_program = program.tests()
+
+
+def test_torchs_compiler_still_works_under_ours_and_beside_it():
+    """Both put a frame evaluator below the other: a frame that is handed in a circle would never end."""
+    import fxstack  # noqa: PLC0415
+
+    graphs = []
+
+    def backend(graph_module, _inputs):
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    inner = torch.compile(lambda x: x * 2, backend=backend)
+
+    def fn(x):
+        print(end="")
+        return inner(x + 1).sin()
+
+    (x,) = data((3,))
+    compiled = fxstack.compile(fn, backend="eager")
+    for _ in range(2):
+        assert torch.equal(inner(x), x * 2)
+        assert torch.equal(compiled(x), ((x + 1) * 2).sin())
+        assert isinstance(attempt(torch.compile(lambda x: 1 / 0, backend=backend), x), tuple)
+        assert torch.equal(fxstack.compile(fn, backend="eager")(x), ((x + 1) * 2).sin())
+    assert graphs

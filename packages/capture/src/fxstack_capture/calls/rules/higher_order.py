@@ -1,0 +1,67 @@
+"""What torch's control flow (``cond``, ``while_loop``, ``map``, ``scan``) does before it comes to its operators.
+
+Called in plain Python, these functions compile themselves with torch's own compiler. In compiled code that is ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._higher_order_ops import utils
+from torch.utils import _pytree as pytree
+
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all versions of torch
+
+
+def _call_compiled(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    fn, inputs, *named = args
+    return trace.calls.call(fn, inputs, *(named or [kwargs.get("kwargs") or {}]))
+
+
+if _CALL_COMPILED is not None:
+    RULES.add(_CALL_COMPILED, _call_compiled)
+
+
+@RULES.rule(utils._maybe_compile_and_run_fn)
+def _run(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    return trace.calls.call(args[0], args[1:], {})
+
+
+@RULES.rule(torch.cond)
+def _cond(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return trace.interp.call_function(_choose, args, kwargs)  # type: ignore[arg-type]
+
+
+def _choose(
+    pred: Any,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
+    operands: tuple[Any, ...] | list[Any] = (),
+) -> Any:
+    """As ``torch.cond``, whose own code loads torch's compiler: branch on what is known, check, or ask the operator."""
+    if isinstance(pred, (bool, int, float)):
+        return true_fn(*operands) if pred else false_fn(*operands)
+    if not isinstance(pred, (torch.Tensor, torch.SymBool)):
+        raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")  # noqa: TRY004 - torch's
+    if isinstance(pred, torch.Tensor) and pred.numel() != 1:
+        raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got {pred}.")
+    if not callable(true_fn) or not callable(false_fn):
+        raise RuntimeError("Expect both branches to be callable.")  # noqa: TRY004
+    if not isinstance(operands, (tuple, list)) or pytree.tree_any(
+        lambda t: not isinstance(t, torch.Tensor), operands
+    ):
+        raise RuntimeError(
+            "Expect operands to be a tuple of possibly nested dict/list/tuple that only "
+            f"consists of tensor leaves, but got {operands}."
+        )
+    return torch.ops.higher_order.cond(pred, true_fn, false_fn, operands)

@@ -1,0 +1,208 @@
+"""A function as a graph of its own: what ``torch.cond``, ``while_loop``, ``map`` and ``scan`` call.
+
+The function is called like any other, on stand-ins of its own (``parameter`` nodes); the nodes that this makes are
+then moved out of the graph into a ``GraphModule``. What they use of the graph before them, closures over tensors and
+symbolic sizes, becomes further inputs.
+
+Nobody knows how often such a function runs, or whether it does. So whatever it does beside computing its results ends
+the graph: plain Python says what it thinks of it. Guards that it needed stay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from types import CellType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.effects import diff
+from fxstack_capture.torch_side import state
+from fxstack_capture.torch_side.execution import name_of
+from fxstack_capture.torch_side.wrapping import is_wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+
+def parameter() -> None:
+    """The target of the nodes that stand for the inputs of a function until its graph is cut out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """``outputs`` are stand-ins of the flat results, ``spec`` how they are nested; ``free`` nodes of the outer graph."""
+
+    nodes: tuple[fx.Node, ...]
+    results: tuple[fx.Node, ...]
+    outputs: tuple[torch.Tensor, ...]
+    spec: pytree.TreeSpec
+    free: tuple[fx.Node, ...] = ()
+    is_predicate: bool = False
+    """Whether it gives one value rather than a tuple."""
+
+
+def stand_in(tracer: TorchTracer, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of its own with the metadata of ``like``."""
+    with tracer.unrecorded(), tracer.mode, torch.no_grad():
+        made = like.detach()
+    return made.requires_grad_() if like.requires_grad else made
+
+
+def trace(
+    tracer: TorchTracer,
+    fn: Callable[..., Any],
+    inputs: Sequence[torch.Tensor],
+    nested: pytree.TreeSpec | None,
+) -> Subgraph:
+    """Call ``fn`` on ``inputs``, which are new stand-ins; the caller takes the nodes back (``roll_back``).
+
+    ``nested``: how the arguments are made of them; None: they are the arguments.
+    """
+    builder = tracer.builder
+    mark = builder.mark()
+    for fake in inputs:
+        builder.bind(fake, builder.add("call_function", parameter, (), {}))
+    written, tracer.mutated_storages = tracer.mutated_storages, set()
+    before = _surroundings(tracer, fn)
+    try:
+        args = inputs if nested is None else pytree.tree_unflatten(inputs, nested)
+        value = tracer.trace.calls.call(fn, tuple(args), {})
+        outputs, spec = pytree.tree_flatten(value)
+        if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
+            raise _refusal(fn, "which does not return tensors alone")
+        results = tuple(builder.node_of(out) for out in outputs)
+        if _surroundings(tracer, fn) != before:
+            raise _refusal(fn, "which changes what was there before it")
+        made = Subgraph(_since(builder, mark), results, tuple(outputs), spec)
+        free = tuple(n for n in _outer(made) if type(n.meta["val"]) not in _FIXED)
+        made = replace(made, free=free)
+        _demand_apart(tracer, fn, made, inputs)
+    finally:
+        tracer.mutated_storages |= written
+    return made
+
+
+def _refusal(fn: object, why: str) -> BaseException:
+    return graph_break("unsupported-call", f"{name_of(fn)} in a higher-order operator, {why}")
+
+
+def _surroundings(tracer: TorchTracer, fn: Any) -> Any:
+    """What the function must leave as it is."""
+    effects = len(diff(tracer.trace.world).records)  # type: ignore[arg-type]
+    reachable = list(_reachable(fn, tracer.trace.world.is_preexisting))
+    return effects, len(tracer.attribute_writes), state.present(), reachable
+
+
+_MOST_OBJECTS = 10_000
+_FIXED = (torch.SymFloat, torch.SymBool)
+"""Numbers that no operator takes as an operand: the graph is specialised on them."""
+
+
+def _reachable(
+    root: Any, is_preexisting: Callable[[object], bool]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Each object made in this trace that ``root`` holds, and the objects that it holds, by id."""
+    seen: set[int] = set()
+    work = deque([root])
+    while work and len(seen) < _MOST_OBJECTS:
+        value = work.popleft()
+        if id(value) in seen or (value is not root and is_preexisting(value)):
+            continue
+        seen.add(id(value))
+        parts = _parts(value)
+        if parts is not None:
+            yield id(value), tuple(map(id, parts))
+            work.extend(parts)
+
+
+def _parts(value: Any) -> list[Any] | None:
+    if isinstance(value, FunctionType):
+        return [*(value.__closure__ or ()), *(value.__defaults__ or ())]
+    if isinstance(value, CellType):
+        try:
+            return [value.cell_contents]
+        except ValueError:
+            return []
+    if isinstance(value, MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, dict):
+        return [*dict.keys(value), *dict.values(value)]
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return list(value)
+    if isinstance(value, (type, torch.Tensor)) or not hasattr(value, "__dict__"):
+        return None
+    return list(vars(value).values())
+
+
+def _since(builder: Any, mark: fx.Node) -> tuple[fx.Node, ...]:
+    """The operators after ``mark``; placeholders, which come first in a graph, stay in the outer one."""
+    found: list[fx.Node] = []
+    node = builder.graph._root.prev
+    while node is not mark and node.op not in ("placeholder", "root"):
+        found.insert(0, node)
+        node = node.prev
+    return tuple(found)
+
+
+def _outer(made: Subgraph) -> tuple[fx.Node, ...]:
+    """Nodes of the outer graph that the function uses."""
+    own = set(made.nodes)
+    used = [source for node in made.nodes for source in node.all_input_nodes]
+    return tuple(
+        dict.fromkeys(n for n in (*used, *made.results) if n not in own and n.op != "get_attr")
+    )
+
+
+def _demand_apart(
+    tracer: TorchTracer, fn: object, made: Subgraph, inputs: Sequence[torch.Tensor]
+) -> None:
+    """Results have memory of their own, and nothing from outside is written to."""
+    values = [node.meta["val"] for node in made.free]
+    if not all(isinstance(value, (torch.Tensor, torch.SymInt)) for value in values):
+        raise _refusal(fn, "which uses something that is no tensor or number")
+    outside = [value for value in (*inputs, *values) if isinstance(value, torch.Tensor)]
+    if any(map(is_wrapped, outside)):
+        raise _refusal(fn, "inside of a torch.func transform")
+    memory = {_memory(value) for value in outside}
+    if memory & tracer.mutated_storages:
+        raise _refusal(fn, "which writes to a tensor from outside")
+    own = [_memory(value) for value in made.outputs]
+    if memory.intersection(own) or len(set(own)) < len(own):
+        raise _refusal(fn, "which returns memory of its inputs, or the same memory twice")
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def cut_out(tracer: TorchTracer, made: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:
+    """The function as a module: its own inputs, then the ``free`` nodes; the nodes themselves stay."""
+    graph = fx.Graph()
+    here: dict[fx.Node, Any] = {
+        node: tracer.specialize(node.meta["val"])
+        for node in _outer(made)
+        if type(node.meta["val"]) in _FIXED
+    }
+    own = [node for node in made.nodes if node.target is parameter]
+    for position, source in enumerate((*own, *free)):
+        here[source] = graph.placeholder(f"arg{position}")
+        here[source].meta = dict(source.meta)
+    root = torch.nn.Module()
+    for node in made.nodes:
+        if node.target is not parameter:
+            here[node] = graph.node_copy(node, here.__getitem__)
+            if node.op == "get_attr":
+                name = str(node.target)
+                root.add_module(name, tracer.builder.modules[name])
+    found = tuple(here[node] for node in made.results)
+    output = graph.output(found[0] if made.is_predicate else found)
+    output.meta["val"] = made.outputs[0] if made.is_predicate else made.outputs
+    graph.lint()
+    return fx.GraphModule(root, graph, "Subgraph")
