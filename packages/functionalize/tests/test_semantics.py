@@ -252,3 +252,11 @@ def test_views_of_a_leaf_that_is_a_view():
     make = lambda: (torch.ones(5, 4)[1:4].requires_grad_(),)
     check(lambda x: (torch.no_grad()(lambda: x.narrow(-1, 0, 1))(), x[0]), make)
     check(lambda x: ((lambda v: v * v)(torch.no_grad()(lambda: x.narrow(-1, 0, 1))()), x * 2), make)
+
+
+def test_a_view_that_got_its_gradient_through_another_view():
+    """Eager raises, as if it were a leaf, unless its ``grad_fn`` was read before: then it computes this."""
+    check(
+        lambda x, y: (x[0].add_(y.sum()), x.grad_fn, x.clamp_(-1, 1))[:0],
+        lambda: (torch.linspace(-2, 2, 12).view(4, 3).t(), leaf(3)),
+    )
