@@ -94,10 +94,12 @@ def _condition(name: str) -> Callable[[Any, list[str]], bool] | None:
 def _functions() -> Iterator[Pair]:
     for theirs, ours in _NAMESPACES:
         for name in dir(theirs):
-            fn, counterpart = getattr(theirs, name, None), getattr(ours, name, None)
-            if name.startswith("_") or not callable(fn) or not callable(counterpart):
+            counterpart = getattr(ours, name, None)
+            # Asked first: reading all of NumPy would import what it only imports when asked (f2py, ma, testing).
+            if name.startswith("_") or not callable(counterpart):
                 continue
-            if isinstance(fn, type) or name in _COMPUTE_OTHERWISE:
+            fn = getattr(theirs, name, None)
+            if not callable(fn) or isinstance(fn, type) or name in _COMPUTE_OTHERWISE:
                 continue
             yield Pair(fn, _OURS.get(name, counterpart), _condition(name))
 
