@@ -1,5 +1,6 @@
 """Tensors in unusual forms around a compiled call: aliasing, mutation, dtypes, layouts, sizes, gradients."""
 
+import numpy as np
 import torch
 from beside_eager import Programs, attempt
 from torch.utils.checkpoint import checkpoint
@@ -703,6 +704,43 @@ def generator_argument(c):
     g = torch.Generator().manual_seed(3)
     f = c(lambda x: torch.rand(4, generator=g) + x)
     return f(vector()), f(vector()), torch.rand(1, generator=g)
+
+
+@program(graphs=1, breaks=0)
+def numpy_between_tensors(c):
+    @c
+    def f(x):
+        a = x.numpy()
+        scores = np.exp(a - a.max(axis=1, keepdims=True))
+        scores /= scores.sum(axis=1, keepdims=True)
+        return torch.from_numpy(scores), torch.from_numpy(np.sort(a.T, axis=0)), a.shape, a.max()
+
+    return f(matrix()), f(matrix())
+
+
+@program(breaks=0)
+def numpy_arrays_as_state(c):
+    class Tracker:
+        def __init__(self):
+            self.total, self.count = np.zeros(4), 0
+
+        def update(self, x):
+            self.total += x.detach().numpy().sum(axis=0)
+            self.count += 1
+            return torch.from_numpy(self.total / self.count)
+
+    tracker = Tracker()
+    update = c(tracker.update)
+    x = matrix().requires_grad_()
+    return [update(x * k) for k in range(4)], torch.from_numpy(tracker.total), tracker.count
+
+
+@program()
+def numpy_gradients_stop(c):
+    f = c(lambda x: (x * float(np.float32(2)) + torch.from_numpy(np.ones(4, np.float32))).sum())
+    x = vector().requires_grad_()
+    f(x).backward()
+    return x, attempt(c(lambda x: (x * 2).numpy()), x)
 
 
 test_tensors = program.tests()
