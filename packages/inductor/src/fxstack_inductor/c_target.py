@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,9 @@ import torch
 from torch.fx import Interpreter
 
 from fxstack_inductor.codegen.c import c_source
-from fxstack_inductor.codegen.native import NativeProgram, native_program
+from fxstack_inductor.codegen.native import NativeProgram, native_program, through_shim
 from fxstack_inductor.codegen.wrapper import HostProgram, host_program
-from fxstack_inductor.errors import IndexOutOfRange
+from fxstack_inductor.errors import IndexOutOfRange, NoCompilerError
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.runtime.arena import Workspace, flat, shared_pool
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from fxstack_inductor.options import InductorOptions
 
     Compiled = Callable[..., tuple[Any, ...]]
+
+
+FEWEST_CALLS = 4
+"""A graph without kernels is worth a compiler's run if it makes this many calls that a native host program makes faster."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool 
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
     random = any(draws_bernoulli(step) for step in scheduled.steps)
     source = c_source(kernels, options, random=random)
-    if not kernels or native_refusal(options) is not None:
+    worth = kernels or sum(map(through_shim, scheduled.steps)) >= FEWEST_CALLS
+    if not worth or native_refusal(options) is not None:
         host = host_program(scheduled, source.functions, boxed=boxed)
         return Lowered(scheduled, source.text if kernels or random else "", host, source.functions)
     native = native_program(scheduled, source.functions, boxed=boxed)
@@ -84,6 +89,12 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
         NoCompilerError: if kernels are needed and there is no C compiler.
     """
     lowered = lower_c(graph_module, options, boxed=boxed)
+    try:
+        library = load_library(lowered.text, options) if lowered.text else None
+    except NoCompilerError:
+        if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
+            raise
+        return load_c(graph_module, replace(options, host="python"), boxed=boxed)
     program = lowered.program
     packing = pack if isinstance(program, NativeProgram) else flat
     workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool(), packing)
@@ -96,7 +107,6 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
         "error_address": ctypes.addressof(error),
         "out_of_range": IndexOutOfRange,
     }
-    library = load_library(lowered.text, options) if lowered.c else None
     if library is not None:
         namespace |= functions_of(library, program.arguments)
     if DRAW in program.arguments:

@@ -235,6 +235,21 @@ def shimmed(compiled):
     return compiled.lowered.text.replace("_scaled_dot_product_flash_attention_", "")
 
 
+def powers(x, w):
+    for _ in range(5):
+        x = x @ w
+    return x
+
+
+def test_a_graph_of_calls_alone_is_native_too():
+    assert isinstance(check(powers, X, W).lowered.program, NativeProgram)
+
+
+def test_but_needs_no_compiler(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert not isinstance(check(powers, X, W).lowered.program, NativeProgram)
+
+
 def test_a_refused_call_that_makes_tensors_raises_what_eager_raises(capfd):
     compiled = fi.compile_graph(trace(convolved, IMAGE, FILTER, BIAS), (), FAST)
     with pytest.raises(RuntimeError, match="expected input.* to have 5 channels"):

@@ -53,6 +53,13 @@ def native_program(plan: Plan, functions: dict[str, str], *, boxed: bool) -> Nat
     return NativeWriter(plan, functions, boxed).run()
 
 
+def through_shim(step: Step) -> bool:
+    """Whether a native program may make ``step``'s call without Python."""
+    if not isinstance(step, ExternCall):
+        return False
+    return out_variant(step) in OUT_CALLS or step.target in NEW_CALLS
+
+
 @dataclass
 class NativeWriter:
     plan: Plan
