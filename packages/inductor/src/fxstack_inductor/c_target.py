@@ -14,6 +14,7 @@ from fxstack_inductor.codegen.c import c_source
 from fxstack_inductor.codegen.native import NativeProgram, native_program, through_shim
 from fxstack_inductor.codegen.wrapper import HostProgram, host_program
 from fxstack_inductor.errors import IndexOutOfRange, NoCompilerError
+from fxstack_inductor.lower.accumulate import accumulate_products
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.runtime.arena import Workspace, flat, shared_pool
@@ -62,6 +63,7 @@ class Lowered:
 
 def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
     """The generated code; neither a compiler nor a certain machine is needed."""
+    graph_module = accumulate_products(graph_module)
     scheduled = plan(lower_graph(graph_module, RULES, options), options)
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
     random = any(draws_bernoulli(step) for step in scheduled.steps)

@@ -311,7 +311,7 @@ class NativeWriter:
         self._lock(False)
         result = step.outputs[0]
         self._allocate(result)
-        tensors = [self.tensor(result), *map(self.tensor, call.tensors)]
+        tensors = [self.tensor(node) for node in (result, *self.python.out_arguments(step))]
         keywords = "".join(f"{name}={value!r}, " for name, value in call.keywords)
         made = f"fx.{call.function}({', '.join([*tensors, *map(c_double, call.numbers)])})"
         operator = self.python.constant(out._op)

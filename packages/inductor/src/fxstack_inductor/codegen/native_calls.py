@@ -24,7 +24,6 @@ class ShimCall:
     """``function(out, *tensors, *numbers)``; ``keywords`` are the numbers as the operator's own arguments."""
 
     function: str
-    tensors: tuple[Node, ...]
     numbers: tuple[float, ...] = ()
     keywords: tuple[tuple[str, float], ...] = ()
 
@@ -34,7 +33,7 @@ def product(function: str) -> Rule:
 
     def rule(step: ExternCall) -> ShimCall | None:
         plain = len(step.args) == 2 and not step.kwargs
-        return ShimCall(function, step.args) if plain else None
+        return ShimCall(function) if plain else None
 
     return rule
 
@@ -47,9 +46,7 @@ def added_product(function: str) -> Rule:
         fixed = all(type(s) in (int, float) and math.isfinite(s) for s in scales.values())
         if len(step.args) != 3 or not fixed:
             return None
-        return ShimCall(
-            function, step.args, tuple(map(float, scales.values())), tuple(scales.items())
-        )
+        return ShimCall(function, tuple(map(float, scales.values())), tuple(scales.items()))
 
     return rule
 

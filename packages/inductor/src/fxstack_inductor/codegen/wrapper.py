@@ -19,7 +19,7 @@ from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS
 from fxstack_inductor.runtime.layout import restride
-from fxstack_inductor.schedule.memory import Slot, slots, used
+from fxstack_inductor.schedule.memory import Slot, added_to, slots, used
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
 from fxstack_inductor.schedule.plan import KernelStep
 from fxstack_inductor.schedule.realise import base_of
@@ -260,7 +260,14 @@ class HostWriter:
         if result not in self.arena:
             self._allocate(result)
         kwargs = {**step.kwargs, "out": result}
-        self.line(self._call(out, step.args, kwargs))
+        self.line(self._call(out, self.out_arguments(step), kwargs))
+
+    def out_arguments(self, step: ExternCall) -> tuple[Any, ...]:
+        """The arguments beside ``out=``; what is computed in place is named as its result, so that ATen sees it is."""
+        base, result = added_to(step), step.outputs[0]
+        group = self.arena[base].group if base is not None and base in self.arena else ""
+        in_place = group and result in self.arena and self.arena[result].group == group
+        return (result, *step.args[1:]) if in_place else step.args
 
     def _call(self, target: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
         function = target._op if isinstance(target, torch._ops.OpOverload) else target
