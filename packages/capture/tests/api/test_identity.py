@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import weakref
 
 import pytest
 import torch
@@ -144,6 +145,19 @@ def test_values_of_classes_and_functions():
     table[Thing] = [7]
     table[dict] = 5
     assert str(compiled(X, FIRST)) == str(fn(X, FIRST))
+
+
+def test_weak_dictionaries_made_inside():
+    def fn(x):
+        key, value = Thing(), Thing()
+        by_key, by_name = weakref.WeakKeyDictionary(), weakref.WeakValueDictionary()
+        by_key[key], by_name["value"] = x + 1, value
+        seen = by_key[key], len(by_key), by_name["value"] is value, list(by_key.values())
+        del value
+        return seen, len(by_name), by_name.get("value")
+
+    compiled = fxstack_capture.optimize(fullgraph=True)(fn)
+    assert str(compiled(X)) == str(fn(X))
 
 
 def test_copies_of_objects():

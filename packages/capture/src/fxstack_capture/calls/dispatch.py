@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -219,12 +220,15 @@ def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
         raise TypeError(f"'{type(fn).__name__}' object is not callable")
     if type(method) is types.FunctionType:
         return calls.call(method, (fn, *args), kwargs)
-    if policy.is_pure_type(type(fn)):
+    if policy.is_pure_type(type(fn)) or method is _REFERENT:
         return run(calls.trace, fn, args, kwargs)
     if isinstance(method, types.WrapperDescriptorType):
         return _other(calls, fn, args, kwargs)
     bound = calls.world.bind(method, fn)
     return calls.call(bound, args, kwargs)
+
+
+_REFERENT = weakref.ref.__dict__["__call__"]
 
 
 def _operator_object(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
