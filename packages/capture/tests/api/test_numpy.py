@@ -197,6 +197,13 @@ def complex_numbers(x, a):
     return z.conj(), np.conj(z) * 2, z.real, z.imag, abs(z), np.conj(z).sum(), z.conj().T
 
 
+@program("unsupported-object")
+def under_autocast(x, a):
+    with torch.autocast("cpu"):
+        b = a @ a.T
+    return b, b.dtype
+
+
 @program()
 def makers(x, a):
     return (
@@ -348,3 +355,18 @@ def test_arguments_that_share_memory():
     base = lambda: (lambda x: (x[:3], x[1:4]))(np.arange(5.0))
     breaks_beside_plain(fn, base)
     breaks_beside_plain(fn, lambda: (np.ones(3), np.ones(3)))
+
+
+def test_the_default_device_is_not_for_arrays():
+    def fn(a):
+        return a + np.ones(3), np.zeros(2)
+
+    with torch.device("meta"):
+        assert set(breaks_beside_plain(fn, lambda: (np.ones(3),))) == {"unsupported-object"}
+
+
+def test_under_a_transform():
+    breaks_beside_plain(
+        lambda x: torch.func.vmap(lambda t: torch.from_numpy(t.numpy()))(x),
+        lambda: (torch.ones(2, 3),),
+    )

@@ -99,6 +99,8 @@ class ArrayTracer:
 
     def run(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of ``pair.theirs`` by way of ``pair.ours``."""
+        if torch.is_autocast_enabled("cpu"):
+            self.refuse("a call of NumPy under autocast, which is not for arrays:")
         arrays = list(self._arrays((args, kwargs)))
         pair = self._settled(pair, args)
         expected = rehearsal.rehearse(
@@ -244,6 +246,8 @@ class ArrayTracer:
         if NUMPY_OF.get(tensor.dtype) != expected.dtype or shape != expected.shape:
             text = f"{rehearsal.name_of(fn)}, which gives {expected.dtype} of shape {expected.shape} in NumPy"
             raise graph_break("unsupported-call", text)
+        if tensor.device.type != "cpu":
+            self.refuse(f"an array on the default device ({tensor.device})")
         theirs = rehearsal.shares(expected, (array.example for array in arrays))
         copied_at = next((a.copied_at for a in arrays if a.copied_at is not None and theirs), None)
         if ours and not theirs:

@@ -21,6 +21,8 @@ _NOTHING: dict[str, Any] = {}
 
 def array_of(tracer: TorchTracer, tensor: torch.Tensor, *, force: bool) -> Array:
     """``tensor.numpy(force=force)``; raises torch's exception for a tensor that requires grad."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise graph_break("unsupported-call", "Tensor.numpy under a torch.func transform")
     if force:
         for plain in (torch.Tensor.detach, torch.Tensor.resolve_conj, torch.Tensor.resolve_neg):
             tensor = tracer.record(plain, (tensor,), _NOTHING)
