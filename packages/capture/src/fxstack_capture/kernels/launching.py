@@ -18,6 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
+from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.kernels.records import LaunchRefused, record_launch
 from fxstack_interchange.kernel_operators import launch_operator
@@ -101,12 +102,13 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = MappingProxyType(
 
 
 def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` of a class of kernels, for stand-ins too."""
+    """``run`` of a class of kernels, for stand-ins too; what Triton does in it is nothing to compile."""
+    quietly = native.Disabled(run) if native.AVAILABLE else run
 
     @functools.wraps(run)
     def wrapper(kernel: Any, *args: Any, **kwargs: Any) -> Any:
         if not torch._C._len_torch_dispatch_stack() or not _stand_ins(args, kwargs):
-            return run(kernel, *args, **kwargs)
+            return quietly(kernel, *args, **kwargs)
         try:
             record, values = record_launch(_Plain(), kernel, args, kwargs)
         except LaunchRefused as reason:
