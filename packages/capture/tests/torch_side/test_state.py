@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from recorder import new_trace
 
+import fxstack_capture
 from fxstack_capture.guards.torch_state import snapshot
 from fxstack_capture.sources import Local
 from fxstack_capture.torch_side import TorchTracer
@@ -90,3 +91,13 @@ def test_queries_leave_no_trace():
 
 def test_no_tracer_is_needed_to_ask():
     assert TorchTracer(new_trace()).state_delta() == []
+
+
+def test_seeds_are_set_between_graphs():
+    def fn(x):
+        torch.manual_seed(3)
+        return torch.rand(2) + x, torch.initial_seed()
+
+    (first, second) = fxstack_capture.explain(fn)(torch.ones(2)).breaks
+    assert (first.reason.id, first.detail) == ("side-effect-call", "torch.manual_seed")
+    assert second.detail == "torch.initial_seed"

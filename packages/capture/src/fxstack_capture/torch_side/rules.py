@@ -111,6 +111,11 @@ def outside_of_graph(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs
     raise graph_break("unsupported-call", f"Tensor.{fn.__name__}")
 
 
+def acts_outside(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+    """State that operators of the graph use as they run: it changes between two graphs."""
+    raise graph_break("side-effect-call", f"torch.{fn.__name__}")
+
+
 def reads_offset(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """The result may depend on where in their storages the inputs start."""
     tracer.guard_offsets()
@@ -274,6 +279,16 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.autograd.grad: gradients.grad,
     torch.autograd.backward: gradients.backward,
     torch._C._log_api_usage_once: ignored,
+    **dict.fromkeys(
+        (
+            torch.manual_seed,
+            torch.seed,
+            torch.initial_seed,
+            torch.get_rng_state,
+            torch.set_rng_state,
+        ),
+        acts_outside,
+    ),
     **dict.fromkeys(_QUERIES, query),
     **dict.fromkeys(_SETTERS, set_state),
     torch.autocast_increment_nesting: deeper_autocast,
