@@ -71,8 +71,28 @@ UNARY = {
     "int": lambda x, r: (floating(x).clamp(-9, 9) * 2).to(torch.int32),
     "double": lambda x, r: x.to(torch.float64),
     "triangle": lambda x, r: x.tril() if x.dim() > 1 else x,
-    "cumsum": lambda x, r: x.cumsum(-1) if x.dim() else x,
+    "cumsum": lambda x, r: x.cumsum(r.randrange(x.dim())) if x.dim() else x,
+    "cumprod": lambda x, r: x.clamp(-1, 1).cumprod(r.randrange(x.dim())) if x.dim() else x,
+    "cummax": lambda x, r: x.cummax(r.randrange(x.dim()))[r.randrange(2)] if x.dim() else x,
+    "rotate": lambda x, r: torch.cat([-number(x)[..., 1:], number(x)[..., :1]], -1),
+    "widen": lambda x, r: torch.nn.functional.pad(number(x), (2, 0, -1, 3)) if x.dim() > 1 else x,
+    "stack": lambda x, r: torch.stack([number(x), number(x) * 2], r.randrange(x.dim() + 1)),
+    "put": lambda x, r: x.index_copy(0, torch.tensor([0]), x[-1:]) if x.dim() else x,
+    "scatter": lambda x, r: scattered(number(x), r),
+    "diagonal": lambda x, r: x.triu(1) + x.tril(-1) if x.dim() > 1 else x,
 }
+
+
+def scattered(x, r):
+    """Slices of ``x`` added to, or set in, some of its slices."""
+    if not x.dim():
+        return x
+    dim = r.randrange(x.dim())
+    at = torch.tensor([r.randrange(x.shape[dim]) for _ in range(3)])
+    source = x.index_select(dim, at.flip(0))
+    return x.index_add(dim, at, source) if r.random() < 0.7 else x.index_fill(dim, at, 2)
+
+
 BINARY = {
     "add": torch.add,
     "mul": torch.mul,
@@ -128,7 +148,8 @@ class Program:
                 values.pop()
                 continue
             self.steps.append(step)
-        self.half = any(v.dtype is torch.bfloat16 for v in values)
+        found = {v.dtype for v in values}
+        self.margin = next((m for dtype, m in MARGINS.items() if dtype in found), 1e-9)
 
     def apply(self, step, values):
         op, a, b, seed = step
@@ -143,15 +164,18 @@ class Program:
         return tuple(values[len(inputs) :][-3:])
 
 
+MARGINS = {torch.bfloat16: 4e-2, torch.float32: 4e-5}
+
+
 def strides(x):
     """Those that matter: of dimensions with more than one element."""
     return [t for n, t in zip(x.shape, x.stride()) if n > 1] if x.numel() else []
 
 
-def close(got, want, exact, half):
+def close(got, want, exact, margin):
     """None, or how ``got`` differs from eager's ``want``.
 
-    ``exact`` is the program in float64, None where it has other values; with ``half`` some value was rounded to bfloat16.
+    ``exact`` is the program in float64, None where it has other values; ``margin`` is the coarsest dtype's.
     """
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype}{tuple(got.shape)} instead of {want.dtype}{tuple(want.shape)}"
@@ -163,7 +187,6 @@ def close(got, want, exact, half):
             if torch.equal(got, want)
             else f"{got.flatten()[:4]} instead of {want.flatten()[:4]}"
         )
-    margin = 4e-2 if half else {torch.float32: 4e-5}.get(want.dtype, 1e-9)
     if torch.allclose(got, want, margin, margin, equal_nan=True):
         return None
     if exact is not None and exact.shape == got.shape:
@@ -201,7 +224,7 @@ def check(programs, symbolic):
     for program in programs:
         wanted, exact = program(*program.inputs), exactly(program)
         for k, want in enumerate(wanted):
-            problem = close(got.pop(0), want, None if exact is None else exact[k], program.half)
+            problem = close(got.pop(0), want, None if exact is None else exact[k], program.margin)
             if problem:
                 found.append(f"seed {program.seed}: {problem}; {[s[0] for s in program.steps]}")
     return found

@@ -1,6 +1,7 @@
 """Sweep torch's operator database: every sample through the compiler, against eager.
 
     python packages/inductor/tests/sweeps/opdb.py [--dtypes float32,int64] [--ops PATTERN] [--samples 6] [--symbolic] [--grad]
+        [--seconds 500] [--skip 0]
 
 Prints one line per operator and dtype that differs or fails, and totals. All samples of one operator and
 dtype are one graph; if that fails they are compiled one by one.
@@ -153,11 +154,16 @@ def main():
     parser.add_argument("--symbolic", action="store_true")
     parser.add_argument("--grad", action="store_true")
     parser.add_argument("--traceback", action="store_true")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--skip", type=int, default=0, help="operators at the front to leave out")
     args = parser.parse_args()
     args.options = fi.InductorOptions(optimization=1, use_cache=False)
     counts = {"ok": 0, "skip": 0, "bad": 0}
     start = time.time()
-    for op in op_db:
+    for position, op in enumerate(op_db[args.skip :], args.skip):
+        if time.time() - start > args.seconds:
+            print(f"stopped before operator {position} of {len(op_db)}")
+            break
         name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
         if not re.search(args.ops, name) or name < args.start:
             continue

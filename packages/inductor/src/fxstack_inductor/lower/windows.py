@@ -252,14 +252,18 @@ def max_pool(
         y, z = (w.first(at) for at, w in zip(index[-2:], windows, strict=True))
         return y * columns.size + z
 
+    # Positions of 32 bits go through vectors as fast as the elements.
+    high = (x.shape[-2] * columns.size).bounds()[1]
+    kind = torch.int32 if high is not None and high < torch.iinfo(torch.int32).max else torch.int64
+
     def body(index: Sequence[Expr]) -> tuple[Body, Body]:
         best: Body = number(float("-inf"), value_dtype(x.dtype))
-        where: Body = Index(first(index))
+        where: Body = Index(first(index), kind)
         for value, position in _taps(x, windows, index, float("-inf")):
             better = call("gt", value, best, dtype=BOOL)
             better = call("bitwise_or", better, call("ne", value, value, dtype=BOOL))
             best = Call("where", (better, value, best), value.dtype)
-            where = Call("where", (better, Index(position), where), torch.int64)
+            where = Call("where", (better, Index(position, kind), where), kind)
         return best, where
 
     values = ctx.pointwise(shape, x.dtype, lambda index: body(index)[0])
