@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_checks import check, check_gradients, externs
+from inductor_checks import check, check_gradients, externs, kernels
 
 X = torch.randn(7, 11, 5)
 WIDE = torch.randn(9, 40)
@@ -167,3 +167,11 @@ def test_channels_last_results():
     check(
         lambda x, i, s: x.index_add(1, i, s), image, torch.tensor([2, 0]), torch.randn(2, 2, 4, 5)
     )
+
+
+def test_scatters_that_follow_each_other_copy_once():
+    fn = lambda x, i, s: x.index_add(0, i, s).index_copy(0, i, s * 2).index_add(0, i, s)
+    compiled = check(fn, WIDE, SOME, torch.randn(6, 40))
+    assert len(kernels(compiled)) == 4
+    two = lambda x, i, s: (x.index_add(0, i, s), x.index_add(0, i, s).index_copy(0, i, s))
+    check(two, WIDE, SOME, torch.randn(6, 40))

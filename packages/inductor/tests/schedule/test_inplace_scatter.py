@@ -40,6 +40,26 @@ def embedded(cache, at, table, words):
     return (cache @ keys.transpose(-1, -2),)
 
 
+def again(cache, at, keys):
+    cache.index_copy_(2, at, keys)
+    cache.index_copy_(2, at + 1, keys * 2)
+    return (cache @ keys.transpose(-1, -2),)
+
+
+def read_between(cache, at, keys):
+    cache.index_copy_(2, at, keys)
+    old = cache @ keys.transpose(-1, -2)
+    cache.index_add_(2, at, keys * 2)
+    return (old, cache @ keys.transpose(-1, -2))
+
+
+def summed_between(cache, at, keys):
+    cache.index_add_(2, at, keys)
+    old = cache.sum(-1)
+    cache.index_add_(2, at, cache[:, :, :2])
+    return (old,)
+
+
 def old_too(cache, at, keys):
     old = cache @ keys.transpose(-1, -2)
     cache.index_copy_(2, at, keys)
@@ -70,8 +90,11 @@ IN_PLACE = [
     (two, (CACHE, AT, KEYS, CACHE * 2)),
     (embedded, (CACHE, AT, torch.randn(4, 8), WORDS)),
     (old_too, (CACHE, AT, KEYS)),
+    (again, (CACHE, AT, KEYS)),
 ]
 COPIED = [
+    (read_between, (CACHE, AT, KEYS)),
+    (summed_between, (CACHE, AT, KEYS)),
     (attend, (CACHE.transpose(0, 1).contiguous().transpose(0, 1), AT, KEYS)),
     (old_later, (CACHE, AT, KEYS)),
     (from_itself, (CACHE, AT, KEYS)),

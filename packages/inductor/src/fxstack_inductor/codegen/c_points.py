@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Kernel
 
 DEEPEST = 4
-"""So many conditions that the last loop does not change are decided outside of it."""
+"""So many conditions that the last loop does not change are decided outside of it, where its body is short."""
+SHALLOW = 2
+"""The same for longer ones: each decision doubles what the C compiler reads."""
+SHORT = 48
+"""Values of a short body."""
 
 
 class PointsWriter(LoopWriter):
@@ -27,7 +31,8 @@ class PointsWriter(LoopWriter):
         count = self._parallel(loops, simd=False)
         self._open_loops(loops[count:-1])
         for part in parts:
-            self._for(part).decided(DEEPEST)
+            writer = self._for(part)
+            writer.decided(DEEPEST if len(writer._needed()) <= SHORT else SHALLOW)
         self.out.close(len(loops) - 1)
 
     def _for(self, kernel: Kernel) -> PointsWriter:

@@ -7,6 +7,7 @@ parts that remain, conditions are constants and what they exclude is gone.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,8 @@ def invariant_condition(kernel: Kernel, needed: list[int]) -> int | None:
     """A condition on coordinates among the values ``needed`` that selects, and that the last loop does not change."""
     used = {k for position in needed for k in _selectors(kernel.values[position])}
     for position in needed:
-        if position in used and _on_coordinates(kernel, position, kernel.outer[-1].var):
+        changes = not isinstance(kernel.values[position], Constant)
+        if position in used and changes and _on_coordinates(kernel, position, kernel.outer[-1].var):
             return position
     return None
 
@@ -84,8 +86,7 @@ def _on_coordinates(kernel: Kernel, position: int, last: Var) -> bool:
     value = kernel.values[position]
     match value:
         case IndexValue(expr):
-            plain = all(v.kind is VarKind.LOOP for v in expr.variables)
-            return plain and last not in expr.variables
+            return all(v.kind is VarKind.LOOP and v != last for v in expr.variables)
         case Constant():
             return True
         case Compute():
@@ -216,12 +217,26 @@ def _fold(value: Value, values: list[Value]) -> Value | int:
             return value
 
 
+def _truth(op: str, left: Value, right: Value) -> bool | None:
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return bool(getattr(operator, op)(_number(left), _number(right)))
+    a, b = _plain(left), _plain(right)
+    return decided(op, a[0], b[0]) if a and b else None
+
+
+def _number(value: Constant) -> float:
+    """The number as its dtype holds it."""
+    text = {"True": "1", "False": "0"}.get(value.text, value.text)
+    if not value.dtype.is_floating_point:
+        return int(text)
+    return float(torch.tensor(float(text), dtype=value.dtype))
+
+
 def _fold_compute(
     value: Compute, op: str, args: tuple[int, ...], values: list[Value]
 ) -> Value | int:
     if op in COMPARISONS:
-        left, right = (_plain(values[k]) for k in args)
-        truth = decided(op, left[0], right[0]) if left and right else None
+        truth = _truth(op, *(values[k] for k in args))
         return value if truth is None else TRUE if truth else FALSE
     if op == "where" and values[args[0]] in {TRUE, FALSE}:
         return args[1] if values[args[0]] == TRUE else args[2]

@@ -9,17 +9,18 @@ read an input from an aligned copy of it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.kernel import Load, Reduce
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.schedule.inplace_scatter import (
+    chained,
     guarded,
     is_copy,
     may_scatter,
     redirect,
+    renamed,
 )
 from fxstack_inductor.schedule.realise import base_of
 from fxstack_inductor.schedule.steps import KernelStep
@@ -47,13 +48,14 @@ def _on_scatter(step: Step, scatters: Mapping[Node, Scatter]) -> Step:
     names = {node.name: scatters[node].name for node in step.stored if node in scatters}
     stored = tuple(scatters.get(n, n) for n in step.stored if n not in changed)
     reads = [node for node in step.reads if node not in scatters] + changed
-    return KernelStep(_renamed(step.kernel, names), stored, tuple(reads))
+    return KernelStep(renamed(step.kernel, names), stored, tuple(reads))
 
 
 def write_in_place(
     program: Program, steps: Sequence[Step]
 ) -> tuple[list[Step], tuple[Mutation, ...]]:
     """The steps with in-place writes, and the mutations that remain to be copied."""
+    steps = chained(program, steps)
     chosen = {m.value: m.target for m in _possible(program, steps)}
     remaining = tuple(m for m in program.mutations if m.value not in chosen)
     names = frozenset(target.name for target in chosen.values())
@@ -119,17 +121,4 @@ def _rewritten(step: Step, chosen: Mapping[Node, Input]) -> Step:
         return step
     stored = tuple(node for node in step.stored if node not in chosen)
     reads = [chosen.get(node, node) for node in (*step.reads, *written)]
-    return KernelStep(_renamed(step.kernel, names), stored, tuple(dict.fromkeys(reads)))
-
-
-def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
-    """``kernel`` with other buffers in the place of some; one that it has twice then, it has once."""
-    values = tuple(
-        replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v
-        for v in kernel.values
-    )
-    stores = tuple(replace(s, buffer=names.get(s.buffer, s.buffer)) for s in kernel.stores)
-    buffers = {
-        b.name: b for b in (replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)
-    }
-    return replace(kernel, values=values, stores=stores, buffers=tuple(buffers.values()))
+    return KernelStep(renamed(step.kernel, names), stored, tuple(dict.fromkeys(reads)))

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.ir.kernel import Load
-from fxstack_inductor.ir.nodes import ExternCall, Node, View
+from fxstack_inductor.ir.nodes import Computed, ExternCall, Node, View
+from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.schedule.realise import base_of
 from fxstack_inductor.schedule.steps import KernelStep
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.ir.kernel import Kernel
     from fxstack_inductor.ir.nodes import Input
-    from fxstack_inductor.ir.ordered import Scatter
+    from fxstack_inductor.lower.program import Program
     from fxstack_inductor.schedule.steps import Step
 
 
@@ -34,9 +35,72 @@ def may_scatter(steps: Sequence[Step], copied: int, target: Input, value: Scatte
         aliases = isinstance(other, ExternCall) and other.alias
         if (target in read and (k > copied or aliases)) or (value in read and aliases):
             return False
-    place = next(k for k, s in enumerate(steps) if scatters_into(s, value.name))
-    later = any(isinstance(s, KernelStep) and s.kernel.checked for s in steps[place + 1 :])
-    return not later or (value.op == "set" and value.dtype.is_floating_point)
+    places = [k for k, s in enumerate(steps) if scatters_into(s, value.name)]
+    later = any(isinstance(s, KernelStep) and s.kernel.checked for s in steps[places[0] + 1 :])
+    return not later or (_only_sets(steps, value.name) and value.dtype.is_floating_point)
+
+
+def _only_sets(steps: Sequence[Step], name: str) -> bool:
+    kernels = [step.kernel for step in steps if isinstance(step, KernelStep)]
+    return all(s.op in {"", "set"} for kernel in kernels for s in kernel.stores if s.buffer == name)
+
+
+def chained(program: Program, steps: Sequence[Step]) -> list[Step]:
+    """Drop copies between scatters that follow each other: one takes over what it begins with, if nothing else reads that."""
+    kept = {base_of(v) for v in program.outputs if isinstance(v, Node)}
+    kept |= {m.value for m in program.mutations}
+    found = list(steps)
+    for node in [n for s in steps if isinstance(s, KernelStep) for n in s.stored]:
+        if (
+            isinstance(node, Scatter)
+            and (earlier := _begun_with(found, node))
+            and earlier not in kept
+        ):
+            copied = next(k for k, s in enumerate(found) if _stores(s, node))
+            if all(_may_go(k, s, copied, earlier) for k, s in enumerate(found)):
+                found = [_renamed(s, earlier, node) for k, s in enumerate(found) if k != copied]
+    return found
+
+
+def _stores(step: Step, node: Node) -> bool:
+    return isinstance(step, KernelStep) and node in step.stored
+
+
+def _begun_with(steps: Sequence[Step], node: Scatter) -> Computed | None:
+    """The tensor, made by a kernel here, that a step does nothing but copy for ``node``."""
+    (step,) = (s for s in steps if isinstance(s, KernelStep) and node in s.stored)
+    made = {n for s in steps if isinstance(s, KernelStep) for n in s.stored}
+    for source in step.reads:
+        if source in made and isinstance(source, Computed) and source.layout == node.layout:
+            return source if is_copy(step.kernel, source.name, node.name) else None
+    return None
+
+
+def _may_go(position: int, step: Step, copied: int, earlier: Node) -> bool:
+    """Whether ``step`` leaves ``earlier`` to be changed from step ``copied`` on."""
+    reads = earlier in {base_of(node) for node in step.reads}
+    return position == copied or not reads or (isinstance(step, KernelStep) and position < copied)
+
+
+def _renamed(step: Step, old: Computed, new: Computed) -> Step:
+    if not isinstance(step, KernelStep):
+        return step
+    stored = tuple(new if n is old else n for n in step.stored)
+    reads = tuple(dict.fromkeys(new if n is old else n for n in step.reads))
+    return KernelStep(renamed(step.kernel, {old.name: new.name}), stored, reads)
+
+
+def renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """``kernel`` with other buffers in the place of some; one that it has twice then, it has once."""
+    values = tuple(
+        replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v
+        for v in kernel.values
+    )
+    stores = tuple(replace(s, buffer=names.get(s.buffer, s.buffer)) for s in kernel.stores)
+    buffers = {
+        b.name: b for b in (replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)
+    }
+    return replace(kernel, values=values, stores=stores, buffers=tuple(buffers.values()))
 
 
 def is_copy(kernel: Kernel, source: str, target: str) -> bool:
