@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
+if TYPE_CHECKING:
     from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.ir.expr import Expr
 
@@ -44,6 +44,9 @@ class Constant:
     text: str
     """``repr`` of the Python number: keeps -0.0, nan and True apart."""
     dtype: torch.dtype
+
+
+TRUE, FALSE = Constant("True", torch.bool), Constant("False", torch.bool)
 
 
 @dataclass(frozen=True, slots=True)

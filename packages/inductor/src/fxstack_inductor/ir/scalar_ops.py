@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import torch
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarOp:
@@ -68,3 +70,21 @@ INFIX = MappingProxyType(
     }
 )
 """Operations that C and Python write with the same symbol between the operands."""
+
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+
+
+def identity(op: str, dtype: torch.dtype) -> bool | float | int | None:
+    """What changes nothing under ``op``; None where nothing does."""
+    if op in {"sum", "prod"}:
+        return int(op == "prod")
+    if op in {"any", "all"}:
+        return op == "all"
+    if op not in {"max", "min"}:
+        return None
+    if dtype.is_floating_point:
+        return float("-inf" if op == "max" else "inf")
+    if dtype is torch.bool:
+        return op == "min"
+    info = torch.iinfo(dtype)
+    return int(info.min if op == "max" else info.max)

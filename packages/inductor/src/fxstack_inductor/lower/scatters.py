@@ -15,6 +15,7 @@ import torch
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr, as_expr
 from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwise, value_dtype
+from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.context import TensorOrScalar, broadcast_coords, cast, constant, read
 from fxstack_inductor.lower.indexing import Places, looked_up, require_elements
 from fxstack_inductor.lower.pointwise import BOOL, call, elementwise, like, masked_fill
@@ -99,18 +100,6 @@ def _accumulated(ctx: Context, op: str, x: Node, dim: int, index: Node, value: V
 REDUCTIONS = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}
 
 
-def _identity(op: str, dtype: torch.dtype) -> float:
-    """What leaves every number as it is under ``op``."""
-    if op in {"add", "mul"}:
-        return int(op == "mul")
-    if dtype.is_floating_point:
-        return float("-inf" if op == "max" else "inf")
-    if dtype is BOOL:
-        return int(op == "min")
-    info = torch.iinfo(dtype)
-    return int(info.min if op == "max" else info.max)
-
-
 @rule("scatter_reduce.two")
 def scatter_reduce(
     ctx: Context,
@@ -123,9 +112,10 @@ def scatter_reduce(
     include_self: bool = True,
 ) -> Node:
     op, source = REDUCTIONS[reduce], _source(src, x.dtype)
+    neutral = identity({"mean": "sum"}.get(reduce, reduce.removeprefix("a")), x.dtype)
     init = _copied(ctx, x, value_dtype(x.dtype))
-    if not include_self:
-        first = _source(_identity(op, x.dtype), x.dtype)
+    if not include_self and neutral is not None:
+        first = _source(neutral, x.dtype)
         begun = _along(ctx, "set", init, dim, index, first)
         init = _copied(ctx, begun)
     total = _along(ctx, op, init, dim, index, source)

@@ -16,6 +16,8 @@ import torch
 from fxstack_inductor.ir.atoms import Extremum, Mod, Var, VarKind
 from fxstack_inductor.ir.expr import Expr, decided, integer, of_atom, value_var
 from fxstack_inductor.ir.kernel import (
+    FALSE,
+    TRUE,
     Check,
     Compute,
     Constant,
@@ -26,6 +28,7 @@ from fxstack_inductor.ir.kernel import (
     Reduce,
     Scan,
 )
+from fxstack_inductor.ir.scalar_ops import COMPARISONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,8 +37,6 @@ if TYPE_CHECKING:
 
 MOST = 8
 """Into more parts than this a loop is not split."""
-COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-TRUE, FALSE = Constant("True", torch.bool), Constant("False", torch.bool)
 
 
 def segments(kernel: Kernel) -> list[Kernel]:

@@ -18,6 +18,8 @@ from fxstack_inductor.ir.expr import (
     value_var,
 )
 from fxstack_inductor.ir.kernel import (
+    FALSE,
+    TRUE,
     BufferRef,
     Check,
     Compute,
@@ -48,6 +50,7 @@ from fxstack_inductor.ir.nodes import (
     value_dtype,
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
+from fxstack_inductor.ir.scalar_ops import COMPARISONS
 from fxstack_inductor.schedule.unify import digits
 
 if TYPE_CHECKING:
@@ -56,8 +59,6 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.nodes import Coord
     from fxstack_inductor.schedule.groups import Group, Placed
 
-TRUE, FALSE = Constant("True", torch.bool), Constant("False", torch.bool)
-COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 INT32 = 2**31
 ARG_REDUCTIONS = frozenset({"argmax", "argmin"})
 

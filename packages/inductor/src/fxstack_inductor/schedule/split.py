@@ -25,6 +25,7 @@ from fxstack_inductor.ir.nodes import (
     value_dtype,
     walk,
 )
+from fxstack_inductor.ir.scalar_ops import identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,26 +52,10 @@ def split_reductions(program: Program) -> None:
     program.steps = steps
 
 
-def _identity(op: str, dtype: torch.dtype) -> bool | float | int | None:
-    """What changes nothing under ``op``; None for reductions that are not split."""
-    if op in {"sum", "prod"}:
-        return int(op == "prod")
-    if op in {"any", "all"}:
-        return op == "all"
-    if op not in {"max", "min"}:
-        return None
-    if dtype.is_floating_point:
-        return float("-inf" if op == "max" else "inf")
-    if dtype is torch.bool:
-        return op == "min"
-    info = torch.iinfo(dtype)
-    return int(info.min if op == "max" else info.max)
-
-
 def _parts(node: Reduction) -> int:
     """Into how many parts the reduced elements are split."""
     points, count = product(node.shape).as_int(), product(node.ranges).as_int()
-    if points is None or count is None or _identity(node.op, node.body.dtype) is None:
+    if points is None or count is None or identity(node.op, node.body.dtype) is None:
         return 1
     across = _across(node)
     programs = -(-points // COLUMN) if across else points
@@ -116,9 +101,9 @@ def _split(node: Reduction, parts: int) -> Reduction:
     partial.body = _moved(node.body, _coordinates(node, flat))
     if size * parts != count:
         inside = Call("lt", (Index(flat), Index(integer(count))), torch.bool)
-        identity = _identity(node.op, node.body.dtype)
-        assert identity is not None
-        value = float(identity) if node.body.dtype.is_floating_point else identity
+        neutral = identity(node.op, node.body.dtype)
+        assert neutral is not None
+        value = float(neutral) if node.body.dtype.is_floating_point else neutral
         partial.body = Masked(inside, partial.body, Const(value, node.body.dtype))
     node.ranges = (integer(parts),)
     node.__dict__.pop("reduced", None)
