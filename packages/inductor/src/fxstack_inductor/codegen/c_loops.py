@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c_text import Names, index_text
 from fxstack_inductor.ir.expr import Expr, product
-from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, index_operands
+from fxstack_inductor.ir.kernel import (
+    Constant,
+    Kernel,
+    Loop,
+    index_operands,
+    index_variables,
+    operands,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,6 +105,16 @@ class LoopWriter:
         """What the stores and their addresses are computed from."""
         roots = {k for s in self.kernel.stores for k in (s.value, *index_operands(s.index))}
         return self.facts.needed(roots)
+
+    def _varying(self, column: Loop) -> set[int]:
+        """Values that differ from column to column."""
+        found: set[int] = set()
+        for k, value in enumerate(self.kernel.values):
+            if isinstance(value, Constant):
+                continue
+            if column.var in index_variables(value) or found.intersection(operands(value)):
+                found.add(k)
+        return found
 
     def _values(self, positions: Iterable[int]) -> None:
         for k in positions:

@@ -58,12 +58,17 @@ class PointsWriter(LoopWriter):
         self.out.close()
 
     def last_loop(self, *, shared: bool) -> None:
-        loops = self.kernel.outer[-1:]
+        loops, needed = self.kernel.outer[-1:], self._needed()
         if shared:
             self._parallel(loops, simd=True)
         else:
+            # A check among them would keep the loop from becoming a vector.
+            varies = self._varying(loops[0])
+            self.out.open("")
+            self._values(k for k in needed if k not in varies)
+            needed = [k for k in needed if k in varies]
             self.out.line("#pragma omp simd")
             self._open_loops(loops)
-        self._values(self._needed())
+        self._values(needed)
         self._stores(self.kernel.stores)
-        self.out.close(len(loops))
+        self.out.close(len(loops) + (not shared))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_text import index_text
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Check, Constant, Loop, index_variables, operands
+from fxstack_inductor.ir.kernel import Check, Loop, index_variables
 
 NARROWEST = 8
 """Fewer columns than this are not walked as vectors."""
@@ -79,13 +79,3 @@ class ScatterWriter(LoopWriter):
         self._values(k for k in self._needed() if k in varies)
         self._stores(self.kernel.stores)
         self.out.close(len(others) + 2 + len(self.kernel.inner))
-
-    def _varying(self, column: Loop) -> set[int]:
-        """Values that differ from column to column."""
-        found: set[int] = set()
-        for k, value in enumerate(self.kernel.values):
-            if isinstance(value, Constant):
-                continue
-            if column.var in index_variables(value) or found.intersection(operands(value)):
-                found.add(k)
-        return found
