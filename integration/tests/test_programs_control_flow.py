@@ -152,6 +152,24 @@ def control_flow_of_several_sizes(c):
     return [fn(x) for x in data((3, 2), (4, 2), (5, 2), (7, 2))]
 
 
+@program(graphs=1, breaks=0, options={"capture_scalar_outputs": True})
+def sizes_that_depend_on_data(c):
+    def fn(x, n):
+        k = n.item()
+        torch._check(k >= 0)
+        torch._check(k <= x.shape[0])
+        return x[:k] * 2, x.new_zeros(k) + 1
+
+    fn = c(fn)
+    return [fn(x, torch.tensor(n)) for x in data((5,)) for n in (2, 0, 5, 3)]
+
+
+@program(graphs=1, breaks=0, options={"capture_dynamic_output_shape_ops": True})
+def results_whose_size_depends_on_data(c):
+    fn = c(lambda x: (x[x > 0] * 2, x.nonzero().sum(0)))
+    return [fn(x) for x in data((5,), (5,), (5,))]
+
+
 test_program = program.tests()
 
 

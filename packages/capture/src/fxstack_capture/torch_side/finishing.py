@@ -74,22 +74,45 @@ def _output(tracer: TorchTracer, value: Any) -> Any:
 
 
 def _write_assertions(tracer: TorchTracer) -> None:
-    """What was assumed of numbers that depend on data is checked when the graph runs."""
+    """What was assumed of numbers that depend on data is checked when the graph runs, as soon as they are there.
+
+    Stages that trace the graph again then know it before they come to the operators that rely on it.
+    """
     if not tracer.geometry.is_used:
         return
     env = tracer.geometry.env
     done: set[Any] = set()
+    graph = tracer.builder.graph
+    order = {node: (index, 0) for index, node in enumerate(graph.nodes)}
     for assertions in list(env.deferred_runtime_asserts.values()):
         for assertion in assertions:
             if assertion.expr in done or not tracer.symbols.can_compute(assertion.expr):
                 continue
             done.add(assertion.expr)
+            end = graph._root.prev
             condition = env.create_symboolnode(assertion.expr)
             node = tracer.symbols.node_of(condition, tracer.builder)
             message = f"Runtime assertion failed for expression {assertion.expr}"
-            tracer.builder.graph.call_function(
-                torch.ops.aten._assert_scalar.default, (node, message)
-            ).meta["val"] = None
+            graph.call_function(torch.ops.aten._assert_scalar.default, (node, message)).meta[
+                "val"
+            ] = None
+            _move_up(end.next, tracer.builder.last_placeholder, order)
+
+
+def _move_up(first: fx.Node, start: fx.Node, order: dict[fx.Node, tuple[int, int]]) -> None:
+    """Put ``first`` and all nodes after it behind the last node that they need, ``start`` at the earliest."""
+    new = []
+    while first.op != "root":
+        new.append(first)
+        first = first.next
+    new = [node for node in new if node.op != "placeholder"]
+    needed = {node for made in new for node in made.all_input_nodes}.difference(new)
+    computed = [node for node in needed if node.op != "placeholder"]
+    place = max(computed, key=order.__getitem__, default=start)
+    for node in new:
+        place.append(node)
+        order[node] = (order.get(place, (-1, 0))[0], len(order))
+        place = node
 
 
 def _bind_symbols(tracer: TorchTracer) -> None:

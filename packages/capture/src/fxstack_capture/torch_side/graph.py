@@ -46,6 +46,11 @@ class GraphBuilder:
         self._alive.append(fake)
         self._entered[id(fake)] = source
 
+    @property
+    def last_placeholder(self) -> fx.Node:
+        """Where the inputs end; the graph's root while there are none."""
+        return self._last_placeholder
+
     def is_known(self, fake: torch.Tensor) -> bool:
         key = id(fake)
         return key in self._nodes or key in self._entered or key in self._elements
