@@ -69,3 +69,20 @@ def test_after_a_bad_index_good_ones_work():
 def test_masks_select_through_aten():
     compiled = check(lambda x: x[x > 0].sum(), X)
     assert externs(compiled)
+
+
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda i: torch.ones(3)[i],
+        lambda i: torch.zeros(3, 4)[i] + 1,
+        lambda i: torch.full((3,), 2.0).sin()[i],
+        lambda i: torch.ones(1).expand(3)[i],
+        lambda i: torch.ones(3, 4).gather(0, i[:, None]),
+        lambda i: torch.ones(3).index_select(0, i),
+    ],
+)
+def test_tables_that_are_the_same_everywhere_check_their_indices(look_up):
+    compiled = check(look_up, torch.tensor([0, 2]))
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds|out of range"):
+        compiled(torch.tensor([0, 7]))

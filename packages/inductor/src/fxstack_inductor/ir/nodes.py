@@ -282,7 +282,9 @@ def resolve(node: Node, coords: Sequence[Coord]) -> tuple[Node, tuple[Coord, ...
 
 
 def _through_indirect(view: View, coords: tuple[Coord, ...]) -> tuple[Coord, ...] | None:
-    """Move computed coordinates through a view that only permutes, drops or fixes dimensions."""
+    """Move computed coordinates through a view that only permutes or fixes dimensions, or drops others than theirs: a
+    coordinate that is dropped would not be checked.
+    """
     by_var = {e.as_var(): c for e, c in zip(view.index, coords, strict=True) if e.as_var()}
     plain = {v: c for v, c in by_var.items() if isinstance(v, Var) and isinstance(c, Expr)}
     moved: list[Coord] = []
@@ -294,4 +296,5 @@ def _through_indirect(view: View, coords: tuple[Coord, ...]) -> tuple[Coord, ...
             moved.append(expr.subs(plain))
         else:
             return None
-    return tuple(moved)
+    lost = [c for c in coords if isinstance(c, Indirect) and not c.known and c not in moved]
+    return None if lost else tuple(moved)

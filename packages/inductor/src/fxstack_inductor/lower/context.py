@@ -15,6 +15,7 @@ from fxstack_inductor.ir.nodes import (
     Const,
     Coord,
     Index,
+    Indirect,
     Layout,
     Node,
     Pointwise,
@@ -165,7 +166,33 @@ def read(node: Node, coords: Sequence[Coord]) -> Body:
     base, position = resolve(node, coords)
     if isinstance(base, View):
         raise NotLowered(f"computed index into the view {base.name}")
+    for at, coord in enumerate(position):
+        if isinstance(coord, Indirect) and not coord.known and not _varies(base, at):
+            raise NotLowered(f"{base.name} is the same at every index: none would be checked")
     return Read(base, position)
+
+
+def _varies(node: Node, dim: int) -> bool:
+    """Whether the elements of ``node`` are loaded, or computed from their place along ``dim``."""
+    seen: set[tuple[int, int]] = set()
+    stack = [(node, dim)]
+    while stack:
+        current, at = stack.pop()
+        if (id(current), at) in seen:
+            continue
+        seen.add((id(current), at))
+        if not isinstance(current, Pointwise):
+            return True
+        var = current.index[at].as_var()
+        for part in current.parts:
+            if isinstance(part, Index) and var in part.expr.variables:
+                return True
+            if not isinstance(part, Read):
+                continue
+            for k, coord in enumerate(part.coords):
+                if isinstance(coord, Expr) and var in coord.variables:
+                    stack.append((part.node, k))
+    return False
 
 
 def cast(body: Body, dtype: torch.dtype) -> Body:
