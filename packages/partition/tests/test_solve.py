@@ -92,7 +92,7 @@ SCRIPT = """
 from joints import trace_joint
 from joint_programs import mlp, rand
 from fxstack_partition import partition
-for name in ("min_cut", "budget"):
+for name in ("save_all", "min_cut", "budget", "ilp", "sac"):
     part = partition(trace_joint(mlp, rand(6, 5), rand(5, 7), rand(7, 3)), name)
     print(part.saved, part.recomputed, part.backward.graph_module.code)
 """

@@ -104,6 +104,39 @@ def test_torch_compile_with_our_partitioner(dynamic):
         torch.testing.assert_close(got, expected)
 
 
+nn = torch.nn
+REAL = {
+    "transformer": lambda: (
+        nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True),
+        torch.randn(2, 5, 16),
+    ),
+    "convolutions": lambda: (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU(), nn.AdaptiveAvgPool2d(2)),
+        torch.randn(2, 3, 8, 8),
+    ),
+    "language": lambda: (
+        nn.Sequential(nn.Embedding(11, 8), nn.LayerNorm(8), nn.Linear(8, 11), nn.LogSoftmax(-1)),
+        torch.randint(11, (3, 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["min_cut", "budget"])
+@pytest.mark.parametrize("model", REAL)
+def test_torch_compile_of_models_with_our_partitioner(model, name):
+    backend = aot_autograd(fw_compiler=run_as_it_is, partition_fn=as_partition_fn(name))
+    module, x = REAL[model]()
+    compiled = torch.compile(module, backend=backend)
+    state = {key: value.clone() for key, value in module.state_dict().items()}
+    results = []
+    for run in (module, compiled):
+        module.load_state_dict(state)
+        out = run(x)
+        grads = torch.autograd.grad(out.square().sum(), list(module.parameters()))
+        results.append((out, grads, [b.clone() for b in module.buffers()]))
+    torch.testing.assert_close(results[1], results[0])
+
+
 @pytest.mark.parametrize("incumbent", INCUMBENTS)
 @pytest.mark.parametrize("program", ["mlp", "residual_chain", "attention", "conv_relu"])
 def test_torch_partitioners_work_here(program, incumbent):

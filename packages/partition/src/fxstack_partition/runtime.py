@@ -1,7 +1,7 @@
 """What the simulation may be told of the runtime that executes a partition.
 
 Without a description, operators run one by one, and each allocates its results. A backend that fuses writes less, keeps blocks of
-memory between steps and may hold a backward's arguments: it describes itself by a function from a stage to
+memory between steps and holds a backward's arguments: it describes itself by a function from a stage to
 ``StageMemory``, which a caller passes as ``PartitionOptions.runtime``.
 """
 
@@ -16,9 +16,8 @@ class StageMemory:
 
     ``moments`` are the steps in order: the name of an FX node that the step computes, and the bytes that the stage has
     allocated so far and that are alive while the step runs. ``retained`` bytes are kept between steps; a step's stages share
-    them, so the largest counts. ``holds_arguments`` says whether the stage's arguments live until it returns.
+    them, so the largest counts. A stage's arguments are taken to live until it returns.
     """
 
     moments: tuple[tuple[str, int], ...]
     retained: int = 0
-    holds_arguments: bool = True
