@@ -6,6 +6,7 @@
 from fxstack.api import compile, compile_log
 from fxstack.backends import list_backends
 from fxstack.log import CompileLog, StageTime
+from fxstack.scripts import repro
 from fxstack_capture import (
     allow_in_graph,
     assume_constant_result,
@@ -47,6 +48,7 @@ __all__ = [
     "mark_unbacked",
     "maybe_mark_dynamic",
     "patch_options",
+    "repro",
     "reset",
     "run",
     "set_stance",

@@ -7,10 +7,12 @@ from fxstack_inductor.errors import (
     CompilerFailedError,
     InductorError,
     NoCompilerError,
+    ReproError,
     UnsupportedGraphError,
     VerificationError,
 )
 from fxstack_inductor.options import InductorOptions, options_from_environment
+from fxstack_inductor.repro.script import write_repro
 from fxstack_inductor.timeline import MemoryTimeline, memory_timeline
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "Lowered",
     "MemoryTimeline",
     "NoCompilerError",
+    "ReproError",
     "UnsupportedGraphError",
     "VerificationError",
     "compile_graph",
@@ -27,4 +30,5 @@ __all__ = [
     "lower",
     "memory_timeline",
     "options_from_environment",
+    "write_repro",
 ]

@@ -13,7 +13,7 @@ from torch.fx import Interpreter
 from fxstack_inductor.codegen.c import c_source
 from fxstack_inductor.codegen.native import NativeProgram, native_program, through_shim
 from fxstack_inductor.codegen.wrapper import HostProgram, host_program
-from fxstack_inductor.errors import IndexOutOfRange, NoCompilerError
+from fxstack_inductor.errors import CompilerFailedError, IndexOutOfRange, NoCompilerError
 from fxstack_inductor.lower.accumulate import accumulate_products
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
@@ -38,6 +38,12 @@ FEWEST_CALLS = 4
 """A graph without kernels is worth a compiler's run if it makes this many calls that a native host program makes faster."""
 
 
+SHOW_IT = (
+    "a script that shows it alone: fxstack_inductor.write_repro(graph, example_inputs, 'repro.py'), or have one written for "
+    "each graph of a program with options={'repro_dir': 'FOLDER'} or FXSTACK_REPRO_DIR=FOLDER in the environment"
+)
+
+
 @dataclass(frozen=True)
 class Lowered:
     """What a graph was lowered to: the schedule, the kernels in C and the host program."""
@@ -46,6 +52,9 @@ class Lowered:
     c: str
     program: HostProgram
     functions: dict[str, str]
+    graph: GraphModule
+    """What was lowered."""
+    options: InductorOptions
 
     @property
     def text(self) -> str:
@@ -63,17 +72,18 @@ class Lowered:
 
 def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
     """The generated code; neither a compiler nor a certain machine is needed."""
-    graph_module = accumulate_products(graph_module)
-    scheduled = plan(lower_graph(graph_module, RULES, options), options)
+    accumulated = accumulate_products(graph_module)
+    scheduled = plan(lower_graph(accumulated, RULES, options), options)
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
     random = any(draws_bernoulli(step) for step in scheduled.steps)
     source = c_source(kernels, options, random=random)
     worth = kernels or sum(map(through_shim, scheduled.steps)) >= FEWEST_CALLS
     if not worth or native_refusal(options) is not None:
         host = host_program(scheduled, source.functions, boxed=boxed)
-        return Lowered(scheduled, source.text if kernels or random else "", host, source.functions)
+        text = source.text if kernels or random else ""
+        return Lowered(scheduled, text, host, source.functions, graph_module, options)
     native = native_program(scheduled, source.functions, boxed=boxed)
-    return Lowered(scheduled, source.text, native, source.functions)
+    return Lowered(scheduled, source.text, native, source.functions, graph_module, options)
 
 
 def native_refusal(options: InductorOptions) -> str | None:
@@ -93,6 +103,8 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
     lowered = lower_c(graph_module, options, boxed=boxed)
     try:
         library = load_library(lowered.text, options) if lowered.text else None
+    except CompilerFailedError as failure:
+        raise CompilerFailedError(f"{failure}\n{SHOW_IT}") from failure
     except NoCompilerError:
         if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
             raise

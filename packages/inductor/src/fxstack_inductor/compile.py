@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.c_target import Lowered, load_c, lower_c
 from fxstack_inductor.options import InductorOptions, options_from_environment
+from fxstack_inductor.repro.script import recorded
 from fxstack_inductor.triton_target import (
     LoweredTriton,
     device_callable,
@@ -65,6 +66,8 @@ def compile_graph(
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
         call = device_callable(*load_triton(graph_module, chosen), chosen)
         return _boxed(call) if boxed else call
+    if chosen.repro_dir is not None:
+        return recorded(graph_module, chosen, chosen.repro_dir, boxed=boxed)
     return load_c(graph_module, chosen, boxed=boxed)
 
 

@@ -23,6 +23,10 @@ class CompilerFailedError(InductorError):
     """The C compiler rejected generated code: a defect of this package. Carries the command and its output."""
 
 
+class ReproError(InductorError):
+    """A graph cannot be written as a script that runs alone. The text names what stands against it."""
+
+
 class VerificationError(InductorError):
     """An IR invariant does not hold; the text names the kernel, the value and the rule."""
 

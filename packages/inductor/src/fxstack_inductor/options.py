@@ -26,6 +26,7 @@ class InductorOptions:
     ``target`` is "cpu" (C) or "cuda" (Triton, which on CPU tensors needs ``TRITON_INTERPRET=1``); None
     chooses by the devices of the graph's tensors. ``host``: "native" has programs on CPU run by C where this Python and
     torch allow it, "python" by generated Python. ``cuda_graphs``: record each compiled call on CUDA and replay it.
+    ``repro_dir``: a folder in which each graph on CPU leaves a script that runs alone (see ``write_repro``) at its first call.
     """
 
     eager_rounding: bool = False
@@ -45,6 +46,7 @@ class InductorOptions:
     host: str = "native"
     cuda_graphs: bool = False
     verify: bool = True
+    repro_dir: str | Path | None = None
 
 
 ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any]]] = MappingProxyType(
@@ -53,6 +55,7 @@ ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any]]] = MappingProxyType(
         "FXSTACK_INDUCTOR_CACHE_LIMIT": ("cache_limit", int),
         "FXSTACK_INDUCTOR_NO_CACHE": ("use_cache", lambda text: text in {"", "0"}),
         "FXSTACK_CC": ("compiler", str),
+        "FXSTACK_REPRO_DIR": ("repro_dir", Path),
     }
 )
 """Environment variables and the options they set."""

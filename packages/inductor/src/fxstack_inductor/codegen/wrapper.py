@@ -270,10 +270,13 @@ class HostWriter:
         return (result, *step.args[1:]) if in_place else step.args
 
     def _call(self, target: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
-        function = target._op if isinstance(target, torch._ops.OpOverload) else target
         texts = [self.value(arg) for arg in args]
         texts += [f"{name}={self.value(arg)}" for name, arg in kwargs.items()]
-        return f"{self.constant(function)}({', '.join(texts)})"
+        return f"{self.constant(self.function(target))}({', '.join(texts)})"
+
+    def function(self, target: Any) -> Any:
+        """What is called for ``target``: of an operator, the function that skips Python's own dispatch."""
+        return target._op if isinstance(target, torch._ops.OpOverload) else target
 
     def _mutations(self) -> None:
         for mutation in self.plan.copies:

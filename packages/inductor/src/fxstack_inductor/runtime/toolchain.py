@@ -84,16 +84,23 @@ def find_toolchain(options: InductorOptions) -> Toolchain:
 def _describe(real: str, path: str, optimization: int) -> Toolchain:
     status = Path(real).stat()
     libc = glibc_version()
-    flags: tuple[str, ...] = (f"-O{optimization}", *FLAGS)
-    libraries: tuple[str, ...] = ("-Wl,--as-needed", *openmp_libraries(), "-lm")
-    if platform.machine() == "x86_64":
-        flags += VECTOR_FLAGS
-        if libc is not None and libc >= 222:
-            flags += (f"-DFXSTACK_LIBMVEC={libc}",)
-            libraries = (*libraries[:-1], "-lmvec", "-lm")
+    flags, mathematics = compiler_flags(optimization)
+    libraries = ("-Wl,--as-needed", *openmp_libraries(), *mathematics)
     parts = [real, status.st_size, status.st_mtime_ns, flags, libraries, libc, cpu_features()]
     identity = hashlib.sha256(repr(parts).encode()).hexdigest()
     return Toolchain(path, flags, libraries, identity)
+
+
+def compiler_flags(optimization: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Flags on this machine, and libraries beside OpenMP's."""
+    flags: tuple[str, ...] = (f"-O{optimization}", *FLAGS)
+    if platform.machine() != "x86_64":
+        return flags, ("-lm",)
+    flags += VECTOR_FLAGS
+    libc = glibc_version()
+    if libc is None or libc < 222:
+        return flags, ("-lm",)
+    return (*flags, f"-DFXSTACK_LIBMVEC={libc}"), ("-lmvec", "-lm")
 
 
 def glibc_version() -> int | None:

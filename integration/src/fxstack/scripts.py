@@ -1,0 +1,46 @@
+"""``fxstack.repro``: the kernels of one call, each graph as a script that runs without fxstack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack.api import LOG_ATTRIBUTE, compile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def repro(fn: Callable[..., Any], *args: Any, path: str | Path, **kwargs: Any) -> list[Path]:
+    """Compile ``fn`` anew, call it once with these arguments, and write a script for each graph that the call runs.
+
+    A script has a graph's C kernels, its host program as Python, inputs with the layouts and ranges of those of the call, a check
+    against the ATen graph in eager torch, and a clock. Gradients' kernels are written when a backward runs, which this does not:
+    ``compile(fn, options={"repro_dir": path})`` writes them too.
+
+    Args:
+        fn: A function or module, also one that ``compile`` returned (its options are not kept).
+        args: The arguments of the call.
+        path: A folder, which is made; scripts get the next free names ``graph_N.py``.
+        kwargs: The keyword arguments of the call.
+
+    Returns:
+        The scripts, in the order of the calls; none if nothing of ``fn`` could be captured.
+
+    Raises:
+        Exception: what the call raises.
+    """
+    folder = Path(path)
+    before = set(folder.glob("graph_*.py"))
+    compile(_original(fn), options={"repro_dir": folder})(*args, **kwargs)
+    written = set(folder.glob("graph_*.py")) - before
+    return sorted(written, key=lambda file: int(file.stem.removeprefix("graph_")))
+
+
+def _original(fn: Any) -> Callable[..., Any]:
+    """What ``fn`` was before it was compiled."""
+    if getattr(fn, LOG_ATTRIBUTE, None) is None:
+        return fn  # type: ignore[no-any-return]
+    return fn._orig_mod if isinstance(fn, torch.nn.Module) else fn.__wrapped__  # type: ignore[no-any-return]

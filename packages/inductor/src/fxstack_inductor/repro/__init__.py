@@ -1,0 +1,1 @@
+"""A compiled graph as one script that runs alone: kernels, host program, inputs, check and clock."""

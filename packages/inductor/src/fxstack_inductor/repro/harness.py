@@ -1,0 +1,202 @@
+"""The fixed part of a script: made-up inputs, the compiler's call, the comparison and the clock.
+
+The text of this file is part of every script, so it uses torch and the standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import math
+import operator
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from math import inf, nan
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float32: 2e-5, torch.float64: 1e-9}
+"""Of the largest element of a tensor, by dtype; the other dtypes have to be equal."""
+CONSTANTS = (inf, nan, math, operator, partial)
+"""What the generated part may name."""
+
+
+def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of memory a tensor spans."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+
+
+def exact(
+    values: Sequence[Any], shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype
+) -> torch.Tensor:
+    """A tensor over these elements of memory."""
+    return torch.tensor(values, dtype=dtype).as_strided(shape, stride)
+
+
+def made(
+    shape: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    *,
+    low: float,
+    high: float,
+    mean: float = 0.0,
+    std: float = 1.0,
+    ordered: bool = False,
+) -> torch.Tensor:
+    """Random elements: integers between ``low`` and ``high``, true in ``mean`` of all cases, or normal and clamped."""
+    count = extent(shape, stride)
+    if dtype is torch.bool:
+        flat = torch.rand(count) < mean
+    elif dtype.is_complex:
+        flat = torch.randn(count, dtype=torch.complex128) * std + mean
+    elif dtype.is_floating_point:
+        flat = torch.randn(count, dtype=torch.float64).mul(std).add(mean).clamp(low, high)
+    else:
+        flat = torch.randint(int(low), min(int(high), 2**63 - 2) + 1, (count,))
+    return (flat.sort()[0] if ordered else flat).to(dtype).as_strided(shape, stride)
+
+
+def attributes(values: Mapping[str, Any]) -> SimpleNamespace:
+    """An object with these attributes; names may have dots."""
+    root = SimpleNamespace()
+    for name, value in values.items():
+        *path, last = name.split(".")
+        owner = root
+        for part in path:
+            if not hasattr(owner, part):
+                setattr(owner, part, SimpleNamespace())
+            owner = getattr(owner, part)
+        setattr(owner, last, value)
+    return root
+
+
+def compiled(source: str, flags: Sequence[str], libraries: Sequence[str]) -> ctypes.CDLL:
+    """``source`` as a loaded library, with the OpenMP runtime that torch has loaded."""
+    names = ("gcc", "cc", "clang")
+    compiler = os.environ.get("FXSTACK_CC") or next(filter(None, map(shutil.which, names)), None)
+    if compiler is None:
+        sys.exit("no C compiler found: install gcc or clang, or name one in FXSTACK_CC")
+    openmp = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1]
+    with tempfile.TemporaryDirectory() as name:
+        text, binary = Path(name) / "kernels.c", Path(name) / "kernels.so"
+        text.write_text(source)
+        command = [compiler, *flags, str(text), "-o", str(binary), "-Wl,--as-needed"]
+        done = subprocess.run([*command, *map(str, openmp), *libraries], check=False)  # noqa: S603
+        if done.returncode:
+            sys.exit(f"compile: FAILED with status {done.returncode}")
+        return ctypes.CDLL(str(binary))
+
+
+def kernel(library: ctypes.CDLL, name: str, arguments: int) -> Any:
+    """A kernel, which takes pointers and 64-bit integers."""
+    function = library[name]
+    function.argtypes = [ctypes.c_int64] * arguments
+    function.restype = None
+    return function
+
+
+def copied(value: Any) -> Any:
+    """The same elements elsewhere, strides kept."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    memory = value.as_strided((extent(value.shape, value.stride()),), (1,)).clone()
+    return memory.as_strided(value.shape, value.stride())
+
+
+def tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def results_of(value: Any) -> Sequence[Any]:
+    """A graph's results; one that returns a single tensor has one."""
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def difference(actual: Any, expected: Any) -> float:
+    """The largest difference of two results, as a part of the largest element.
+
+    Raises:
+        AssertionError: they differ by more than rounding.
+    """
+    if not isinstance(expected, torch.Tensor):
+        assert actual == expected, f"{actual!r} instead of {expected!r}"
+        return 0.0
+    tolerance = TOLERANCE.get(expected.dtype, 0.0)
+    if not expected.dtype.is_floating_point and not expected.dtype.is_complex:
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+        return 0.0
+    wide = torch.complex128 if expected.dtype.is_complex else torch.float64
+    sizes = expected.to(wide).abs()
+    sizes = sizes[sizes.isfinite()]
+    scale = max(1.0, sizes.max().item()) if sizes.numel() else 1.0
+    torch.testing.assert_close(
+        actual, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True
+    )
+    apart = (actual.to(wide) - expected.to(wide)).abs()
+    apart = apart[apart.isfinite()]
+    return apart.max().item() / scale if apart.numel() else 0.0
+
+
+def check(call: Callable[..., Any], reference: Callable[..., Any], inputs: Sequence[Any]) -> bool:
+    """Run both from the same random state on copies, compare results and inputs, and print what was found."""
+    mine, theirs = [copied(x) for x in inputs], [copied(x) for x in inputs]
+    torch.manual_seed(0)
+    expected = [*results_of(reference(*theirs)), *theirs]
+    torch.manual_seed(0)
+    actual = [*call(*mine), *mine]
+    results, largest = len(expected) - len(inputs), 0.0
+    for position, (got, want) in enumerate(zip(actual, expected, strict=True)):
+        what = f"output {position}" if position < results else f"input {position - results}"
+        try:
+            largest = max(largest, difference(got, want))
+        except AssertionError as error:
+            print(f"check: FAILED, {what} differs from the ATen graph in eager torch: {error}")  # noqa: T201
+            return False
+    print(f"check: ok, {results} outputs, largest difference {largest:.1e}")  # noqa: T201
+    return True
+
+
+def measure(name: str, call: Callable[..., Any], inputs: Sequence[Any], repeats: int) -> None:
+    """Print the median time of a call, and what that makes of the bytes of inputs and outputs."""
+    own = [copied(x) for x in inputs]
+    for _ in range(3):
+        results = results_of(call(*own))
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call(*own)
+        seconds.append(time.perf_counter() - start)
+    median = statistics.median(seconds)
+    moved = sum(x.numel() * x.element_size() for x in tensors([*own, *results]))
+    rate = f"{moved / median / 1e9:.2f} GB/s of inputs and outputs ({moved} bytes)"
+    print(f"time: {name}: median of {repeats}: {median * 1e6:.1f} us, {rate}")  # noqa: T201
+
+
+def main(
+    call: Callable[..., Any], reference: Callable[..., Any] | str, inputs: Sequence[Any]
+) -> None:
+    """Check, measure, and exit with status 1 if the results are wrong. ``reference`` may be why there is none."""
+    parser = argparse.ArgumentParser(description="Run compiled kernels, check and time them.")
+    parser.add_argument("--repeats", type=int, default=100, help="timed calls, at least 1")
+    repeats = max(1, parser.parse_args().repeats)
+    with torch.no_grad():
+        if isinstance(reference, str):
+            print(f"check: skipped, {reference}")  # noqa: T201
+        elif not check(call, reference, inputs):
+            sys.exit(1)
+        measure("compiled", call, inputs, repeats)
+        if not isinstance(reference, str):
+            measure("eager", reference, inputs, repeats)

@@ -1,0 +1,92 @@
+"""The host program as readable Python that names torch's operators, and the memory it runs in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.codegen.wrapper import HELPERS, HostWriter, identifier
+from fxstack_inductor.repro.values import foreign, text_of, whole
+from fxstack_inductor.schedule.memory import place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fxstack_inductor.codegen.wrapper import HostProgram
+    from fxstack_inductor.ir.nodes import ExternCall
+    from fxstack_inductor.schedule.plan import Plan
+
+
+@dataclass
+class ScriptWriter(HostWriter):
+    """Operators and dtypes are named where they are used; ``foreign`` are those that torch does not have by itself."""
+
+    foreign: set[str] = field(default_factory=set)
+
+    def function(self, target: Any) -> Any:
+        name = foreign(target)
+        if name is not None:
+            self.foreign.add(name)
+        return target
+
+    def constant(self, value: Any) -> str:
+        if isinstance(value, torch.Tensor):
+            return super().constant(value)
+        text = text_of(value)
+        # Graphs have no input named torch, but may have one named operator.
+        return text if text.startswith("torch.") else super().constant(value)
+
+    def _draws(self, step: ExternCall) -> bool:  # noqa: ARG002 - a script draws by ATen
+        return False
+
+
+def own_constants(program: HostProgram, plan: Plan) -> dict[str, Any]:
+    """The constants that are neither helpers nor the graph's attributes."""
+    attributes = {identifier(name) for name in plan.program.constants}
+    return {k: v for k, v in program.constants.items() if k not in HELPERS and k not in attributes}
+
+
+def memory_lines(program: HostProgram, plan: Plan, inputs: Sequence[Any]) -> list[str]:
+    """``take`` and ``give``, for the sizes of these inputs."""
+    if not program.slots:
+        return []
+    sizes = symbol_values(plan, inputs)
+    values = {name: sizes[name] for name in program.symbols}
+    offsets, total = place(program.slots, values)
+    lines = [
+        f"MEMORY = torch.empty({max(total, 1) + 15 & ~15}, dtype=torch.uint8)",
+        "",
+        "",
+        "def take(*sizes):",
+        '    """The block, addresses of intermediate tensors in it, and tensors over it."""',
+        f"    assert sizes == {tuple(values.values())}, sizes",
+        "    start = MEMORY.data_ptr()",
+        "    return (",
+        "        MEMORY,",
+        *(f"        start + {offset}," for offset in offsets),
+    ]
+    for window in program.windows:
+        dtype = program.slots[window.slot].layout.dtype
+        start = offsets[window.slot] // dtype.itemsize + window.offset.evaluate(values)
+        shape = tuple(s.evaluate(values) for s in window.shape)
+        stride = tuple(s.evaluate(values) for s in window.stride)
+        lines.append(f"        MEMORY.view({dtype}).as_strided({shape}, {stride}, {start}),")
+    return [*lines, "    )", "", "", "def give(block):", '    """The block is kept."""']
+
+
+def symbol_values(plan: Plan, inputs: Sequence[Any]) -> Mapping[str, int]:
+    """The values of symbolic sizes that the inputs decide."""
+    given = dict(zip(plan.program.parameters, inputs, strict=True)) | plan.program.constants
+    found = {}
+    for binding in plan.program.bindings:
+        if binding.source not in given:
+            continue
+        value = given[binding.source]
+        if binding.dim is None:
+            found[binding.symbol] = whole((value,))[0]
+        else:
+            sizes = value.stride() if binding.stride else value.shape
+            found[binding.symbol] = whole(sizes)[binding.dim]
+    return found

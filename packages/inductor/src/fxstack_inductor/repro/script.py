@@ -1,0 +1,218 @@
+"""``write_repro``: a graph's generated code as a script that needs nothing but torch and a C compiler."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import GraphModule
+
+from fxstack_inductor.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.codegen.wrapper import identifier
+from fxstack_inductor.errors import CompilerFailedError, ReproError
+from fxstack_inductor.options import InductorOptions, options_from_environment
+from fxstack_inductor.repro import harness
+from fxstack_inductor.repro.host import ScriptWriter, memory_lines, own_constants
+from fxstack_inductor.repro.values import foreign, text_of
+from fxstack_inductor.runtime import layout
+from fxstack_inductor.runtime.toolchain import compiler_flags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+HEADER = '''"""Kernels that fxstack-inductor generated{origin}: compile, check against eager torch, and time them.
+
+Run it with Python and torch {version}, with a C compiler on PATH or in FXSTACK_CC; --repeats N sets how often the call is timed.
+Inputs are random, with the layouts and ranges of those that the graph was called with.
+"""
+
+'''
+BINDINGS = """empty_strided, as_strided = torch.empty_strided, torch.as_strided
+get_num_threads = torch.get_num_threads
+error = ctypes.c_int32(0)
+error_address = ctypes.addressof(error)
+
+
+def out_of_range():
+    return IndexError("a kernel met an index that is out of range")
+"""
+
+
+def write_repro(
+    compiled_or_graph: Callable[..., Any] | GraphModule,
+    example_inputs: Sequence[Any] = (),
+    path: str | Path = "repro.py",
+    options: InductorOptions | None = None,
+) -> Path:
+    """Write a script that compiles, checks and times the kernels of one graph, without this package.
+
+    Args:
+        compiled_or_graph: What ``compile_graph`` returned, or a graph as it takes it.
+        example_inputs: The graph's inputs. Scripts have random tensors of their layouts and ranges (integer tensors of
+            up to 64 elements are kept). Without them, or where they are fake, nothing is known about elements.
+        path: The file to write.
+        options: For a graph; a compiled one has its own.
+
+    Raises:
+        ReproError: for code on a GPU, and for constants and inputs that cannot be written down.
+        OSError: the file cannot be written.
+    """
+    target = Path(path)
+    target.write_text(
+        script(_lowered(compiled_or_graph, options), example_inputs), encoding="utf-8"
+    )
+    return target
+
+
+def _lowered(source: Any, options: InductorOptions | None) -> Lowered:
+    if isinstance(source, GraphModule):
+        return lower_c(source, options_from_environment() if options is None else options)
+    lowered = getattr(source, "lowered", None)
+    if not isinstance(lowered, Lowered):
+        raise ReproError(
+            f"{source!r:.200} is neither a GraphModule nor a graph that was compiled for CPU; scripts "
+            "of Triton kernels are not written yet: see lower(graph, target='cuda') for their text"
+        )
+    return lowered
+
+
+def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
+    """The text of the script."""
+    graph = lowered.graph
+    inputs = list(example_inputs) or _traced(graph)
+    writer = ScriptWriter(lowered.plan, lowered.functions)
+    program = writer.run()
+    constants = lowered.plan.program.constants
+    flags, libraries = compiler_flags(lowered.options.optimization)
+    parts = [
+        HEADER.format(origin="", version=torch.__version__) + _code_of_harness(),
+        inspect.getsource(layout.restride) + "\n\n" + inspect.getsource(layout._copy),
+        _imports(graph, writer.foreign),
+        BINDINGS,
+        f"KERNELS = r'''\n{lowered.c.replace(chr(39) * 3, chr(39) * 2)}'''",
+        f"FLAGS = {list(flags)}\nLIBRARIES = {list(libraries)}",
+        _functions(program.arguments),
+        *([text] if (text := "\n".join(memory_lines(program, lowered.plan, inputs))) else []),
+        "\n".join(f"{k} = {text_of(v)}" for k, v in own_constants(program, lowered.plan).items()),
+        _attributes(constants, graph),
+        program.source,
+        _reference(graph),
+        "torch.manual_seed(0)\nINPUTS = [\n"
+        + "".join(f"    {text_of(x)},\n" for x in inputs)
+        + "]",
+        'if __name__ == "__main__":\n    main(call, REFERENCE, INPUTS)\n',
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _traced(graph: GraphModule) -> list[Any]:
+    """What the graph was traced with."""
+    return [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
+
+
+def _code_of_harness() -> str:
+    text = inspect.getsource(harness)
+    return text[text.index("from __future__") :]
+
+
+def _imports(graph: GraphModule, called: set[str]) -> str:
+    """Which operators the reader has to import."""
+    found = called | {n for n in map(foreign, (node.target for node in graph.graph.nodes)) if n}
+    if not found:
+        return ""
+    return f"# Import here what registers these operators: {', '.join(sorted(found))}"
+
+
+def _functions(arguments: dict[str, int]) -> str:
+    if not arguments:
+        return ""
+    lines = [f'{name} = kernel(LIBRARY, "{name}", {n})' for name, n in arguments.items()]
+    return "\n".join(["LIBRARY = compiled(KERNELS, FLAGS, LIBRARIES)", *lines])
+
+
+def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
+    """The graph's tensors, for the host program by name and for the ATen graph as attributes of ``SELF``."""
+    names = {node.name: node.target for node in graph.graph.nodes if node.op == "get_attr"}
+    lines = [f"{identifier(name)} = {text_of(value)}" for name, value in constants.items()]
+    pairs = (f"{names[n]!r}: {identifier(n)}" for n in constants if n in names)
+    return "\n".join([*lines, f"SELF = attributes({{{', '.join(pairs)}}})"])
+
+
+def _reference(graph: GraphModule) -> str:
+    """The ATen graph as a function, or why there is none."""
+    modules = [n for n, _ in graph.named_modules() if n]
+    if any(node.op == "get_attr" and node.target in modules for node in graph.graph.nodes):
+        return 'REFERENCE = "the ATen graph has graphs inside, which have no text"'
+    code = graph.graph.python_code("self")
+    try:
+        names = "\n".join(_global(name, value) for name, value in code.globals.items())
+    except ReproError as error:
+        return f"REFERENCE = {str(error)!r}"
+    # The names are those of FX's printer.
+    return f"{names}\n\n{code.src.strip()}\n\n\nREFERENCE = partial(forward, SELF)"
+
+
+def _global(name: str, value: Any) -> str:
+    if isinstance(value, ModuleType):
+        return f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}")
+    if value is torch.device:
+        return f"{name} = torch.device"
+    if value is type(None):
+        return f"{name} = type(None)"
+    return f"{name} = {text_of(value)}"
+
+
+def write_into(folder: str | Path, lowered: Lowered, inputs: Sequence[Any]) -> Path | None:
+    """Write ``graph_N.py`` with the next number; a program goes on, after a warning, if that is not possible."""
+    try:
+        text = script(lowered, inputs)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return _numbered(Path(folder), text)
+    except (ReproError, OSError) as error:
+        warnings.warn(f"fxstack: no script was written to {folder}: {error}", stacklevel=2)
+        return None
+
+
+def _numbered(folder: Path, text: str) -> Path:
+    number = 0
+    while True:
+        path = folder / f"graph_{number}.py"
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def recorded(
+    graph: GraphModule, options: InductorOptions, folder: str | Path, *, boxed: bool
+) -> Callable[..., Any]:
+    """The compiled graph, which writes its script to ``folder`` at its first call: then there are data to look at.
+
+    Raises:
+        CompilerFailedError: the kernels do not compile; the script is written all the same.
+        NoCompilerError: if kernels are needed and there is no C compiler.
+    """
+    try:
+        call = load_c(graph, options, boxed=boxed)
+    except CompilerFailedError as error:
+        written = write_into(folder, lower_c(graph, options), ())
+        raise CompilerFailedError(f"{error}\nwritten: {written}") from error
+    lowered = call.lowered  # type: ignore[attr-defined]
+    pending = [lowered]
+
+    def run(*args: Any) -> Any:
+        if pending:
+            write_into(folder, pending.pop(), args[0] if boxed else args)
+        return call(*args)
+
+    run.lowered = lowered  # type: ignore[attr-defined]
+    if boxed:
+        run.boxed = True  # type: ignore[attr-defined]
+    return run

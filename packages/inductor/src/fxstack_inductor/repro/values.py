@@ -1,0 +1,144 @@
+"""Values as Python text: constants of a graph, and tensors as something that makes tensors like them."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensor
+from torch.fx.node import _get_qualified_name
+
+from fxstack_inductor.errors import ReproError
+from fxstack_inductor.repro.harness import extent
+
+EXACT = 64
+"""Integer tensors that span up to this many elements are written as they are: they hold lengths, offsets and counts."""
+OPERATOR_PACKAGES = frozenset({"aten", "prims", "prim", "higher_order"})
+"""Namespaces of operators that torch has from the start."""
+
+
+def text_of(value: Any) -> str:
+    """A Python expression for ``value`` in a script that has imported torch, operator and math.
+
+    Raises:
+        ReproError: for what cannot be written down.
+    """
+    match value:
+        case torch.Tensor():
+            return tensor_text(value)
+        case torch.SymInt() | torch.SymFloat() | torch.SymBool():
+            return repr(_hint(value))
+        case None | bool() | int() | float() | str():
+            return repr(value)
+        case complex():
+            return f"complex({value.real!r}, {value.imag!r})"
+        case torch.dtype() | torch.layout() | torch.memory_format():
+            return str(value)
+        case torch.device():
+            return f"torch.device({str(value)!r})"
+        case torch._ops.OperatorBase() | torch._ops.OpOverloadPacket():
+            return _operator(value)
+        case list():
+            return f"[{', '.join(map(text_of, value))}]"
+        case tuple():
+            return f"({''.join(f'{text_of(v)}, ' for v in value)})"
+    return _function(value)
+
+
+def _operator(value: Any) -> str:
+    if isinstance(value, torch._ops.HigherOrderOperator):
+        return f"torch.ops.higher_order.{value.name()}"
+    return f"torch.ops.{str(value).replace('::', '.')}"
+
+
+def _function(value: Any) -> str:
+    """The name of a function of torch, operator, math or builtins."""
+    if isinstance(value, type):
+        known = str(value.__name__)
+        if getattr(builtins, known, None) is value:
+            return known
+    if callable(value) and hasattr(value, "__name__") and getattr(value, "__module__", None):
+        name = str(_get_qualified_name(value)).replace("_operator.", "operator.")
+        if name.partition(".")[0] in {"torch", "operator", "math"}:
+            return name
+    raise ReproError(
+        f"a value of type {type(value).__name__} cannot be written into a script: {value!r:.200}"
+    )
+
+
+def foreign(value: Any) -> str | None:
+    """The name of an operator that a user's module registers, which a script has to import."""
+    if not isinstance(value, torch._ops.OpOverload) or value.namespace in OPERATOR_PACKAGES:
+        return None
+    return str(value)
+
+
+def _hint(value: Any) -> Any:
+    hint = value.node.hint
+    if hint is None:
+        raise ReproError(
+            f"{value} is only known when the graph runs; give example inputs with data"
+        )
+    return hint
+
+
+def whole(sizes: Any) -> tuple[int, ...]:
+    """Sizes as numbers; a symbolic one is what the graph was traced with."""
+    return tuple(int(_hint(s)) if isinstance(s, torch.SymInt) else int(s) for s in sizes)
+
+
+def tensor_text(tensor: torch.Tensor) -> str:
+    """A call of the harness's ``made`` (or ``exact``) that gives a tensor like this: layout, dtype and distribution.
+
+    Raises:
+        ReproError: for tensors that are not strided, or not on CPU.
+    """
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        raise ReproError(
+            f"scripts have strided tensors on CPU, not {tensor.layout} on {tensor.device}"
+        )
+    shape, stride = whole(tensor.shape), whole(tensor.stride())
+    layout = f"{shape}, {stride}, {tensor.dtype}"
+    if isinstance(tensor, FakeTensor):
+        return f"made({layout}, {_unseen(tensor.dtype)})"
+    with torch.no_grad():
+        memory = tensor.detach().as_strided((extent(shape, stride),), (1,))
+        if _written(memory):
+            return f"exact({memory.tolist()}, {layout})"
+        return f"made({layout}, {_seen(memory)})"
+
+
+def _written(memory: torch.Tensor) -> bool:
+    dtype = memory.dtype
+    most = 1 if dtype.is_floating_point else 0 if dtype.is_complex else EXACT
+    return int(memory.numel()) <= most
+
+
+def _unseen(dtype: torch.dtype) -> str:
+    """Without data: a normal distribution, even bools, and indices that are in range for every size but 1."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return "low=-inf, high=inf"
+    return "low=0, high=1, mean=0.5"
+
+
+def _seen(memory: torch.Tensor) -> str:
+    if memory.dtype is torch.bool:
+        return f"low=0, high=1, mean={memory.double().mean().item():.6g}"
+    if memory.dtype.is_complex:
+        parts = torch.view_as_real(memory.resolve_conj().to(torch.complex128))
+        return f"low=-inf, high=inf, {_moments(parts)}"
+    if memory.dtype.is_floating_point:
+        wide = memory.double()
+        wide = wide[wide.isfinite()]
+        if not wide.numel():
+            return _unseen(memory.dtype)
+        return f"low={wide.min().item()!r}, high={wide.max().item()!r}, {_moments(wide)}"
+    low, high = int(memory.min()), int(memory.max())
+    ordered = bool((memory[1:] >= memory[:-1]).all())
+    return f"low={low}, high={high}" + (", ordered=True" if ordered else "")
+
+
+def _moments(wide: torch.Tensor) -> str:
+    std = wide.std(correction=0).item()
+    return f"mean={wide.mean().item():.6g}, std={std:.6g}"
