@@ -161,6 +161,16 @@ def test_a_boxed_call_frees_its_inputs_early(options):
     assert [True, False] in seen
 
 
+def scaled(x, w):
+    product = torch.baddbmm(w[None], w[None], w[None], beta=2**60 + 1, alpha=2**62 + 3)
+    return product + x[0], torch.addmm(w, w, w, beta=2**60 + 1, alpha=-(2**58) - 1)
+
+
+@pytest.mark.parametrize("options", [FAST, PYTHON])
+def test_scales_that_are_no_floats_are_exact(options):
+    check(scaled, *(torch.arange(x.numel()).view(x.shape) for x in (X, W)), options=options)
+
+
 def test_threads_run_it_at_once():
     compiled = fi.compile_graph(trace(several, X, W), (), FAST)
     expected = compiled(X, W)
@@ -261,3 +271,31 @@ def test_a_fake_tensor_is_refused():
     compiled = fi.compile_graph(trace(lambda x: x.sin() + 1, X), (), FAST)
     with FakeTensorMode() as mode, pytest.raises(RuntimeError, match="without data|data pointer"):
         compiled(mode.from_tensor(X))
+
+
+def counted(x, w):
+    return x + 1, x.shape[0] ** 2, x.shape[0] * 2 // 3, x.shape[0] - 1, w
+
+
+@pytest.mark.parametrize("options", [FAST, PYTHON])
+def test_integers_have_no_largest_one(options):
+    check(counted, X, W, symbolic=True, options=options, others=[(X[:3], W)])
+    compiled = fi.compile_graph(trace(counted, X, W, symbolic=True), (), options)
+    assert compiled(torch.ones(2**40, 0), W)[1:4] == (2**80, 2**41 // 3, 2**40 - 1)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("shape", [(8,), (), (2, 6, 8)])
+def test_a_tensor_of_another_rank_is_refused(shape, symbolic):
+    compiled = fi.compile_graph(trace(sliced, X, W, symbolic=symbolic), (), FAST)
+    with pytest.raises((TypeError, ValueError), match="compile it for"):
+        compiled(torch.ones(shape), W)
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.sin() + 1, lambda x: (x.t(), x * 2)])
+def test_a_tensor_of_another_size_is_refused(fn):
+    compiled = fi.compile_graph(trace(fn, X), (), FAST)
+    with pytest.raises(
+        ValueError, match=r"has shape \(2, 8\), the graph was compiled for \(6, 8\)"
+    ):
+        compiled(X[:2])

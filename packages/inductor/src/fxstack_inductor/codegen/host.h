@@ -36,6 +36,7 @@ typedef struct fx_object {
   X(int32_t, aoti_torch_get_dim, (void*, int64_t*))                                                 \
   X(int32_t, aoti_torch_get_size, (void*, int64_t, int64_t*))                                       \
   X(int32_t, aoti_torch_get_stride, (void*, int64_t, int64_t*))                                     \
+  X(int32_t, aoti_torch_get_sizes, (void*, int64_t**))                                              \
   X(int32_t, aoti_torch_get_strides, (void*, int64_t**))                                            \
   X(int32_t, aoti_torch_empty_strided,                                                              \
     (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, void**))                   \
@@ -119,13 +120,23 @@ static int fx_data(void* tensor, void** address) {
   return -1;
 }
 
-static int fx_laid_out(void* tensor, int64_t dims, const int64_t* expected) {
-  int64_t own = -1, *strides = 0;
+/* Kernels and views trust these: in a smaller tensor they would leave its memory. */
+static int fx_laid_out(void* tensor, int64_t dims, const int64_t* shape, const int64_t* stride) {
+  int64_t own = -1, *sizes = 0, *strides = 0;
   if (fx.aoti_torch_get_dim(tensor, &own) || own != dims) return 0;
-  if (fx.aoti_torch_get_strides(tensor, &strides)) return 0;
+  if (fx.aoti_torch_get_sizes(tensor, &sizes) || fx.aoti_torch_get_strides(tensor, &strides)) return 0;
   for (int64_t k = 0; k < dims; k++)
-    if (strides[k] != expected[k]) return 0;
+    if (sizes[k] != shape[k] || strides[k] != stride[k]) return 0;
   return 1;
+}
+
+static int fx_rank(void* tensor, int64_t dims) {
+  int64_t own = -1;
+  if (!fx.aoti_torch_get_dim(tensor, &own) && own == dims) return 0;
+  fx.PyErr_Format(fx.type_error,
+                  "a compiled graph got a tensor of %lld dimensions in the place of one of %lld; compile it for such a tensor",
+                  (long long)own, (long long)dims);
+  return -1;
 }
 
 /* A fresh tensor on CPU. */

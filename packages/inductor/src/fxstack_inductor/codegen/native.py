@@ -89,6 +89,7 @@ class NativeWriter:
         program, python = self.plan.program, self.python
         symbols = python.begin()
         self._arguments()
+        self._check_ranks()
         self._bind_symbols({*program.parameters, *program.constants})
         for name, node, mutated in python.checked_inputs():
             self._restride(name, node, mutated)
@@ -174,6 +175,13 @@ class NativeWriter:
         for tensor in program.inputs:
             self._from_object(identifier(tensor), self.objects[identifier(tensor)])
 
+    def _check_ranks(self) -> None:
+        """Inputs that have no such dimension have no such size."""
+        inputs = self.plan.program.inputs
+        measured = {b.source for b in self.plan.program.bindings if b.dim is not None}
+        for name in sorted(measured & inputs.keys()):
+            self.check(f"fx_rank({self.handles[identifier(name)]}, {len(inputs[name].shape)})")
+
     def _bind_symbols(self, available: set[str]) -> None:
         for binding in self.plan.program.bindings:
             if binding.source not in available:
@@ -201,7 +209,8 @@ class NativeWriter:
         text = f"def {{name}}({', '.join(['x', *symbols])}):\n    {returned}\n"
         values = [self._object(symbol) for symbol in symbols]
         self.line(
-            f"if (!fx_laid_out({handle}, {len(node.shape)}, {c_sizes(node.layout.stride)})) {{"
+            f"if (!fx_laid_out({handle}, {len(node.shape)}, {c_sizes(node.shape)}, "
+            f"{c_sizes(node.layout.stride)})) {{"
         )
         self._call(text, [self.objects[name], *values], place, 1)
         self.line(f"{handle} = fx_tensor({place});")
@@ -270,6 +279,20 @@ class NativeWriter:
             self.line(f"{place} = fx.{made}({self.handles.get(name, name)});")
             self.check(f"!{place}")
         return self.objects[name]
+
+    def _number(self, value: Expr) -> str:
+        """Where a number is as a Python object. Python computes it, whose integers have no largest one."""
+        text, symbols = str(value), sorted({v.name for v in value.variables})
+        if not symbols:
+            return self._constant(value.as_int())
+        if text not in symbols and text not in self.objects:
+            place = self.objects[text] = self._new("o")
+            returned = f"def {{name}}({', '.join(symbols)}):\n    return ({text},)\n"
+            self._call(returned, [self._object(symbol) for symbol in symbols], place, 1)
+        return self._object(text)
+
+    def _constant(self, value: Any) -> str:
+        return f"fx.PyTuple_GetItem(self, {self._state(self.python.constant(value))})"
 
     # --- steps ------------------------------------------------------------------------------------------
 
@@ -442,12 +465,11 @@ class NativeWriter:
                 found = None if isinstance(value, View) else self.objects.get(name)
                 return f"fx_kept({found})" if found else f"fx.wrap_tensor({self.tensor(value)})"
             case Expr():
-                return f"fx.PyLong_FromLongLong({c_index(value)})"
+                return f"fx_kept({self._number(value)})"
             case HostValue(name):
                 return f"fx_kept({self.objects[identifier(name)]})"
             case _:
-                constant = self.python.constant(value)
-                return f"fx_kept(fx.PyTuple_GetItem(self, {self._state(constant)}))"
+                return f"fx_kept({self._constant(value)})"
 
 
 def names_of(lines: Sequence[str]) -> tuple[list[str], list[str]]:

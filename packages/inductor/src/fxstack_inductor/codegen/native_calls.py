@@ -43,12 +43,18 @@ def added_product(function: str) -> Rule:
 
     def rule(step: ExternCall) -> ShimCall | None:
         scales = {name: step.kwargs.get(name, 1) for name in ("beta", "alpha")}
-        fixed = all(type(s) in (int, float) and math.isfinite(s) for s in scales.values())
-        if len(step.args) != 3 or not fixed:
+        if len(step.args) != 3 or not all(map(_is_double, scales.values())):
             return None
         return ShimCall(function, tuple(map(float, scales.values())), tuple(scales.items()))
 
     return rule
+
+
+def _is_double(value: Any) -> bool:
+    """Whether ``value`` is a finite number that a double holds exactly."""
+    if type(value) is int:
+        return abs(value) <= 2**53
+    return type(value) is float and math.isfinite(value)
 
 
 OUT_CALLS: Mapping[object, Rule] = MappingProxyType(
