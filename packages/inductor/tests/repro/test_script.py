@@ -149,6 +149,16 @@ def test_what_cannot_be_written_is_named(path):
         fi.write_repro(trace(lambda x: (x.sin(),), X), (X.to_sparse(),), path, FAST)
 
 
+def test_graphs_inside_are_named(path):
+    graph = make_fx(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).exp())(X)
+    with pytest.raises(fi.ReproError, match=r"a graph inside \(such as torch.cond\)"):
+        fi.write_repro(graph, (X,), path, FAST)
+
+
+def test_the_largest_integers_are_drawn(path):
+    run_alone(path, lambda x: (x > 0,), torch.full((100,), 2**63 - 1))
+
+
 def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path):
     (tmp_path / "file").write_text("")
     options = fi.InductorOptions(optimization=1, use_cache=False, repro_dir=tmp_path / "file" / "x")

@@ -57,7 +57,7 @@ def made(
     ordered: bool = False,
 ) -> torch.Tensor:
     """Random elements: integers between ``low`` and ``high``, true in ``mean`` of all cases, or normal and clamped."""
-    count = extent(shape, stride)
+    count, last = extent(shape, stride), 2**63 - 2
     if dtype is torch.bool:
         flat = torch.rand(count) < mean
     elif dtype.is_complex:
@@ -65,7 +65,7 @@ def made(
     elif dtype.is_floating_point:
         flat = torch.randn(count, dtype=torch.float64).mul(std).add(mean).clamp(low, high)
     else:
-        flat = torch.randint(int(low), min(int(high), 2**63 - 2) + 1, (count,))
+        flat = torch.randint(min(int(low), last), min(int(high), last) + 1, (count,))
     return (flat.sort()[0] if ordered else flat).to(dtype).as_strided(shape, stride)
 
 

@@ -39,6 +39,11 @@ def text_of(value: Any) -> str:
             return f"torch.device({str(value)!r})"
         case torch._ops.OperatorBase() | torch._ops.OpOverloadPacket():
             return _operator(value)
+        case torch.nn.Module():
+            raise ReproError(
+                "an operator with a graph inside (such as torch.cond) cannot be written into a script; "
+                "compile the function inside by itself to have its kernels"
+            )
         case list():
             return f"[{', '.join(map(text_of, value))}]"
         case tuple():
