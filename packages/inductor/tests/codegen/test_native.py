@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import re
 import sys
 import threading
 from dataclasses import replace
@@ -299,3 +300,24 @@ def test_a_tensor_of_another_size_is_refused(fn):
         ValueError, match=r"has shape \(2, 8\), the graph was compiled for \(6, 8\)"
     ):
         compiled(X[:2])
+
+
+@pytest.fixture
+def fresh_table():
+    native_table.cache_clear()
+    yield
+    native_table.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_table")
+@pytest.mark.parametrize(
+    ("name", "replacement", "reason"),
+    [
+        ("tensor_offset", lambda: None, "do not have the expected layout"),
+        ("_address", lambda _name: 0, "has no Py.*aoti_torch_get_sizes"),
+    ],
+)
+def test_on_another_torch_the_program_is_python(monkeypatch, name, replacement, reason):
+    monkeypatch.setattr(f"fxstack_inductor.runtime.native.{name}", replacement)
+    assert re.search(reason, native_table().reason)
+    assert not isinstance(check(sliced, X, W).lowered.program, NativeProgram)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +28,8 @@ def load_functions(
 def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
     """``source`` compiled, from the disk cache if it is there, and loaded."""
     toolchain = find_toolchain(options)
-    if options.use_cache:
-        options.cache_dir.mkdir(parents=True, exist_ok=True)
-        cache = Cache(options.cache_dir, options.cache_limit)
+    if options.use_cache and _writable(Path(options.cache_dir)):
+        cache = Cache(Path(options.cache_dir), options.cache_limit)
         key = cache.key(source, toolchain.identity)
         return ctypes.CDLL(str(cache.build(key, source, toolchain.compile)))
     with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
@@ -37,6 +38,23 @@ def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
         toolchain.compile(directory / SOURCE, directory / LIBRARY)
         # The file may go once it is mapped.
         return ctypes.CDLL(str(directory / LIBRARY))
+
+
+def _writable(directory: Path) -> bool:
+    """Whether ``directory`` can hold a cache, with a warning if it cannot: compiling works without one."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if os.access(directory, os.W_OK | os.X_OK):
+            return True
+        reason = "it is read-only"
+    except OSError as error:
+        reason = str(error)
+    warnings.warn(
+        f"compiled kernels are not kept in {directory} ({reason}), so that each process compiles them "
+        "again; name another directory in the environment variable FXSTACK_INDUCTOR_CACHE_DIR",
+        stacklevel=2,
+    )
+    return False
 
 
 def functions_of(library: ctypes.CDLL, arguments: Mapping[str, int]) -> dict[str, Any]:
