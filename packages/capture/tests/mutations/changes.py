@@ -185,7 +185,7 @@ TENSOR_CHANGES = [
     ("{e}.data = {e}.data.double()", None),
     ("{e}.t_()", None),
     ("{e}.detach_()", None),
-    ("{e}.resize_({new})", ["1", "2, 1", "3"]),
+    ("{e}.resize_({new}).fill_(0.5)", ["1", "2, 1", "3"]),  # what it grows by is not set
     ("{e}.set_({new})", ["torch.ones(4)", "torch.ones(8)[4:]", "TENSOR"]),
     ("{e}.as_strided_((4,), ({new},))", ["0", "1"]),
     ("{e}.squeeze_()", None),

@@ -1,0 +1,76 @@
+"""Kinds of state that the random programs do not hold: after every change, and the call after it, as eager."""
+
+import contextvars
+import gc
+import io
+import linecache
+import logging
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from compare import outcome
+from same import difference
+from scenarios import SCENARIOS
+from torch import nn
+
+import fxstack_capture
+
+_NAMES = {
+    "contextvars": contextvars,
+    "gc": gc,
+    "io": io,
+    "logging": logging,
+    "weakref": weakref,
+    "np": np,
+    "torch": torch,
+    "nn": nn,
+}
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    yield
+    fxstack_capture.reset()
+
+
+def _world(name, source):
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    scope = {"__name__": "scenario", "args": (), **_NAMES}
+    torch.manual_seed(0)
+    exec(compile(source, name, "exec"), scope)
+    return scope
+
+
+def _outcome(fn, scope, change):
+    """In a context of its own for each world: context variables are changed there alone."""
+    torch.manual_seed(0)
+    exec(change, scope)
+    return outcome(fn, scope, None)
+
+
+def _first_difference(name, source, changes):
+    worlds = [_world(f"<scenario {name}>", source) for _ in range(2)]
+    contexts = [contextvars.Context() for _ in worlds]
+    options = fxstack_capture.CaptureOptions(recompile_limit=1_000)
+    mains = worlds[0]["main"], fxstack_capture.optimize(options=options)(worlds[1]["main"])
+    for change in ("pass", *(step for c in changes for step in (c, "pass"))):
+        plain, compiled = (
+            context.run(_outcome, fn, scope, change)
+            for context, fn, scope in zip(contexts, mains, worlds, strict=True)
+        )
+        if "raised" in (plain[0], compiled[0]):
+            found = None if plain == compiled else f"{plain} is not {compiled}"
+        else:
+            found = difference(plain, compiled)
+        if found is not None:
+            return f"after {change!r}: {found}"
+    return None
+
+
+@pytest.mark.parametrize(("name", "source", "changes"), SCENARIOS, ids=[s[0] for s in SCENARIOS])
+def test_a_change_between_calls_is_seen(name, source, changes):
+    scope = _world(f"<plain {name}>", source)
+    assert outcome(scope["main"], scope, None)[0] == "returned"
+    assert _first_difference(name, source, changes) is None
