@@ -18,7 +18,7 @@ from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.registered import registered
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
-from fxstack_capture.calls.rules.torch_wrappers import CODE_RULES
+from fxstack_capture.calls.rules.torch_wrappers import code_rule
 from fxstack_capture.kernels.launching import launch_rules
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.world.constants import BUILTIN_METHOD
@@ -95,9 +95,9 @@ class CallDispatcher:
 def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: Any) -> Any:
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
-    wrapper = CODE_RULES.get(id(fn.__code__))
+    wrapper = code_rule(fn)
     if wrapper is not None:
-        return wrapper[1](calls.trace, fn, args, kwargs)
+        return wrapper(calls.trace, fn, args, kwargs)
     if is_disabled(fn):
         raise graph_break("disabled", fn.__qualname__)
     return calls.trace.interp.call_function(fn, args, kwargs)

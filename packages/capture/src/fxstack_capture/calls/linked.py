@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.disabled import is_disabled
-from fxstack_capture.calls.rules.torch_wrappers import CODE_RULES
+from fxstack_capture.calls.rules.torch_wrappers import code_rule
 from fxstack_capture.interpreter.stopping import RETURNED, Link
 from fxstack_capture.world.instances import has_finalizer
 
@@ -49,7 +49,7 @@ def _function(
         return calls.call(fn, args, kwargs)
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
-    if id(fn.__code__) in CODE_RULES:
+    if code_rule(fn) is not None:
         return calls.call(fn, args, kwargs)
     if is_disabled(fn):
         raise graph_break("disabled", fn.__qualname__)
@@ -111,7 +111,7 @@ def _construct(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Any:
             and type(init) is types.FunctionType
             and id(init) not in calls.rules
             and not calls.is_leaf(init)
-            and id(init.__code__) not in CODE_RULES
+            and code_rule(init) is None
             and not is_disabled(init)
         ):
             made = _object_new(cls)

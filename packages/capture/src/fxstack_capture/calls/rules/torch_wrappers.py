@@ -59,6 +59,27 @@ CODE_RULES: dict[int, tuple[CodeType, CodeRule]] = {
     if isinstance(wrapper, FunctionType)
 }
 
+# What torch's own compiler puts around methods of every module when it is first used, and what they wrap.
+_TAGGING = {
+    "install_generation_tagging_init.<locals>.patched_init": "init",
+    "install_generation_tagging_init.<locals>.patched_setstate": "setstate",
+}
+
+
+def _untagged(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The method without the mark that only torch's own compiler reads."""
+    place = fn.__code__.co_freevars.index(_TAGGING[fn.__qualname__])
+    assert fn.__closure__ is not None
+    return trace.calls.call(fn.__closure__[place].cell_contents, args, kwargs)
+
+
+def code_rule(fn: FunctionType) -> CodeRule | None:
+    """The rule for calls of ``fn``, if it is a wrapper."""
+    found = CODE_RULES.get(id(fn.__code__))
+    if found is not None:
+        return found[1]
+    return _untagged if fn.__qualname__ in _TAGGING else None
+
 
 @RULES.rule(_optimizer._get_value)
 def _get_value(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
