@@ -78,7 +78,23 @@ def code_rule(fn: FunctionType) -> CodeRule | None:
     found = CODE_RULES.get(id(fn.__code__))
     if found is not None:
         return found[1]
-    return _untagged if fn.__qualname__ in _TAGGING else None
+    if fn.__qualname__ in _TAGGING:
+        return _untagged
+    return _enabled if fn.__dict__ and _is_disabled_by_torch(fn) else None
+
+
+def _is_disabled_by_torch(fn: FunctionType) -> bool:
+    """Whether torch's own compiler has disabled it at its first use: it does so with ``_init_group`` of all optimizers."""
+    original = fn.__dict__.get("_torchdynamo_orig_callable")
+    return (
+        isinstance(original, FunctionType)
+        and original.__name__ == "_init_group"
+        and original.__module__.startswith("torch.optim")
+    )
+
+
+def _enabled(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return trace.calls.call(fn.__dict__["_torchdynamo_orig_callable"], args, kwargs)
 
 
 @RULES.rule(_optimizer._get_value)
