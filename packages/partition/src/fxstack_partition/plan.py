@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from fxstack_partition.compact import Compact
-    from fxstack_partition.joint import JointFacts
     from fxstack_partition.symbols import SizeOf
 
 
@@ -82,11 +81,6 @@ def make_plan(graph: Compact, saved: Iterable[int]) -> Plan:
     tensors = [p for p in kept if not is_number(p)]
     scalars = sorted({*symbols, *(p for p in kept if is_number(p))})
     return Plan((*tensors, *scalars), sizes, needed)
-
-
-def plan_nodes(facts: JointFacts, saved: Iterable[Node]) -> Plan:
-    """The same for nodes, with symbols at their hints."""
-    return make_plan(facts.compact, (facts.position[node] for node in saved))
 
 
 def settled(graph: Compact, saved: Iterable[int], savable: Collection[Node]) -> Plan:

@@ -7,7 +7,7 @@ the program puts on tensors live in a table beside the fakes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import FunctionType, GetSetDescriptorType, MethodDescriptorType, WrapperDescriptorType
+from types import GetSetDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,8 +39,6 @@ _OUTSIDE_OF_THE_GRAPH = frozenset(
     }
 )
 """Attributes that a stand-in cannot answer truthfully."""
-
-DESCRIPTIONS = (FunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 @dataclass(frozen=True, slots=True)

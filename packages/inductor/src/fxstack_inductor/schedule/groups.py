@@ -83,13 +83,14 @@ class Fusion:
     options: InductorOptions
     sizes: SizeProviders
     unit: dict[Node, Unit] = field(default_factory=dict)
-    position: dict[int, int] = field(default_factory=dict)
+    position: dict[int, int] = field(init=False)
     """Step number of a call, by identity."""
     direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
     readers: dict[Node, list[Group]] = field(default_factory=dict)
     refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
     weights: dict[Computed, int] = field(default_factory=dict)
     counter: int = 0
+    precedence: Precedence = field(init=False)
 
     def __post_init__(self) -> None:
         self.position = {id(step): k for k, step in enumerate(self.program.steps)}
