@@ -1,4 +1,4 @@
-"""Ids, hashes and addresses tell the program about its own objects, however often these are made anew."""
+"""Tables by ids and hashes made before a graph break know the objects that stand after it."""
 
 import copy
 
