@@ -1,6 +1,6 @@
-"""Captured nodes that hold a region of the program instead of one operator: activation checkpoints.
+"""Captured nodes that hold a region of the program instead of one operator: activation checkpoints, and flex attention.
 
-The region is run inline, and its nodes are tagged for the partitioner to recompute in the backward instead of
+A region is run inline. The nodes of a checkpoint are tagged for the partitioner to recompute in the backward instead of
 saving; under a selective policy (``context_fn=create_selective_checkpoint_contexts``) each node as the policy says.
 Random numbers are drawn once and saved, so a recomputed region sees those of its forward, which is what
 eager's ``preserve_rng_state`` does.
@@ -21,6 +21,7 @@ from torch.utils.checkpoint import (
     noop_context_fn,
 )
 
+from fxstack_functionalize.attention import flex_attention
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_interchange.metadata import RECOMPUTE_TAGS
 
@@ -116,4 +117,5 @@ def _without_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 _REGIONS: dict[Any, Region] = {
     checkpoint: _checkpoint,
     torch.ops.higher_order.tag_activation_checkpoint: _checkpoint,
+    torch.ops.higher_order.flex_attention: flex_attention,
 }

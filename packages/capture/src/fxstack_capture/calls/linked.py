@@ -10,9 +10,8 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import policy
-from fxstack_capture.calls.disabled import is_disabled
+from fxstack_capture.calls.disabled import call_disabled, is_disabled
 from fxstack_capture.calls.rules.torch_wrappers import code_rule
 from fxstack_capture.interpreter.stopping import RETURNED, Link
 from fxstack_capture.world.instances import has_finalizer
@@ -52,7 +51,7 @@ def _function(
     if code_rule(fn) is not None:
         return calls.call(fn, args, kwargs)
     if is_disabled(fn):
-        raise graph_break("disabled", fn.__qualname__)
+        return call_disabled(calls.trace, fn, args, kwargs)
     return calls.trace.interp.call_linked(fn, args, kwargs, RETURNED)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OPERATORS = torch.ops.higher_order
 
 
-class _Call:
+class GraphsOfCall:
     """One call of an operator while it is written down: its functions, what they share, and its operands."""
 
     def __init__(self, tracer: TorchTracer, operator: Any) -> None:
@@ -48,9 +48,11 @@ class _Call:
         fn: Callable[..., Any],
         likes: Sequence[torch.Tensor],
         nested: pytree.TreeSpec | None = None,
+        *,
+        apart: bool = True,
     ) -> Subgraph:
         inputs = [subgraphs.stand_in(self.tracer, like) for like in likes]
-        made = subgraphs.trace(self.tracer, fn, inputs, nested)
+        made = subgraphs.trace(self.tracer, fn, inputs, nested, apart=apart)
         self.traced.append(made)
         return made
 
@@ -58,7 +60,7 @@ class _Call:
         made = self.trace(fn, likes)
         if len(made.outputs) > 1 or made.outputs[0].numel() != 1:
             raise self.refuse("whose condition is not one value")
-        self.traced[-1] = replace(made, is_predicate=True)
+        self.traced[-1] = replace(made, is_single=True)
 
     def modules(self) -> tuple[list[Any], tuple[fx.Node, ...]]:
         """A module for each function, all of which take the same free nodes behind their own inputs."""
@@ -113,18 +115,18 @@ def _same_layout(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> 
     )
 
 
-def _demand_tensors(call: _Call, values: Sequence[Any]) -> None:
+def _demand_tensors(call: GraphsOfCall, values: Sequence[Any]) -> None:
     if not all(isinstance(value, torch.Tensor) for value in values):
         raise call.refuse("of what is no tensor")
 
 
-def _slices(call: _Call, tensors: Sequence[torch.Tensor]) -> Tensors:
+def _slices(call: GraphsOfCall, tensors: Sequence[torch.Tensor]) -> Tensors:
     """One element along the first dimension of each, for metadata."""
     with call.tracer.unrecorded(), call.tracer.mode:
         return [x[0] for x in tensors]
 
 
-def _stacked(call: _Call, tensors: Sequence[torch.Tensor], length: Any) -> Tensors:
+def _stacked(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -> Tensors:
     """Results of all rounds along a new first dimension, for metadata."""
     with call.tracer.unrecorded(), call.tracer.mode, torch.no_grad():
         return [torch.empty((length, *x.size()), dtype=x.dtype, device=x.device) for x in tensors]
@@ -132,8 +134,8 @@ def _stacked(call: _Call, tensors: Sequence[torch.Tensor], length: Any) -> Tenso
 
 def cond(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``cond(pred, true_fn, false_fn, operands)``."""
-    pred, true_fn, false_fn, operands = _bound(args, kwargs, "pred true_fn false_fn operands")
-    call = _Call(tracer, _OPERATORS.cond)
+    pred, true_fn, false_fn, operands = bound(args, kwargs, "pred true_fn false_fn operands")
+    call = GraphsOfCall(tracer, _OPERATORS.cond)
     flat, spec = pytree.tree_flatten(operands)
     _demand_tensors(call, flat)
     yes, no = (call.trace(fn, flat, spec) for fn in (true_fn, false_fn))
@@ -149,8 +151,8 @@ def cond(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def while_loop(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``while_loop(cond_fn, body_fn, carried_inputs, additional_inputs)``."""
     names = "cond_fn body_fn carried_inputs additional_inputs"
-    cond_fn, body_fn, carried, additional = _bound(args, kwargs, names)
-    call = _Call(tracer, _OPERATORS.while_loop)
+    cond_fn, body_fn, carried, additional = bound(args, kwargs, names)
+    call = GraphsOfCall(tracer, _OPERATORS.while_loop)
     inputs = [*carried, *additional]
     _demand_tensors(call, inputs)
     call.trace_predicate(cond_fn, inputs)
@@ -166,8 +168,8 @@ def while_loop(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any
 
 def map_(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``map_impl(f, xs, pos_args)``."""
-    fn, xs, more = _bound(args, kwargs, "f xs pos_args")
-    call = _Call(tracer, _OPERATORS.map_impl)
+    fn, xs, more = bound(args, kwargs, "f xs pos_args")
+    call = GraphsOfCall(tracer, _OPERATORS.map_impl)
     _demand_tensors(call, (*xs, *more))
     body = call.trace(fn, [*_slices(call, xs), *more])
     (graph,), free = call.modules()
@@ -179,8 +181,8 @@ def map_(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def scan(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``scan(combine_fn, init, xs, additional_inputs)``."""
-    fn, init, xs, more = _bound(args, kwargs, "combine_fn init xs additional_inputs")
-    call = _Call(tracer, _OPERATORS.scan)
+    fn, init, xs, more = bound(args, kwargs, "combine_fn init xs additional_inputs")
+    call = GraphsOfCall(tracer, _OPERATORS.scan)
     _demand_tensors(call, (*init, *xs, *more))
     body = call.trace(fn, [*init, *_slices(call, xs), *more])
     carried, seen = body.outputs[: len(init)], body.outputs[len(init) :]
@@ -195,8 +197,8 @@ def scan(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def associative_scan(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``associative_scan(combine_fn, xs, additional_inputs)``."""
-    fn, xs, more = _bound(args, kwargs, "combine_fn xs additional_inputs")
-    call = _Call(tracer, _OPERATORS.associative_scan)
+    fn, xs, more = bound(args, kwargs, "combine_fn xs additional_inputs")
+    call = GraphsOfCall(tracer, _OPERATORS.associative_scan)
     _demand_tensors(call, (*xs, *more))
     slices = _slices(call, xs)
     body = call.trace(fn, [*slices, *slices, *more])
@@ -207,7 +209,7 @@ def associative_scan(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) 
     return call.write(node_args, results, body.spec)
 
 
-def _bound(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:
+def bound(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:
     """The arguments by position; those that are not given are empty."""
     given = dict(zip(names.split(), args, strict=False)) | kwargs
     return tuple(given.get(name, ()) for name in names.split())

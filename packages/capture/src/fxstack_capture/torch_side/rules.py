@@ -13,6 +13,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side import (
     autograd_function,
+    flex,
     gradients,
     higher_order,
     layers,
@@ -298,6 +299,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.tensor: numpy_arrays.tensor,
     torch.as_tensor: numpy_arrays.as_tensor,
     **higher_order.RULES,
+    **flex.RULES,
     torch.as_strided: reads_offset,
     torch._check: check_number,
     torch._check_is_size: check_number,

@@ -44,7 +44,7 @@ class Subgraph:
     outputs: tuple[torch.Tensor, ...]
     spec: pytree.TreeSpec
     free: tuple[fx.Node, ...] = ()
-    is_predicate: bool = False
+    is_single: bool = False
     """Whether it gives one value rather than a tuple."""
 
 
@@ -60,10 +60,13 @@ def trace(
     fn: Callable[..., Any],
     inputs: Sequence[torch.Tensor],
     nested: pytree.TreeSpec | None,
+    *,
+    apart: bool = True,
 ) -> Subgraph:
     """Call ``fn`` on ``inputs``, which are new stand-ins; the caller takes the nodes back (``roll_back``).
 
-    ``nested``: how the arguments are made of them; None: they are the arguments.
+    ``nested``: how the arguments are made of them; None: they are the arguments. ``apart``: whether results must have
+    memory of their own.
     """
     builder = tracer.builder
     mark = builder.mark()
@@ -83,7 +86,9 @@ def trace(
         made = Subgraph(_since(builder, mark), results, tuple(outputs), spec)
         free = tuple(n for n in _outer(made) if type(n.meta["val"]) not in _FIXED)
         made = replace(made, free=free)
-        _demand_apart(tracer, fn, made, inputs)
+        outside = _demand_unwritten(tracer, fn, made, inputs)
+        if apart:
+            _demand_apart(fn, made, outside)
     finally:
         tracer.mutated_storages |= written
     return made
@@ -160,10 +165,10 @@ def _outer(made: Subgraph) -> tuple[fx.Node, ...]:
     )
 
 
-def _demand_apart(
+def _demand_unwritten(
     tracer: TorchTracer, fn: object, made: Subgraph, inputs: Sequence[torch.Tensor]
-) -> None:
-    """Results have memory of their own, and nothing from outside is written to."""
+) -> set[int]:
+    """Nothing from outside is written to; the memory of what is."""
     values = [node.meta["val"] for node in made.free]
     if not all(isinstance(value, (torch.Tensor, torch.SymInt)) for value in values):
         raise _refusal(fn, "which uses something that is no tensor or number")
@@ -173,8 +178,13 @@ def _demand_apart(
     memory = {_memory(value) for value in outside}
     if memory & tracer.mutated_storages:
         raise _refusal(fn, "which writes to a tensor from outside")
+    return memory
+
+
+def _demand_apart(fn: object, made: Subgraph, outside: set[int]) -> None:
+    """Results have memory of their own."""
     own = [_memory(value) for value in made.outputs]
-    if memory.intersection(own) or len(set(own)) < len(own):
+    if outside.intersection(own) or len(set(own)) < len(own):
         raise _refusal(fn, "which returns memory of its inputs, or the same memory twice")
 
 
@@ -202,7 +212,7 @@ def cut_out(tracer: TorchTracer, made: Subgraph, free: Sequence[fx.Node]) -> fx.
                 name = str(node.target)
                 root.add_module(name, tracer.builder.modules[name])
     found = tuple(here[node] for node in made.results)
-    output = graph.output(found[0] if made.is_predicate else found)
-    output.meta["val"] = made.outputs[0] if made.is_predicate else made.outputs
+    output = graph.output(found[0] if made.is_single else found)
+    output.meta["val"] = made.outputs[0] if made.is_single else made.outputs
     graph.lint()
     return fx.GraphModule(root, graph, "Subgraph")

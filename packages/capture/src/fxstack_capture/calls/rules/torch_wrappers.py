@@ -8,6 +8,7 @@ What users disable (``torch.compiler.disable``) stays disabled.
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -80,20 +81,27 @@ def code_rule(fn: FunctionType) -> CodeRule | None:
         return found[1]
     if fn.__qualname__ in _TAGGING:
         return _untagged
-    return _enabled if fn.__dict__ and _is_disabled_by_torch(fn) else None
+    return _original if fn.__dict__ and _is_only_torchs_compilers(fn) else None
 
 
-def _is_disabled_by_torch(fn: FunctionType) -> bool:
-    """Whether torch's own compiler has disabled it at its first use: it does so with ``_init_group`` of all optimizers."""
+def _is_only_torchs_compilers(fn: FunctionType) -> bool:
+    """Whether a wrapper means something to torch's own compiler alone.
+
+    It compiles what the program gave to ``torch.compile``, which is compiled here, and keeps itself away from
+    ``_init_group`` of all optimizers, from its first use on.
+    """
     original = fn.__dict__.get("_torchdynamo_orig_callable")
-    return (
-        isinstance(original, FunctionType)
-        and original.__name__ == "_init_group"
-        and original.__module__.startswith("torch.optim")
-    )
+    if not isinstance(original, FunctionType):
+        return False
+    if fn.__dict__.get("_torchdynamo_disable"):
+        return original.__name__ == "_init_group" and original.__module__.startswith("torch.optim")
+    return fn.__module__ == original.__module__ and fn.__code__.co_filename == _COMPILED_BY
 
 
-def _enabled(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+_COMPILED_BY = str(Path(torch.__file__).parent / "_dynamo" / "eval_frame.py")
+
+
+def _original(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return trace.calls.call(fn.__dict__["_torchdynamo_orig_callable"], args, kwargs)
 
 
