@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fxstack
-from fxstack.options import make_options
+from fxstack.settings import make_options
 from fxstack_inductor.errors import TRITON_HINT, CudaError, TritonMissing
 
 
@@ -66,6 +66,30 @@ def test_unknown_mode_and_option_name_the_closest():
 
 def test_options_reach_the_record():
     assert make_options(None, {"partitioner": "save_all"}).partitioner == "save_all"
+
+
+def test_dynamic_is_checked():
+    with pytest.raises(ValueError, match="dynamic must be True, False or None, not 'yes'"):
+        fxstack.compile(f, dynamic="yes")
+
+
+def test_optimize_is_told_the_backend_first():
+    assert torch.equal(fxstack.optimize("eager", fullgraph=True)(f)(X), f(X))
+
+
+def test_options_for_a_while():
+    with fxstack.options(fullgraph=True), pytest.raises(fxstack.Unsupported):
+        fxstack.compile(lambda x: x.sum().item() * x, backend="eager")(X)
+
+
+def test_an_error_of_a_backend_names_it():
+    def broken(_graph_module, _inputs):
+        raise KeyError("boom")
+
+    with pytest.raises(
+        fxstack.BackendError, match=r"backend test_an_error\S*broken failed .*KeyError: 'boom'"
+    ):
+        fxstack.compile(f, backend=broken)(X)
 
 
 def test_not_callable_is_a_type_error():

@@ -3,11 +3,18 @@
 ``fxstack.compile(model)`` and nothing else changes.
 """
 
-from fxstack.api import compile, compile_log
+from fxstack.api import compile, compile_log, optimize
 from fxstack.backends import list_backends
 from fxstack.log import CompileLog, StageTime
 from fxstack.scripts import repro
 from fxstack_capture import (
+    BackendError,
+    CaptureOptions,
+    RecompileError,
+    ShapeProfile,
+    SkipFrame,
+    Unsupported,
+    WrongResultError,
     allow_in_graph,
     assume_constant_result,
     comptime,
@@ -22,15 +29,24 @@ from fxstack_capture import (
     mark_unbacked,
     maybe_mark_dynamic,
     patch_options,
+    profile_of,
     reset,
     run,
     set_stance,
     skip,
 )
+from fxstack_capture import patch_options as options
 
 __all__ = [
+    "BackendError",
+    "CaptureOptions",
     "CompileLog",
+    "RecompileError",
+    "ShapeProfile",
+    "SkipFrame",
     "StageTime",
+    "Unsupported",
+    "WrongResultError",
     "allow_in_graph",
     "assume_constant_result",
     "compile",
@@ -47,7 +63,10 @@ __all__ = [
     "mark_static",
     "mark_unbacked",
     "maybe_mark_dynamic",
+    "optimize",
+    "options",
     "patch_options",
+    "profile_of",
     "repro",
     "reset",
     "run",

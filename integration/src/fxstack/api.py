@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import fxstack_capture
 from fxstack.backends import resolve_backend
 from fxstack.log import CompileLog
-from fxstack.options import make_options
+from fxstack.settings import make_options
 
 if TYPE_CHECKING:
     from fxstack.pipeline import Backend
@@ -65,15 +65,17 @@ def compile(
         backend: ``"inductor"`` (ours, the default), ``"aot_eager"``, ``"eager"``, a name registered in the
             entry-point group ``torch_dynamo_backends``, or a callable ``(GraphModule, example_inputs) ->
             callable``.
-        mode: See ``fxstack.options.MODES``.
+        mode: See ``fxstack.settings.MODES``.
         options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions`` and
             ``fxstack_inductor.InductorOptions``.
         disable: Return the model as it is.
 
     Raises:
-        ValueError: unknown backend, mode or option.
+        ValueError: unknown backend, mode or option; ``dynamic`` is something else than True, False or None.
         TypeError: the model is not callable.
     """
+    if dynamic not in (None, True, False):
+        raise ValueError(f"fxstack.compile: dynamic must be True, False or None, not {dynamic!r}.")
     if disable:
         return model if model is not None else lambda fn: fn
     log = CompileLog()
@@ -89,6 +91,12 @@ def compile(
         return compiled
 
     return decorate if model is None else decorate(model)
+
+
+def optimize(backend: str | Backend = "inductor", **keywords: Any) -> Callable[[F], F]:
+    """``compile`` as a decorator that is told the backend first; the other keywords are those of ``compile``."""
+    decorate: Callable[[F], F] = compile(backend=backend, **keywords)
+    return decorate
 
 
 def compile_log(compiled: Callable[..., Any]) -> CompileLog:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack.log import CompileLog
-    from fxstack.options import CompileOptions
+    from fxstack.settings import CompileOptions
 
 TORCH_GROUP = "torch_dynamo_backends"
 
@@ -66,5 +66,6 @@ def _counted(backend: Backend, log: CompileLog) -> Backend:
         with log.measure("backend", log.next_graph()):
             return backend(graph_module, example_inputs)
 
-    counted.__name__ = getattr(backend, "__name__", type(backend).__name__)
+    named = backend if hasattr(backend, "__qualname__") else type(backend)
+    counted.__name__, counted.__qualname__ = named.__name__, named.__qualname__
     return counted

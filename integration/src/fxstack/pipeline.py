@@ -20,7 +20,7 @@ from fxstack_partition import partition
 
 if TYPE_CHECKING:
     from fxstack.log import CompileLog
-    from fxstack.options import CompileOptions
+    from fxstack.settings import CompileOptions
     from fxstack_interchange import Partition, StageGraph
 
 Compiled = Callable[..., Any]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxstack.log import CompileLog
-from fxstack.options import make_options
 from fxstack.pipeline import Compiled, make_backend
+from fxstack.settings import make_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

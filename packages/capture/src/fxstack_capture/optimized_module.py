@@ -11,10 +11,14 @@ import copy
 import types
 from typing import TYPE_CHECKING, Any
 
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
+
+_PREFIX = "_orig_mod."
 
 
 class OptimizedModule:
@@ -39,6 +43,15 @@ class OptimizedModule:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._fxstack_forward(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As the original's; names as torch.compile's modules save them (``_orig_mod.weight``) are understood too."""
+        if state_dict and all(name.startswith(_PREFIX) for name in state_dict):
+            state_dict = copy.copy(state_dict)
+            if hasattr(state_dict, "_metadata"):
+                state_dict._metadata = copy.copy(state_dict._metadata)  # type: ignore[attr-defined]
+            consume_prefix_in_state_dict_if_present(state_dict, _PREFIX)
+        return self._fxstack_original.load_state_dict(state_dict, *args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self._fxstack_again(copy.deepcopy(self._fxstack_original, memo))

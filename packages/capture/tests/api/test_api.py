@@ -39,6 +39,14 @@ def test_other_types_and_constants_compile_again():
     assert len(backend.graphs) == 3
 
 
+def test_objects_that_cannot_be_made_again_are_no_whole_graph():
+    def f(x):
+        return x + 1, threading.Lock()
+
+    with pytest.raises(fx.Unsupported, match="class _thread.lock|lock leaves the compiled code"):
+        fx.optimize(fullgraph=True)(f)(X)
+
+
 def test_decorator_keeps_name_and_documentation():
     @fx.optimize()
     def double(x):
@@ -98,6 +106,16 @@ class TestModules:
         compiled.extra = 1
         assert model.extra == 1
         assert isinstance(compiled, torch.nn.Sequential) and compiled[0] is model[0]
+
+    def test_loads_what_torch_compile_saves(self):
+        model, compiled = self.make()
+        other, _ = self.make()
+        saved = {f"_orig_mod.{name}": value * 2 for name, value in other.state_dict().items()}
+        compiled.load_state_dict(saved)
+        assert all(torch.equal(v, saved[f"_orig_mod.{k}"]) for k, v in model.state_dict().items())
+        compiled.load_state_dict(torch.compile(other).state_dict())
+        compiled.load_state_dict(other.state_dict())
+        assert torch.equal(model[0].weight, other[0].weight)
 
     def test_trains_like_eager(self):
         model, compiled = self.make()

@@ -267,3 +267,14 @@ def test_length_of_a_dict_after_a_key_that_was_missed_is_stored():
 
     check(f, X, {"k": 1, 1: 2})
     check(lambda x, table: (table.setdefault(0, x + 1), len(table)), X, {"k": 1})
+
+
+@pytest.mark.parametrize("name", ["sort", "topk", "max", "frexp", "aminmax", "svd", "slogdet"])
+def test_named_results_of_operators(name):
+    arguments = {"topk": (1,), "max": (0,)}.get(name, ())
+
+    def f(x):
+        found = getattr(x, name)(*arguments)
+        return found, type(found), found[0] + 1
+
+    check(f, torch.eye(2) + 1, graphs=1)

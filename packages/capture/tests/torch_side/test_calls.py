@@ -41,6 +41,10 @@ CASES = {
     "index_tensor": (lambda x, i: x[i, :2], t(3, 4), torch.tensor([2, 0])),
     "mask": (lambda x: torch.where(x > 0, x, 0.0), t(3, 4)),
     "factory": (lambda x: x + torch.arange(4) + torch.tensor([1.0, 2, 3, 4]), t(3, 4)),
+    "old_classes_as_types": (
+        lambda x: (x.type(torch.DoubleTensor), x.type("torch.IntTensor")),
+        t(3),
+    ),
     "factory_like": (lambda x: torch.zeros_like(x) + x.new_ones(4), t(3, 4)),
     "dtype": (lambda x: x.to(torch.float64).half().type_as(x), t(3)),
     "identity": (lambda x: x.contiguous().to(torch.float32), t(3)),

@@ -198,9 +198,11 @@ class FrameCompiler:
         except (Unsupported, ComptimeError):
             raise
         except (CannotRebuildError, CannotResumeError) as reason:
-            return self._plain(code, state, str(reason))
+            return self._not_traced(
+                code, state, str(reason), graph_break("escaping-object", str(reason))
+            )
         except GraphBreak as reason:
-            return self._plain(code, state, reason.record.message)
+            return self._not_traced(code, state, reason.record.message, reason)
         except Exception as error:
             return self._failed(code, error)
         if self.observer is not None:
@@ -347,6 +349,11 @@ class FrameCompiler:
         self._record(code, Verdict.PLAIN, why=why)
         state.without_operations += 1
         return native.SKIP if state.without_operations > _PATIENCE else native.RUN
+
+    def _not_traced(self, code: CodeType, state: CodeState, why: str, reason: GraphBreak) -> Any:
+        if self.options.fullgraph:
+            raise Unsupported(reason.record)
+        return self._plain(code, state, why)
 
     def _limit_reached(self, again: Recompilation, option: str, count: int) -> Any:
         text = f"{again.name} ({again.file}:{again.line}) was compiled {count} times ({option})"

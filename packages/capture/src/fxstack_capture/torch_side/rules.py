@@ -101,6 +101,17 @@ def to_list(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return [tracer.record(torch.Tensor.item, (element,), {}) for element in elements]
 
 
+def convert(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``Tensor.type``: old tensor classes go by their names, which a graph can hold."""
+    by_name = [
+        f"{arg.__module__}.{arg.__name__}" if type(arg) is _TENSOR_TYPE else arg for arg in args
+    ]
+    return tracer.record(fn, tuple(by_name), kwargs)
+
+
+_TENSOR_TYPE = type(torch.FloatTensor)
+
+
 def check_number(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``torch._check`` and relatives: facts about symbols become assertions of the graph."""
     if args and isinstance(args[0], (torch.SymBool, torch.SymInt)):
@@ -159,6 +170,7 @@ def has_rule(fn: object) -> bool:
 
 
 _METHOD_RULES: dict[str, Rule] = {
+    "type": convert,
     **dict.fromkeys(("__array__", "__repr__", "__str__", "__format__"), data_leaves),
     **dict.fromkeys(("item", "__int__", "__float__"), scalar),
     "numpy": numpy_arrays.to_numpy,

@@ -136,6 +136,21 @@ def _of_items(kind: Callable[..., Any]) -> Rule:
     return rule
 
 
+def is_struct_sequence(cls: type) -> bool:
+    """A tuple with field names that C code made (``torch.return_types``, ``time.struct_time``)."""
+    return cls.__mro__[1:2] == (tuple,) and "n_sequence_fields" in vars(cls)
+
+
+def _struct_sequence(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    """The items, and the fields that are no items, as its own ``__reduce__`` says."""
+    cls, (items, rest) = obj.__reduce__()
+    make = rebuilder.constant(cls, cls.__name__)
+    values = [tuple_of(exprs(rebuilder, items))]
+    if rest:
+        values.append(rebuilder.expr(rest))
+    return rebuilder.assign(call(make, *values), cls.__name__)
+
+
 def _view(method: Any) -> Rule:
     """A dict view: of the very dict it looks at, which only the garbage collector can name."""
 
@@ -192,3 +207,7 @@ RULES: dict[type, Rule] = {
     types.MappingProxyType: _proxy,
     types.SimpleNamespace: _namespace,
 }
+
+FAMILIES: tuple[tuple[Callable[[type], bool], Rule], ...] = (
+    (is_struct_sequence, _struct_sequence),
+)

@@ -32,7 +32,7 @@ def rule_for(cls: type) -> Rule:
     rule = _EXACT.get(cls)
     if rule is not None:
         return rule
-    for applies, family in (*identity.FAMILIES, *iterators.FAMILIES):
+    for applies, family in (*identity.FAMILIES, *iterators.FAMILIES, *containers.FAMILIES):
         if applies(cls):
             return family
     return instances.rebuild
