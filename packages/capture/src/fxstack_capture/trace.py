@@ -168,6 +168,12 @@ class TorchSide(Protocol):
     def number_in(self, tensor: torch.Tensor) -> Any:
         """``tensor.item()`` as an unbacked symbol, whether or not the options ask for these."""
 
+    def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
+        """``min`` or ``max`` of two numbers, at least one of which is symbolic."""
+
+    def counted(self, tensor: torch.Tensor) -> Any:
+        """As ``number_in``; what a small tensor of the host held at first is read by guards."""
+
     def tagged(self, key: str, tag: object) -> AbstractContextManager[None]:
         """Inside, every node that is recorded has ``meta[key] = tag``."""
 

@@ -59,18 +59,16 @@ def main() -> int:
         if options.only and options.only != info.optim_cls.__name__:
             continue
         for config in info.optim_inputs_func(device="cpu"):
-            for foreach in (None, True):
-                kwargs = copy.deepcopy(config.kwargs)
-                if foreach and "foreach" not in info.supported_impls:
+            for variant in (None, *info.supported_impls):
+                if variant == "differentiable":  # no gradient flows through a step here
                     continue
-                if foreach:
-                    kwargs["foreach"] = True
-                try_one(
-                    info,
-                    kwargs,
-                    tally,
-                    f"{info.optim_cls.__name__} {config.desc} foreach={foreach}",
-                )
+                if variant == "fused" and "cpu" not in info.supports_fused_on:
+                    continue
+                kwargs = copy.deepcopy(config.kwargs)
+                if variant:
+                    kwargs[variant] = True
+                name = f"{info.optim_cls.__name__} {config.desc} {variant or 'default'}"
+                try_one(info, kwargs, tally, name)
     return tally.report()
 
 

@@ -91,6 +91,23 @@ def _as_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any
     return _copied(tracer, array, kwargs)
 
 
+_DEFAULT_DTYPES: dict[type, Callable[[], torch.dtype]] = {
+    torch.SymFloat: torch.get_default_dtype,
+    torch.SymInt: lambda: torch.int64,
+}
+
+
+def _of_number(tracer: TorchTracer, number: Any, kwargs: dict[str, Any]) -> Any:
+    """A tensor of one symbolic number, which stays symbolic."""
+    options = {name: value for name, value in kwargs.items() if value is not None}
+    requires_grad = options.pop("requires_grad", False)
+    options.setdefault("dtype", _DEFAULT_DTYPES[type(number)]())
+    made = tracer.record(torch.scalar_tensor, (number,), options)
+    if requires_grad:
+        return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
+    return made
+
+
 def conversion(
     on_array: Callable[[TorchTracer, Array, dict[str, Any]], Any],
 ) -> Callable[[TorchTracer, Any, tuple[Any, ...], dict[str, Any]], Any]:
@@ -99,6 +116,8 @@ def conversion(
     def rule(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
+        if len(args) == 1 and type(args[0]) in _DEFAULT_DTYPES:
+            return _of_number(tracer, args[0], kwargs)
         if tracer.arrays.active and kwargs.get("dtype") is None:
             # NumPy's default dtypes are set for the time being, not for the graph.
             with tracer.unrecorded():

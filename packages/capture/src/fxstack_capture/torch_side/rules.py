@@ -5,6 +5,7 @@ A rule takes the tracer, the function, and the arguments of the call.
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import BuiltinFunctionType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
@@ -80,12 +81,23 @@ def data_leaves(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> 
 
 def scalar(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``item()`` and conversions to a number: an unbacked symbol if these are asked for."""
+    if fn.__name__ == "item" and not kwargs and _in_optimizer(tracer):
+        return tracer.counted(fn.__self__ if is_bound(fn) else args[0])
     if not tracer.trace.options.capture_scalar_outputs:
         return tracer.record(fn, args, kwargs)  # a known constant, or the end of the graph
     tensor = fn.__self__ if is_bound(fn) else args[0]
     number = tracer.record(torch.Tensor.item, (tensor,), {})
     convert = _CONVERSIONS.get(fn.__name__)
     return number if convert is None else convert(number)
+
+
+def _in_optimizer(tracer: TorchTracer) -> bool:
+    """Torch's optimizers read step counts and norms: numbers for arithmetic, and rarely for a branch."""
+    stack = tracer.trace.interp.user_stack()
+    return bool(stack) and stack[-1][0].startswith(_OPTIMIZERS)
+
+
+_OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 
 
 _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}

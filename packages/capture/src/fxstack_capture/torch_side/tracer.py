@@ -22,6 +22,7 @@ from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
 from fxstack_capture.torch_side import (
     attributes,
     facts,
+    finding,
     finishing,
     gradients,
     leaves,
@@ -30,6 +31,7 @@ from fxstack_capture.torch_side import (
     state,
 )
 from fxstack_capture.torch_side.constants import is_plain
+from fxstack_capture.torch_side.counters import Counters, additions
 from fxstack_capture.torch_side.execution import name_of, run_fake
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes import Faker
@@ -39,6 +41,7 @@ from fxstack_capture.torch_side.locations import Locations
 from fxstack_capture.torch_side.symbols import Symbols
 from fxstack_capture.torch_side.targets import target_of
 from fxstack_capture.torch_side.transforms import Transforms
+from fxstack_capture.torch_side.writes import written_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,6 +67,7 @@ class TorchTracer:
         self.builder = GraphBuilder(self.symbols)
         self.state = state.StateLog()
         self.transforms = Transforms(self)
+        self.counters = Counters(self)
         self._entry_state: TorchState | None = snapshot()
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
@@ -229,13 +233,20 @@ class TorchTracer:
         node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
         versions = [version_of(tensor) for tensor in tensors]
         result = run_fake(self.mode, fn, args, kwargs)
-        changed = self._note_mutations(tensors, versions)
+        written = {id(tensor) for tensor in written_lists(fn, args, kwargs)}
+        added = additions(target.target, target.args, kwargs)
+        changed = False
+        for tensor, version in zip(tensors, versions, strict=True):
+            if version is None or tensor._version != version or id(tensor) in written:
+                self.note_mutated(tensor, added.get(id(tensor)))
+                changed = True
         if not changed and result is not None and self._is_known_data(result):
             return result
         self._demand_recordable(fn, result)
         node = builder.add(target.op, target.target, node_args, node_kwargs)
         self.annotate(node)
         builder.bind(result, node)
+        self.counters.note_made(target.target, target.args, result)
         self.all_bound()
         return result
 
@@ -278,15 +289,9 @@ class TorchTracer:
             if isinstance(value, FakeTensor):
                 self.builder.node_of(value).meta.pop(key, None)
 
-    def _note_mutations(self, tensors: list[torch.Tensor], versions: list[int | None]) -> bool:
-        changed = False
-        for tensor, version in zip(tensors, versions, strict=True):
-            if version is None or tensor._version != version:
-                self.note_mutated(tensor)
-                changed = True
-        return changed
-
-    def note_mutated(self, tensor: torch.Tensor) -> None:
+    def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
+        """``tensor`` was written to; ``added``: to each of its numbers, where that is all."""
+        self.counters.note_changed(tensor, added)
         storage = tensor.untyped_storage()._cdata
         self.mutated_storages.add(storage)
         if storage in self.unwritable:
@@ -332,9 +337,17 @@ class TorchTracer:
     def is_symbolic(self, value: object) -> bool:
         return isinstance(value, SYMBOLIC)
 
+    def counted(self, tensor: torch.Tensor) -> Any:
+        """The number in a tensor: one that guards read where they can, else an unbacked symbol."""
+        known = self.counters.number(tensor)
+        return self.number_in(tensor) if known is None else known
+
     def number_in(self, tensor: torch.Tensor) -> Any:
         with self.geometry.env.scalar_outputs_allowed():
             return self.record(torch.Tensor.item, (tensor,), {})
+
+    def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
+        return finding.extremum(self, fn, first, second)
 
     def specialize(self, value: Any) -> Any:
         convert = _PLAIN.get(type(value))

@@ -487,6 +487,8 @@ def _extremum(fn: Any) -> None:
         orders = trace.world.set_orders  # type: ignore[attr-defined]
         if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
             args = (trace.calls.iterate(args[0]),)
+        if len(args) == 2 and not kwargs and any(map(trace.torch.is_symbolic, args)):
+            return trace.torch.extremum(fn, *args)
         return run(trace, fn, args, kwargs)
 
     RULES.add(fn, rule)

@@ -109,7 +109,7 @@ def _original(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dic
 def _get_value(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A step count as the number that eager computes with, not as a tensor of lower precision."""
     (value,) = args
-    return trace.torch.number_in(value) if isinstance(value, torch.Tensor) else value
+    return trace.torch.counted(value) if isinstance(value, torch.Tensor) else value
 
 
 @RULES.rule(_optimizer._stack_if_compiling)
