@@ -127,6 +127,17 @@ def pinned(value: object, label: str) -> Pinned:
     return Pinned(value, label, id(value))
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn(Source):
+    """What the ``index``-th call that the frame makes before everything else returns; no guard can speak of it."""
+
+    index: int
+    label: str
+
+    def _named(self) -> str:
+        return f"{self.label} #{self.index}"
+
+
 # --- steps ---------------------------------------------------------------------------------------
 
 

@@ -165,6 +165,9 @@ class TorchSide(Protocol):
     def is_symbolic(self, value: object) -> bool:
         """SymInt, SymFloat or SymBool."""
 
+    def drawn_at(self, value: Any) -> Source | None:
+        """Where a symbolic number is found that the frame draws anew in every call; None for others."""
+
     def number_in(self, tensor: torch.Tensor) -> Any:
         """``tensor.item()`` as an unbacked symbol, whether or not the options ask for these."""
 

@@ -97,3 +97,28 @@ def test_arithmetic_on_numbers_alone_is_left_to_python():
     fn = optimize(graphs)(lambda n, m: n * m + 1)
     assert [fn(n, n + 1) for n in (2, 3, 5, 2**64)] == [7, 13, 31, 2**128 + 2**64 + 1]
     assert not graphs.graphs
+
+
+DIVISIONS = {
+    "floor": lambda n: 5 // n,
+    "modulo": lambda n: 5 % n,
+    "divmod": lambda n: divmod(7, n),
+    "true": lambda n: 1.5 / n,
+    "power": lambda n: n**-1,
+    "root": lambda n: n**0.5,
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+@pytest.mark.parametrize("values", [(2, 3, 4, 0, -2, 5), (2.5, 3.5, 4.5, 0.0, -2.5, 5.5)])
+def test_a_division_by_zero_is_caught_where_the_program_catches_it(name, values):
+    def run(x, n):
+        try:
+            return x + 1, DIVISIONS[name](n)
+        except ZeroDivisionError as error:
+            return x - 1, str(error)
+
+    compiled = optimize()(run)
+    for value in values:
+        text = difference(run(torch.ones(2), value), compiled(torch.ones(2), value))
+        assert text is None, text

@@ -46,6 +46,7 @@ def _cached(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[
         world.is_preexisting(value) or is_constant_key(value) for value in (*args, *kwargs.values())
     ):
         return _MISS
+    world.remade.pin((*args, *kwargs.values()))
     originals = tuple(world.original_of(value) for value in args)
     keywords = {name: world.original_of(value) for name, value in kwargs.items()}
     try:

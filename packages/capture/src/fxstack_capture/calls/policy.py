@@ -13,6 +13,7 @@ import _functools  # type: ignore[import-not-found]
 import _heapq
 import _json
 import _operator
+import _random
 import _struct
 import _thread
 import _weakref
@@ -136,6 +137,7 @@ PURE_TYPES: frozenset[type] = frozenset(
         re.Match,
         struct.Struct,
         array.array,
+        _random.Random,
         decimal.Decimal,
         dt.timedelta,
         dt.date,

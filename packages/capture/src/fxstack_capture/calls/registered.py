@@ -57,7 +57,8 @@ def called_once(fn: Any) -> Rule:
     """``fn`` is called for real while tracing, and its result is taken to be the same for ever."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        world = trace.world
+        world: Any = trace.world
+        world.remade.pin((*args, *kwargs.values()))
         real = [world.original_of(arg) for arg in args]
         named = {name: world.original_of(arg) for name, arg in kwargs.items()}
         for given, meant in zip((*args, *kwargs.values()), (*real, *named.values()), strict=True):

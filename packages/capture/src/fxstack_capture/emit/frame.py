@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.effects import diff
-from fxstack_capture.emit.builder import Builder, call, load, store
+from fxstack_capture.emit.builder import Builder, call, item, load, store
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
-from fxstack_capture.sources import Local, Pinned
+from fxstack_capture.sources import Drawn, Item, Local, Pinned
 from fxstack_capture.torch_side.graph import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class FrameWriter:
         self.code = code
         self.builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
         self.loads = Loads(self.builder, frame)
+        self.loads.draw(trace.world.draws.made)  # type: ignore[attr-defined]
         self.rebuilder = Rebuilder(trace, self.builder, self.loads, early)
         self.replay = Replay(self.rebuilder)
 
@@ -115,8 +116,10 @@ class FrameWriter:
         free: list[ast.stmt] = []
         arguments: list[ast.expr]
         if self.trace.for_entry and _pays(sources):
-            inputs = Inputs(self.builder.fresh("inputs"), sources)
-            arguments = [ast.Starred(load(inputs.name), ast.Load())]
+            inputs = Inputs(
+                self.builder.fresh("inputs"), tuple(s for s in sources if not _is_drawn(s))
+            )
+            arguments = self._handed_on(inputs, sources)
             # The frame may go on for long.
             free = [ast.Assign([store(inputs.name)], ast.Constant(None))]
         else:
@@ -133,10 +136,31 @@ class FrameWriter:
             line=line,
         )
 
+    def _handed_on(self, inputs: Inputs, sources: tuple[Source, ...]) -> list[ast.expr]:
+        """The arguments of the graph: what the guards have read, and what the frame draws."""
+        if len(inputs.sources) == len(sources):
+            return [ast.Starred(load(inputs.name), ast.Load())]
+        places = {source: place for place, source in enumerate(inputs.sources)}
+        return [
+            item(load(inputs.name), ast.Constant(places[source]))
+            if source in places
+            else self.loads.expr(source)
+            for source in sources
+        ]
+
+
+def _is_drawn(source: Source) -> bool:
+    """Whether the frame draws it: the guards, which come before, do not have it."""
+    while isinstance(source, Item):
+        source = source.of
+    return isinstance(source, Drawn)
+
 
 def _pays(sources: tuple[Source, ...]) -> bool:
     """Whether the guards should collect the inputs: arguments are at hand already."""
-    return any(not isinstance(source, (Local, Pinned)) for source in sources)
+    return any(
+        not isinstance(source, (Local, Pinned)) for source in sources if not _is_drawn(source)
+    )
 
 
 def has_operations(captured: CapturedCode) -> bool:

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import native
 from fxstack_capture import sources as s
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import Builder, attribute, call, item, load
 from fxstack_capture.emit.resolve import RealFrame, item_reader, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from fxstack_capture.world.draws import Draw
 
 _Base = torch._C.TensorBase
 
@@ -33,6 +36,17 @@ class Loads:
             known = self._known[source] = _LOADERS[type(source)](self, source)
         return known
 
+    def draw(self, draws: Iterable[Draw]) -> None:
+        """Draw numbers from random generators, in order, in plain Python."""
+        for made in draws:
+            function = self.constant(_undisturbed(made.function), made.function.__name__)
+            named = [ast.keyword(n, self.constant(v, n)) for n, v in made.kwargs.items()]
+            given = [
+                self.expr(made.generator),
+                *(self.constant(value, "argument") for value in made.args),
+            ]
+            self._known[made.result] = self.temporary(ast.Call(function, given, named), made.result)
+
     def constant(self, value: object, hint: str) -> ast.expr:
         return self._builder.constant(value, hint)
 
@@ -42,6 +56,11 @@ class Loads:
     def kind_of(self, source: s.Source) -> type:
         """Exact class of the value at ``source`` now; the guards of the entry keep it."""
         return type(resolve(source, self.frame))
+
+
+def _undisturbed(function: Callable[..., Any]) -> Any:
+    """``function``, so that what it calls is not compiled."""
+    return native.Disabled(function) if native.AVAILABLE else function
 
 
 def _local(_: Loads, source: s.Local | s.Free) -> ast.expr:
@@ -92,7 +111,7 @@ def _type_of(loads: Loads, source: s.TypeOf) -> ast.expr:
 
 
 def _item(loads: Loads, source: s.Item) -> ast.expr:
-    kind = loads.kind_of(source.of)
+    kind = list if isinstance(source.of, s.Drawn) else loads.kind_of(source.of)
     reader = item_reader(kind)
     of, index = loads.expr(source.of), ast.Constant(source.index)
     if kind is reader:

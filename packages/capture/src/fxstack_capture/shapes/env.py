@@ -6,17 +6,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import sympy
 from torch._guards import GuardSource, SLoc
 from torch._guards import Source as TorchSource
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
-from fxstack_capture.shapes.floats import FloatArithmetic
+from fxstack_capture.shapes.floats import FloatArithmetic, as_functions
 from fxstack_capture.shapes.nodes import Memo, remembering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import sympy
 
     from fxstack_capture.sources import Source
 
@@ -60,6 +59,27 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         # own this environment would stay in them for good.
         self._version_counter = id(self)
         self._needs_scalar_outputs = False
+        self.drawn: set[sympy.Symbol] = set()
+        """Numbers that differ from run to run: nothing may be decided by them."""
+
+    def depends_on_drawn(self, expr: sympy.Basic) -> bool:
+        """Whether ``expr`` is computed from numbers that differ from run to run."""
+        if not self.drawn or not isinstance(expr, sympy.Basic):
+            return False
+        return not self.drawn.isdisjoint(as_functions(expr, self.floats.computed).free_symbols)
+
+    def demand_decided(self, expr: sympy.Basic) -> None:
+        """Raise GuardOnDataDependentSymNode if ``expr`` differs from run to run."""
+        if self.depends_on_drawn(expr):
+            raise GuardOnDataDependentSymNode(expr, f"{expr} differs from run to run")
+
+    def evaluate_expr(self, orig_expr: sympy.Basic, *args: Any, **settings: Any) -> Any:
+        if self.depends_on_drawn(orig_expr):
+            known = self._maybe_evaluate_static(orig_expr)
+            if known is not None:
+                return known
+            self.demand_decided(orig_expr)
+        return super().evaluate_expr(orig_expr, *args, **settings)
 
     def create_symintnode(self, sym: sympy.Expr, **settings: Any) -> Any:
         made = super().create_symintnode(sym, **settings)

@@ -119,6 +119,10 @@ class FloatArithmetic:
         if name != "int_truediv" and all(node.pytype is not float for node in nodes):
             return None
         operation = OPERATIONS[name]
+        if operation.function is operator.truediv:
+            demand_divisor(operator.truediv, *nodes)
+        if operation.function is operator.pow and not _has_real_power(*nodes):
+            return None
         hint = _compute(operation, [node.hint for node in nodes])
         if hint is None:
             return None
@@ -142,6 +146,25 @@ class FloatArithmetic:
         self._known[text] = symbol, hint
         self.computed[symbol] = Computed(operation, operands)
         return symbol
+
+
+def demand_divisor(function: Callable[..., Any], left: SymNode, divisor: SymNode) -> None:
+    """Guard that a division is not by zero, which would raise in the graph, or raise as the program does.
+
+    Raises GuardOnDataDependentSymNode where the divisor differs from run to run.
+    """
+    divisor.shape_env.demand_decided(divisor.expr)
+    if divisor.hint is None or divisor.expr.is_number:
+        return
+    if not divisor.ne(divisor.wrap_int(0)).guard_bool("", 0):
+        function(left.hint, divisor.hint)
+
+
+def _has_real_power(base: SymNode, exponent: SymNode) -> bool:
+    """Guard that a base is positive: powers of others may raise, or be complex."""
+    for node in (base, exponent):
+        node.shape_env.demand_decided(node.expr)
+    return bool(base.gt(base.wrap_int(0)).guard_bool("", 0))
 
 
 def _compute(operation: Operation, values: list[float]) -> float | None:

@@ -112,6 +112,15 @@ class Geometry:
         made = self.env.create_symfloatnode(expr, hint=value, source=NamedSource(source))
         return self._note(expr, made, source)
 
+    def drawn(self, value: float, source: Source) -> Any:
+        """A number that differs from run to run, of which ``value`` is an example: an input that nothing is guarded on."""
+        expr = self._free_symbol(value, source)
+        self.env.drawn.add(expr)
+        make = self.env.create_symintnode if type(value) is int else self.env.create_symfloatnode
+        made = make(expr, hint=value, source=NamedSource(source))
+        self.primary[expr] = source, made
+        return made
+
     def _free_symbol(self, value: float, source: Source) -> sympy.Expr:
         return self.env.create_symbol(
             value,

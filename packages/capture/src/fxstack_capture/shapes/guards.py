@@ -43,7 +43,7 @@ def shape_guards(geometry: Geometry) -> list[Located]:
             for symbol, value in fixed.items()
         ),
     ]
-    backed = geometry.primary.keys()
+    backed = geometry.primary.keys() - env.drawn
     computed = geometry.computed
     for expr, stack in env.guard_stacks:
         rest = as_functions(expr.xreplace(fixed), computed)
@@ -106,7 +106,7 @@ def _equalities(geometry: Geometry) -> Iterator[tuple[sympy.Basic, dict[sympy.Sy
 def _ranges(geometry: Geometry, fixed: dict[sympy.Symbol, sympy.Basic]) -> Iterator[sympy.Basic]:
     for symbol in geometry.primary:
         known = geometry.env.var_to_range.get(symbol)
-        if known is None or symbol in fixed:
+        if known is None or symbol in fixed or symbol in geometry.env.drawn:
             continue
         # ``evaluate=False``: the symbol's own assumptions (positive) must not make the check vanish.
         if symbol.is_integer is None:  # a float: what was traced holds for finite numbers

@@ -7,6 +7,7 @@ the tensor at ``x`` when it has two dimensions, say. Tensors of another rank are
 from __future__ import annotations
 
 import json
+import weakref
 from typing import TYPE_CHECKING
 
 from fxstack_capture.shapes.lattice import DYNAMIC, Inferred, Seen, join
@@ -38,6 +39,7 @@ class FrameHistory:
 
     def __init__(self, seen: Mapping[str, Seen] | None = None) -> None:
         self._seen: dict[str, Seen] = dict(seen or {})
+        self._objects: dict[str, weakref.ref[object]] = {}
 
     def observe(self, place: str, value: Seen) -> Seen:
         """Join ``value`` into what is known of ``place``; what is known afterwards."""
@@ -48,6 +50,11 @@ class FrameHistory:
 
     def get(self, place: str) -> Seen | None:
         return self._seen.get(place)
+
+    def is_another(self, source: Source, obj: object) -> bool:
+        """Whether another object than ``obj`` has been found at ``source`` by an earlier trace."""
+        known = self._objects.setdefault(source.name, weakref.ref(obj))
+        return known() is not obj
 
     def merged(self, other: FrameHistory) -> FrameHistory:
         """The join of two histories (of several calls, processes or ranks)."""

@@ -7,11 +7,13 @@ given expressions is fixed until an equality between symbols is learned, so it i
 
 from __future__ import annotations
 
+import operator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.fx.experimental.sym_node import SymNode
 
-from fxstack_capture.shapes.floats import OPERATIONS
+from fxstack_capture.shapes.floats import OPERATIONS, demand_divisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,7 @@ _BINARY = (
     "mul",
     "mod",
     "floordiv",
+    "int_floordiv",
     "eq",
     "ne",
     "gt",
@@ -33,6 +36,7 @@ _BINARY = (
     "sym_max",
     "sym_min",
 )
+_DIVISIONS = {"mod": operator.mod, "floordiv": operator.floordiv, "int_floordiv": operator.floordiv}
 _UNARY = ("neg", "sym_float", "floor", "ceil", "trunc", "round", "sym_not", "pos")
 _DECISIONS = ("guard_bool", "guard_or_false", "guard_or_true")
 
@@ -99,6 +103,8 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         env = self.shape_env
         memo = env.memo
+        if name in _DIVISIONS and memo.active:
+            demand_divisor(_DIVISIONS[name], self, other)
         if not memo.active:
             return compute(self, other)
         memo.refresh(env._replacements_version_counter)
@@ -145,7 +151,7 @@ def _decision(name: str) -> Callable[..., bool]:
     return method
 
 
-for _name in _BINARY:
+for _name in filter(partial(hasattr, SymNode), _BINARY):
     setattr(MemoNode, _name, _binary(_name))
 for _name in _UNARY:
     if hasattr(SymNode, _name):

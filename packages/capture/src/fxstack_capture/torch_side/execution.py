@@ -72,11 +72,21 @@ def run_fake(
     except GraphBreak:
         raise
     except Exception as error:
-        raise _exact_error(fn, args, kwargs, error) from None
+        exact = without_context(_exact_error(fn, args, kwargs, error), error)
+    raise exact  # here, where no error of ours becomes its context
 
 
 def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0]
+
+
+def without_context(exact: BaseException, ours: BaseException) -> BaseException:
+    """``exact`` without the errors of fake kernels that it was raised after: the program never had them."""
+    link = exact
+    while link.__context__ is not None and link.__context__ is not ours:
+        link = link.__context__
+    link.__context__ = None
+    return exact
 
 
 def _exact_error(

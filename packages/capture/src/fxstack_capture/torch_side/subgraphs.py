@@ -102,7 +102,8 @@ def _surroundings(tracer: TorchTracer, fn: Any) -> Any:
     """What the function must leave as it is."""
     effects = len(diff(tracer.trace.world).records)  # type: ignore[arg-type]
     reachable = list(_reachable(fn, tracer.trace.world.is_preexisting))
-    return effects, len(tracer.attribute_writes), state.present(), reachable
+    draws = len(tracer.trace.world.draws.made)  # type: ignore[attr-defined]
+    return effects, draws, len(tracer.attribute_writes), state.present(), reachable
 
 
 _MOST_OBJECTS = 10_000

@@ -342,6 +342,10 @@ class TorchTracer:
         known = self.counters.number(tensor)
         return self.number_in(tensor) if known is None else known
 
+    def drawn_at(self, value: Any) -> Source | None:
+        expr = value.node.expr
+        return self.geometry.primary[expr][0] if expr in self.geometry.env.drawn else None
+
     def number_in(self, tensor: torch.Tensor) -> Any:
         with self.geometry.env.scalar_outputs_allowed():
             return self.record(torch.Tensor.item, (tensor,), {})

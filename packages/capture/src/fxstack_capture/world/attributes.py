@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
+import random
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,10 @@ def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
         if value is not ABSENT:
             return value
     elif id(obj) in world.opaque:
-        if type(raw) is types.MethodDescriptorType and not _shadowed(world, obj, name):
+        is_method = type(raw) is types.MethodDescriptorType or (
+            cls is random.Random and type(raw) is types.FunctionType
+        )
+        if is_method and not _shadowed(world, obj, name):
             return raw.__get__(obj, cls)  # only its call looks inside
         raise graph_break("unsupported-object", f"attribute {name} of a {cls.__qualname__}")
     else:

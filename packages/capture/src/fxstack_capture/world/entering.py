@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import random
 import re
 import types
 import weakref
@@ -55,7 +56,9 @@ def is_definition(obj: object) -> bool:
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
         return _is_static(obj.__self__)  # type: ignore[attr-defined]
-    return handler is identity or (handler is None and isinstance(obj, (type, types.ModuleType)))
+    return handler in (identity, function) or (
+        handler is None and isinstance(obj, (type, types.ModuleType))
+    )
 
 
 # --- constants -----------------------------------------------------------------------------------
@@ -69,6 +72,13 @@ def identity(world: MirrorWorld, obj: Any, source: Source) -> Any:
 def member(world: MirrorWorld, obj: enum.Enum, source: Source) -> Any:
     """A member of an enumeration: itself, as long as it is of its class."""
     world.trace.guard(source, TypeIs(type(obj)))
+    return identity(world, obj, source)
+
+
+def function(world: MirrorWorld, obj: types.FunctionType, source: Source) -> Any:
+    """By identity, or by code where programs make one after the other."""
+    if world.remade.enter(obj, source):
+        return world.enter_as_itself(obj, source)
     return identity(world, obj, source)
 
 
@@ -221,7 +231,7 @@ HANDLERS: dict[type, Handler] = {
     torch.qscheme: singleton,
     torch.device: equal,
     torch._C._SDPBackend: identity,
-    types.FunctionType: identity,
+    types.FunctionType: function,
     types.CodeType: identity,
     types.ModuleType: identity,
     type: identity,
@@ -264,6 +274,7 @@ HANDLERS: dict[type, Handler] = {
     slice: containers.slice_,
     bytearray: containers.bytearray_,
     types.MappingProxyType: mapping_proxy,
+    random.Random: unread,
     torch.Size: containers.size,
 }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.guards.records import CellEmpty, IdentityIs
+from fxstack_capture.guards.records import CellEmpty, IdentityIs, SameObject
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Source, pinned
 from fxstack_capture.trace import Lazy
 from fxstack_capture.world.trusted import is_trusted_module
@@ -83,6 +83,8 @@ def mirror_cell(world: MirrorWorld, cell: CellType, source: Source) -> CellType:
     """The stand-in of a cell; its content enters when it is first read."""
     entry = world.registry.by_original.get(id(cell))
     if entry is not None:
+        if entry.source != source:
+            world.trace.guard(source, SameObject(entry.source))
         return entry.standin  # type: ignore[return-value]
     try:
         lazy = Lazy(cell.cell_contents, Cell(source))

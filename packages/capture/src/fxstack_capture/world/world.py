@@ -15,9 +15,11 @@ from fxstack_capture.world import attributes, descriptors, entering, functions, 
 from fxstack_capture.world.addresses import Addresses
 from fxstack_capture.world.classes import ClassReads
 from fxstack_capture.world.distinct import Distinctions
+from fxstack_capture.world.draws import Draws
 from fxstack_capture.world.instances import dict_descriptor
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.world.registry import NEW_CLASS_MARK, Registry
+from fxstack_capture.world.remade import RemadeFunctions
 from fxstack_capture.world.trusted import is_trusted_module
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ class MirrorWorld:
         self.classes = ClassReads(self)
         self.distinctions = Distinctions(self)
         self.addresses = Addresses(self)
+        self.remade = RemadeFunctions(self)
+        self.draws = Draws(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
         """Dictionaries that are not complete yet, by id of the mirror dict."""
@@ -76,7 +80,7 @@ class MirrorWorld:
         if entry is None:
             return entering.enter(self, obj, source)
         if entry.source is not source and entry.source != source:
-            if entry.standin is entry.original:
+            if entry.standin is entry.original and obj not in self.remade:
                 self.trace.guard(source, IdentityIs(obj, id(obj)))
             else:
                 self.trace.guard(source, SameObject(entry.source))
@@ -285,3 +289,4 @@ class MirrorWorld:
         """Record the guards that are collected over the whole trace."""
         self.classes.close()
         self.distinctions.close()
+        self.remade.close()

@@ -137,7 +137,10 @@ class Rebuilder:
         source = self.source_of(obj)
         if source is not None:
             return self.loads.expr(source)
-        if issubclass(type(obj), torch.Tensor) or self.trace.torch.is_symbolic(obj):
+        if self.trace.torch.is_symbolic(obj):
+            drawn = self.trace.torch.drawn_at(obj)
+            return self.output(obj) if drawn is None else self.loads.expr(drawn)
+        if issubclass(type(obj), torch.Tensor):
             return self.output(obj)
         rule = find.rule_for(type(obj))
         self._open[id(obj)] = None

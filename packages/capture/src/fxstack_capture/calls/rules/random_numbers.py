@@ -1,0 +1,86 @@
+"""Module ``random``: numbers are drawn where the frame begins, in order, and are symbols in the graph.
+
+That holds for generators of the outside (the module's own among them) and for calls whose results are numbers of one
+type. What takes objects of the program (``shuffle``, ``choice`` of tensors) or gives something else ends the graph. A
+generator that the frame makes itself is followed for real, from its seed on.
+"""
+
+from __future__ import annotations
+
+import _random
+import random
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_LARGEST = 1 << 61
+_FROM_NUMBERS = (
+    *("random", "getrandbits", "randint", "randrange", "uniform", "triangular", "betavariate"),
+    *("expovariate", "gammavariate", "gauss", "normalvariate", "lognormvariate", "seed"),
+    *("vonmisesvariate", "paretovariate", "weibullvariate", "binomialvariate"),
+)
+_FROM_POPULATIONS = ("choice", "choices", "sample")
+_REFUSED = ("shuffle", "randbytes", "getstate", "setstate")
+
+
+def _draw(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any], *, fn: Any) -> Any:
+    generator, *given = args
+    world: Any = trace.world
+    if not world.is_preexisting(generator):
+        return _of_new(trace, fn, args, kwargs)
+    if fn.__name__ in _REFUSED or type(generator) is not random.Random:
+        raise _refusal(fn)
+    if trace.options.dynamic is False:
+        raise graph_break("unsupported-call", f"random.{fn.__name__} under dynamic=False")
+    plain = tuple(_plain(trace, fn, value) for value in given)
+    named = {name: _plain(trace, fn, value) for name, value in kwargs.items()}
+    if fn.__name__ == "getrandbits" and not all(n < _LARGEST.bit_length() for n in plain):
+        raise _refusal(fn)
+    return world.draws.draw(fn, generator, plain, named)
+
+
+def _refusal(fn: Any) -> Any:
+    return graph_break("unsupported-call", f"random.{fn.__name__}")
+
+
+def _plain(trace: Trace, fn: Any, value: Any) -> Any:
+    """An argument as a constant. A population must hold numbers of one type, lest the type depend on what is drawn."""
+    value = trace.torch.specialize(value)
+    if type(value) in (list, tuple, range) and fn.__name__ in _FROM_POPULATIONS:
+        items = [trace.torch.specialize(item) for item in value]
+        kinds = set(map(type, items))
+        if len(kinds) > 1 or not kinds <= {int, float} or not all(map(_fits, items)):
+            raise _refusal(fn)
+        return value if type(value) is range else tuple(items)
+    if value is not None and (type(value) not in (int, float) or not _fits(value)):
+        raise _refusal(fn)
+    return value
+
+
+def _fits(number: float) -> bool:
+    return type(number) is float or -_LARGEST < number < _LARGEST
+
+
+def _of_new(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call on a generator that was made in this trace: its state is known, unless it is seeded by the system."""
+    if type(fn) is FunctionType:
+        return trace.interp.call_function(fn, args, kwargs)
+    if fn.__name__ == "seed" and all(value is None for value in args[1:]):
+        raise graph_break("side-effect-call", "random.Random without a seed")
+    return run(trace, fn, args, kwargs)
+
+
+for _name in (*_FROM_NUMBERS, *_FROM_POPULATIONS, *_REFUSED):
+    for _cls in (_random.Random, random.Random):
+        _fn = vars(_cls).get(_name)
+        if _fn is not None:
+            RULES.add(_fn, partial(_draw, fn=_fn))
