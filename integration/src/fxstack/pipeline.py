@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
+from fxstack.refusals import eager_error
 from fxstack.safe import Trial
 from fxstack_capture import disable
 from fxstack_capture.collector import paused_collector
@@ -42,7 +43,7 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         graph = Compilation(options, log, log.next_graph())
         try:
-            compilers = (graph.compile_stage, graph.compile_backward)
+            compilers = (graph.compile_forward, graph.compile_backward)
             made = graph.ahead_of_time(graph_module, example_inputs, compilers, decompositions())
         except (UnsupportedGraphError, *UNAVAILABLE) as error:
             return _in_eager(graph_module, example_inputs, error)
@@ -91,6 +92,16 @@ class Compilation:
     options: CompileOptions
     log: CompileLog
     number: int
+    forward: list[GraphModule] = field(default_factory=list)
+    """What a call runs, a backward apart."""
+
+    def compile_forward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        self.forward.append(graph_module)
+        return self.compile_stage(graph_module, example_inputs)
+
+    def on_error(self, failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """The exception is eager's, where the graph can run again."""
+        return eager_error(failure, eager, args, self.forward)
 
     def compile_stage(
         self, graph_module: GraphModule, example_inputs: Sequence[Any], *, boxed: bool = False
@@ -144,7 +155,7 @@ class Compilation:
             partitioner=disable(self.cut),
             inference_compiler=forward,
             decompositions=table,
-            options=self.options.functionalize,
+            options=replace(self.options.functionalize, on_error=self.on_error),
         )
         spent = sum(map(self.log.seconds, inner)) - before
         own = time.perf_counter() - start - spent

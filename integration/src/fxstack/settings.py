@@ -47,7 +47,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
     given = dict(options or {})
     capture = {f.name for f in fields(CaptureOptions)} - {"fullgraph", "dynamic"}
     inductor = {f.name for f in fields(InductorOptions)}
-    functionalize = {f.name for f in fields(AotOptions)}
+    functionalize = {f.name for f in fields(AotOptions)} - {"on_error"}
     known = {"partitioner"} | capture | inductor | functionalize
     for name in given:
         if name not in known:

@@ -8,6 +8,8 @@ import torch
 from replacing import Replaced, check, outcome, same
 from same import OwnStream
 
+from fxstack_capture import optimize
+
 X = torch.tensor([1.0, 2.0, 3.0])
 OUT = io.StringIO()
 
@@ -231,6 +233,13 @@ def deep(x):
     return a(x) * a(x + 1)
 
 
+SPARSE = torch.eye(3).to_sparse()
+
+
+def added(x, scale, other):
+    return x * scale + other.to_dense()
+
+
 PROGRAMS = [
     *(
         simple,
@@ -289,3 +298,14 @@ def test_resume_functions_keep_names_and_lines():
 def test_check_counts_breaks():
     with contextlib.redirect_stdout(OwnStream()):
         check(simple, X, breaks=1)
+
+
+def test_dict_merge_names_the_callable_below():
+    def f(x, keywords):
+        y = x + 1
+        return added(y, 1, **keywords)
+
+    for keywords in ({"other": SPARSE}, {"scale": SPARSE}, [SPARSE]):
+        expected = outcome(f, (X.clone(), keywords))
+        compiled = optimize(lambda graph, _inputs: graph.forward)(f)
+        assert same(outcome(compiled, (X.clone(), keywords)), expected)

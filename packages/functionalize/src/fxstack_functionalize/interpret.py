@@ -10,6 +10,7 @@ import torch
 from torch.fx.node import map_arg
 from torch.nn.utils import stateless
 
+from fxstack_functionalize.elements import FUNCTIONS
 from fxstack_functionalize.inplace import InPlaceMode, run_in_place_safely
 from fxstack_functionalize.recurrent import steps_of
 from fxstack_functionalize.regions import RECOMPUTE_TAG, region_of
@@ -63,7 +64,8 @@ class CapturedRun:
         args = self._load(node.args)
         region = region_of(node.target)
         if region is None:
-            return self._call(node.target, args, self._load(node.kwargs))
+            target = FUNCTIONS.get(node.target, node.target)
+            return self._call(target, args, self._load(node.kwargs))
         self.tracer.enter_origin({"recompute": RECOMPUTE_TAG, **node.meta}, node.name)
         return region(self.tracer.graph, *args, **self._load(node.kwargs))
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class SavedTensorHooks(StrEnum):
@@ -33,6 +37,8 @@ class AotOptions:
     """What becomes of hooks set by ``torch.autograd.graph.saved_tensors_hooks``; those that cannot be traced run in eager."""
     verify: bool = False
     """Check every graph that is made, and what the partitioner returns, against the interchange format's rules."""
+    on_error: Callable[[Exception, Callable[..., Any], tuple[Any, ...]], Any] | None = None
+    """Called with what a compiled graph (no backward) raised, the captured graph and its arguments; its result is the call's."""
 
     def __post_init__(self) -> None:
         """Accept ``saved_tensor_hooks`` as a word.

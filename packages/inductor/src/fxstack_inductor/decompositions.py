@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._decomp import core_aten_decompositions
 
 from fxstack_inductor.lower.registry import find_overload
@@ -95,13 +96,33 @@ KEEP_PACKETS = frozenset(
 """Operators that stay ATen calls although torch could decompose them."""
 
 
+aten = torch.ops.aten
+
+
+def binary_cross_entropy(
+    x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = 1
+) -> torch.Tensor:
+    """Torch's decomposition, with what eager refuses on CPU."""
+    if x.device.type == "cpu":
+        inside = ((x >= 0) & (x <= 1)).all()
+        aten._assert_async.msg(inside, "all elements of input should be between 0 and 1")
+    loss = core_aten_decompositions()[aten.binary_cross_entropy.default]
+    result: torch.Tensor = loss(x, target, weight, reduction)
+    return result
+
+
+OWN = {aten.binary_cross_entropy.default: binary_cross_entropy}
+"""In the place of torch's."""
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The decomposition table for the stages before this one (``make_fx(decomposition_table=...)``)."""
-    return {
+    table = {
         op: function
         for op, function in core_aten_decompositions().items()
         if op not in RULES and _packet(op) not in KEEP_PACKETS
     }
+    return {**table, **OWN}
 
 
 def _packet(op: Any) -> str:

@@ -108,8 +108,7 @@ _BY_ARGUMENT: dict[str, Callable[[int], tuple[int, int]]] = {
     "LIST_EXTEND": lambda arg: (arg + 1, arg),
     "SET_UPDATE": lambda arg: (arg + 1, arg),
     "DICT_UPDATE": lambda arg: (arg + 1, arg),
-    # The callable that DICT_MERGE names in its error lies below the dict and the arguments.
-    "DICT_MERGE": lambda arg: (arg + 4, arg + 3),
+    "DICT_MERGE": lambda arg: (arg + 1, arg),
     "BUILD_MAP": lambda arg: (2 * arg, 1),
     "BUILD_CONST_KEY_MAP": lambda arg: (arg + 1, 1),
     "BUILD_SET": lambda arg: (arg, 1),
@@ -122,6 +121,9 @@ _BY_ARGUMENT: dict[str, Callable[[int], tuple[int, int]]] = {
 
 _METHOD_BIT = {"LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 3, "LOAD_GLOBAL": 0}
 """Operations whose lowest argument bit asks for a NULL (or receiver) beside the value: what they take."""
+
+_LOOKS = {"DICT_MERGE": 2 + NULL_AFTER}
+"""What lies below: the positional arguments and the callable, which the error names, with the NULL between them since 3.13."""
 
 _KEEPS_WHEN_JUMPING = frozenset({"JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"})
 
@@ -146,7 +148,8 @@ def step_at(body: Body, index: int) -> Step:
     if op.name == "WITH_EXCEPT_START":
         return Step(group, 0, (Exit((False,), following),), looks=4)
     takes, leaves = _effect(op)
-    return Step(group, takes, (Exit((False,) * leaves, following),))
+    looks = _LOOKS.get(op.name, 0)
+    return Step(group, takes, (Exit((False,) * leaves, following),), looks=looks)
 
 
 def _effect(op: Op) -> tuple[int, int]:

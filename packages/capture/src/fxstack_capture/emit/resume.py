@@ -41,6 +41,8 @@ class Slot(Enum):
     NULL = "null"
     HANDLED = "handled"
     """What an ``except`` block keeps to restore the exception state; the exception it handles is passed."""
+    UNUSED = "unused"
+    """A NULL below what an operation takes: it may as well be a value, which can be dropped."""
     CAUGHT = "caught"
     """That exception itself, above HANDLED, while it is matched."""
 
@@ -249,6 +251,8 @@ def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) ->
     for index, kind in enumerate(slots):
         if kind is Slot.NULL:
             ops.append(Op("PUSH_NULL"))
+        elif kind is Slot.UNUSED:
+            ops.append(Op("BUILD_TUPLE", 0))
         elif kind.is_passed:
             slot = layout.slot(STACK_ARGUMENT.format(index))
             ops += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot)]

@@ -50,6 +50,8 @@ def make_stub(
     ``slots``: the exceptions being handled, then what the operation looks at, then what it takes; ``kept`` of
     them are still on the stack afterwards. ``variables``: those of the frame, if the operation may look at them.
     """
+    below = (Slot.UNUSED if slot is Slot.NULL else slot for slot in slots[:kept])
+    slots = (*below, *slots[kept:])
     uses_cells = variables is not None or any(op.name in _USES_CELLS for op in step.ops)
     free = free_variables(user) if uses_cells else ()
     shown = variables or ()

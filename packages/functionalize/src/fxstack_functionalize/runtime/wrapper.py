@@ -6,6 +6,7 @@ nothing is tested at run time that is known when the graph is compiled.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from fxstack_functionalize.runtime.sharing import base_maker, sharing_guard
 from fxstack_functionalize.runtime.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.trace import Traced
@@ -31,7 +32,8 @@ def wrapper(
     """Generate the callable; ``compute`` adds the statement that sets ``flat`` from ``args``."""
     source = Source()
     _add_arguments(source, traced)
-    compute(source)
+    with _errors(source, traced, options):
+        compute(source)
     first = FirstCall(traced, role, check_strides=options.check_output_strides)
     source.add("if pending:", pending=first.pending)
     source.add("    flat = first(args, flat)", first=first)
@@ -43,11 +45,33 @@ def wrapper(
     return source.build()
 
 
+@contextmanager
+def _errors(source: Source, traced: Traced, options: AotOptions) -> Iterator[None]:
+    """Hand what is raised inside to ``options.on_error``, outside of the handler: its own exception is no consequence."""
+    if options.on_error is None:
+        yield
+        return
+    source.add("failure = None")
+    source.add("try:")
+    source.depth += 1
+    yield
+    source.depth -= 1
+    source.add("except Exception as error:")
+    source.add("    failure = error")
+    source.add("if failure is not None:")
+    given = f"args[:{_own_count(traced)}]"
+    source.add(f"    return on_error(failure, eager.forward, {given})", on_error=options.on_error)
+
+
+def _own_count(traced: Traced) -> int:
+    """How many arguments the captured graph itself has."""
+    return len(traced.captured.graph_module.graph.find_nodes(op="placeholder"))
+
+
 def _add_arguments(source: Source, traced: Traced) -> None:
     """Complete ``args``; calls that a compiled graph cannot serve (dual and batched tensors) run in eager."""
     captured = traced.captured
     bases, guard = base_maker(traced), sharing_guard(traced)
-    count = len(captured.graph_module.graph.find_nodes(op="placeholder"))
     source.add(
         "if transforms_active() or forward_ad._current_level >= 0:",
         transforms_active=torch._C._are_functorch_transforms_active,
@@ -62,7 +86,7 @@ def _add_arguments(source: Source, traced: Traced) -> None:
         source.add(f"args = (*args, {items})")
     if guard is not None:
         source.add("if not same_sharing(args):", same_sharing=guard)
-        source.add(f"    return eager(*args[:{count}])")
+        source.add(f"    return eager(*args[:{_own_count(traced)}])")
     if bases is not None:
         source.add("args = (*args, *bases(args))", bases=bases)
 

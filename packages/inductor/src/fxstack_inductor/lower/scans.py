@@ -87,6 +87,8 @@ registry.add("cummin.default", _extreme("min"))
 def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
     """The elements of ``source``, in order, where ``mask`` holds."""
     require_elements(source)
+    if mask.dtype is not BOOL:
+        raise NotLowered("a mask of integers, which eager refuses")
     shape = ctx.sizes()
     count = (product(shape),)
 

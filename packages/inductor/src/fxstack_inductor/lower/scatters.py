@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import Expr, as_expr
+from fxstack_inductor.ir.expr import Expr, as_expr, decided
 from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwise, value_dtype
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.context import TensorOrScalar, broadcast_coords, cast, constant, read
@@ -153,12 +153,23 @@ def _slices(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, val
     return ctx.scatter(op, init, ranges, put)
 
 
+def _require_slices(x: Node, dim: int, index: Node, source: Node) -> None:
+    """Torch's fake tensors let slices of other shapes pass, which the ATen kernel refuses."""
+    if not x.shape or len(source.shape) != len(x.shape):
+        raise NotLowered("slices of another rank")
+    at = wrap(dim, len(x.shape))
+    wanted = [index.layout.numel if k == at else size for k, size in enumerate(x.shape)]
+    if any(decided("eq", a, b) is False for a, b in zip(wanted, source.shape, strict=True)):
+        raise NotLowered("slices of another shape")
+
+
 @rule("index_add.default")
 def index_add(
     ctx: Context, x: Node, dim: int, index: Node, source: Node, *, alpha: Any = 1
 ) -> Node:
     if isinstance(alpha, Expr) or (x.dtype is BOOL and alpha != 1):
         raise NotLowered("symbolic alpha")
+    _require_slices(x, dim, index, source)
 
     def value(at: Sequence[Expr]) -> Body:
         element = read(source, at)
@@ -172,6 +183,7 @@ def index_add(
 
 @rule("index_copy.default")
 def index_copy(ctx: Context, x: Node, dim: int, index: Node, source: Node) -> Node:
+    _require_slices(x, dim, index, source)
     return _slices(ctx, "set", _copied(ctx, x), dim, index, lambda at: read(source, at))
 
 

@@ -1,0 +1,34 @@
+"""Functions whose C++ looks at elements only to refuse some: the same results, with the refusal in the graph.
+
+Tracing cannot look at elements, so the graph would run in eager for the sake of a check.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+aten = torch.ops.aten
+
+
+def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """``torch.nn.functional.one_hot``; without ``num_classes`` the result's size is an element, which is traced as such."""
+    if num_classes == -1:
+        return torch.nn.functional.one_hot(tensor, num_classes)
+    aten._assert_async.msg((tensor >= 0).all(), "Class values must be non-negative.")
+    aten._assert_async.msg(
+        (tensor < num_classes).all(), "Class values must be smaller than num_classes."
+    )
+    classes = torch.arange(num_classes, dtype=tensor.dtype, device=tensor.device)
+    return (tensor.unsqueeze(-1) == classes).to(torch.int64)
+
+
+FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
+    torch.nn.functional.one_hot: one_hot,
+    aten.one_hot.default: one_hot,
+}
+"""What is run in the place of a captured function."""
