@@ -71,10 +71,10 @@ class Point:
 
 
 def measured(joint, part, saved: int, peak: int) -> Point:
-    """The work that ``part`` repeats: nodes that both of its graphs run."""
+    """The work that ``part`` repeats: nodes that both of its graphs run, but for conversions of what is saved."""
     costs = WorkModel(joint, PartitionOptions())
     first = {n.name for n in part.forward.graph_module.graph.nodes}
-    ran = {n.name for n in part.backward.graph_module.graph.nodes if n.op == "call_function"}
+    ran = set(part.recomputed)
     nodes = [n for n in joint.graph_module.graph.nodes if n.name in first and n.name in ran]
     products = [n for n in nodes if getattr(n.target, "overloadpacket", None) in flop_registry]
     return Point(saved, peak, costs.flops(products), costs.flops(nodes), costs.seconds(nodes))

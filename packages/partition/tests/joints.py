@@ -156,8 +156,10 @@ def compare(joint, part, inputs):
     tangents = [torch.randn_like(s) for s in shapes[:n]]
     torch.manual_seed(0)
     expected = run_joint(joint, inputs, tangents)
+    drawn = torch.get_rng_state()
     torch.manual_seed(0)
     got = run_partition(joint, part, inputs, tangents)
+    assert torch.equal(torch.get_rng_state(), drawn)
     for want, have in zip(expected[0] + expected[1], got[0] + got[1], strict=True):
         assert (want is None) == (have is None)
         if want is not None:

@@ -58,11 +58,13 @@ def test_a_preference_to_recompute_is_overruled_by_a_clear_gain():
     assert "arg0_1" not in part.saved
 
 
-def test_random_numbers_are_saved_whatever_the_tags_say():
-    joint = trace_joint(norm_dropout, rand(6, 8), rand(8), rand(8))
+def test_random_numbers_are_drawn_again_from_the_kept_state():
+    inputs = rand(6, 8), rand(8), rand(8)
+    joint = trace_joint(norm_dropout, *inputs)
     names = [n.name for n in joint.graph_module.graph.nodes if n.op == "call_function"]
-    part = cut(dict.fromkeys(names, "must_recompute"), norm_dropout, (rand(6, 8), rand(8), rand(8)))
-    assert "native_dropout" not in part.recomputed
+    part = cut(dict.fromkeys(names, "must_recompute"), norm_dropout, inputs)
+    assert "native_dropout" in part.recomputed
+    compare(joint, part, inputs)
 
 
 def test_torch_policies_are_tags():

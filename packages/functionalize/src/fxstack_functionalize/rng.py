@@ -1,18 +1,22 @@
 """Random operators keep eager's order and eager's bits.
 
-They stay in the graph as they are, in the order in which eager ran them, and nothing removes or repeats them. One
-of them needs care: ``x.bernoulli_(p)`` fills ``x`` in the order of its memory, but the functional form,
-``aten.bernoulli.p``, always makes a contiguous tensor. For a permuted ``x`` that would be the same random bits in
-other places, so the rule here draws them for the contiguous permutation and permutes back.
+They stay in the graph as they are, in the order in which eager ran them, and nothing removes or repeats them; a
+partitioner may have the backward draw again from the state that the generator had. One of them needs care:
+``x.bernoulli_(p)`` fills ``x`` in the order of its memory, but the functional form, ``aten.bernoulli.p``, always makes a
+contiguous tensor. For a permuted ``x`` that would be the same random bits in other places, so the rule here draws them
+for the contiguous permutation and permutes back.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import HigherOrderOperator
+from torch._prims.rng_prims import run_and_save_rng_state
 from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.fx import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +33,14 @@ FRESH = frozenset(
     }
 )
 """Operators whose values are undefined: a random operator on their result can only be an in-place fill."""
+
+
+def is_generator_state(node: object) -> bool:
+    """Whether ``node`` is the state of the generator before a draw, kept for a backward that draws again."""
+    if not isinstance(node, Node) or node.target is not operator.getitem:
+        return False
+    both, index = node.args[0], node.args[1]
+    return isinstance(both, Node) and both.target is run_and_save_rng_state and index == 0
 
 
 class NeedsModesError(Exception):

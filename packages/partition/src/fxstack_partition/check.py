@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Stage
+from fxstack_partition.forms import (
+    computation,
+    draws_alike,
+    handed_over,
+    is_widened,
+    made_by_cutting,
+)
 from fxstack_partition.joint import JointFacts, analyze
 from fxstack_partition.ops import NEVER_TWICE, OpKind
 from fxstack_partition.plan import PartitionError
@@ -34,7 +42,22 @@ class Case:
 
     def original(self, name: str) -> Node | None:
         """Return the joint graph's node of this name."""
-        return next((n for n in self.facts.nodes if n.name == name), None)
+        return self.by_name.get(name)
+
+    @cached_property
+    def by_name(self) -> dict[str, Node]:
+        """Return the joint graph's nodes by name."""
+        return {node.name: node for node in self.facts.nodes}
+
+    @cached_property
+    def sources(self) -> dict[str, Node]:
+        """Return what the forward hands over, by the names of the backward's inputs."""
+        return handed_over(self.part.forward, self.part.backward)
+
+    def is_widened(self, node: Node) -> bool:
+        """Whether a node of the backward widens what the forward saved in a smaller dtype."""
+        original = self.original(node.name)
+        return original is not None and is_widened(node, original, self.sources)
 
 
 def check_partition(joint: StageGraph, part: Partition) -> None:
@@ -116,32 +139,28 @@ def _saved(case: Case) -> Iterator[tuple[str, str]]:
         yield "backward", f"must receive all {len(case.facts.tangents)} tangents"
 
 
-_MADE_BY_CUTTING = (torch.ops.aten.clone.default, torch.ops.aten.sym_size.int)
-
-
 def _topology(case: Case) -> Iterator[tuple[str, str]]:
     """Every node is the joint graph's, reading what it reads there, or the same computed elsewhere."""
-    known = {node.name: node for node in case.facts.nodes}
     same = _equal_values(case.facts)
     for stage in (case.part.forward, case.part.backward):
         renamed = _names_in_joint(case, stage)
         for node in case.ran(stage):
-            original = known.get(node.name)
-            if original is None or original.target != node.target:
-                if node.target not in _MADE_BY_CUTTING:
-                    yield node.name, "is not a computation of the joint graph"
+            original = case.original(node.name)
+            if (original is None and made_by_cutting(node)) or case.is_widened(node):
                 continue
-            reads = [renamed.get(arg.name, arg.name) for arg in node.all_input_nodes]
+            done = computation(node)
+            if original is None or original.target != done.target:
+                yield node.name, "is not a computation of the joint graph"
+                continue
+            reads = [renamed.get(arg.name, arg.name) for arg in done.reads]
             wanted = [arg.name for arg in original.all_input_nodes]
             if [same.get(n, n) for n in reads] != [same[n] for n in wanted]:
                 yield node.name, f"reads {', '.join(reads)} instead of {', '.join(wanted)}"
-            meant = {
-                n.name: same.get(r, r) for n, r in zip(node.all_input_nodes, reads, strict=True)
-            }
-            if _structure((node.args, node.kwargs), meant) != _structure(
+            meant = {n.name: same.get(r, r) for n, r in zip(done.reads, reads, strict=True)}
+            if _structure((done.args, done.kwargs), meant) != _structure(
                 (original.args, original.kwargs), same
             ):
-                given, known_as = (", ".join(map(str, n.args)) for n in (node, original))
+                given, known_as = (", ".join(map(str, n.args)) for n in (done, original))
                 yield node.name, f"is called with ({given}) instead of ({known_as})"
 
 
@@ -218,13 +237,14 @@ def _never_twice(case: Case) -> Iterator[tuple[str, str]]:
     first = {node.name for node in case.ran(case.part.forward)}
     for node in case.ran(case.part.backward):
         kind = kinds.get(node.name, OpKind.OTHER)
-        if node.name in first and kind in NEVER_TWICE:
+        drawn = kind is OpKind.RANDOM and draws_alike(node, case.sources)
+        if node.name in first and kind in NEVER_TWICE and not (drawn or case.is_widened(node)):
             yield node.name, f"({kind.value}) runs in the forward and again in the backward"
 
 
 def _tags(case: Case) -> Iterator[tuple[str, str]]:
     tags = {n.name: tag_of(n) for n in case.facts.nodes if n not in case.facts.backward}
-    again = {n.name for n in case.ran(case.part.backward)}
+    again = {n.name for n in case.ran(case.part.backward) if not case.is_widened(n)}
     first = {n.name for n in case.ran(case.part.forward)}
     views = {n.name for n, kind in case.facts.kinds.items() if kind is OpKind.VIEW}
     for name in sorted(again & first - views):

@@ -6,17 +6,19 @@ A search for a good partition plans, orders and simulates dozens of choices; on 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch.fx import Node
 
 from fxstack_partition.cost import SizeModel
+from fxstack_partition.narrow import narrow_dtype
 from fxstack_partition.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
+from fxstack_partition.redraw import STATE_BYTES, can_be_redrawn
 from fxstack_partition.storage import StorageTable
 from fxstack_partition.symbols import SizeOf, free_symbols, symbol_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fxstack_partition.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
@@ -25,12 +27,21 @@ _SEEN = (OpKind.RANDOM, OpKind.EFFECT)
 """Kinds that run in the backward though no gradient needs them."""
 
 
+class Memory(NamedTuple):
+    """For each node the storages that a stage makes with it, and those that it makes or reads with it."""
+
+    made: Sequence[tuple[int, ...]]
+    touched: Sequence[tuple[int, ...]]
+
+
 class Compact:
     """``facts`` by number: node ``i`` is ``nodes[i]``; storages are numbered as in ``facts.storages``.
 
     ``args`` and ``users`` are numbers of nodes; ``made`` and ``of`` are the storages that a node allocates and occupies;
     ``touched`` those that it makes or reads, without empty ones; ``sizes`` the bytes of each, under ``options``.
-    ``shields`` maps values that lie in inputs which the forward updates to the storages of these inputs' copies.
+    ``shields`` maps values that lie in inputs which the forward updates to the storages of these inputs' copies,
+    ``narrowed`` values that are saved in a smaller dtype to the storages of these, ``states`` random nodes that may
+    be drawn again to the storages of the generator's state.
     ``args_backwards`` are the arguments from the last to the first; ``made_bytes`` what a node allocates in all.
     """
 
@@ -50,12 +61,14 @@ class Compact:
         table = storages(facts, options)
         self.shields = self._shields(table.sizes)
         self.sizes = table.sizes
+        self.states = self._states() if options.redraw else {}
         self.made = [table.made[node] for node in nodes]
         self.of = [table.of[node] for node in nodes]
         self.touched = [self._touched(place) for place in range(self.count)]
         self.made_bytes = [sum(self.sizes[s] for s in made) for made in self.made]
         self.backward = bytes(node in facts.backward for node in nodes)
         self.forward = bytes(node in facts.forward for node in nodes)
+        self.narrowed = self._narrowed() if options.narrow else {}
 
     def places(self, nodes: Iterable[object]) -> tuple[int, ...]:
         """Return the numbers of those values that are nodes."""
@@ -72,6 +85,31 @@ class Compact:
         found = ((p, storage.get(facts.alias_root(n))) for p, n in enumerate(self.nodes) if roots)
         return {place: shield for place, shield in found if shield is not None}
 
+    def _states(self) -> dict[int, int]:
+        """Add a storage for the generator's state at each random node of the forward that may be drawn again."""
+        kinds, backward = self.facts.kinds, self.facts.backward
+        found = [
+            place
+            for place, node in enumerate(self.nodes)
+            if kinds[node] is OpKind.RANDOM
+            and node not in backward
+            and can_be_redrawn(node, kinds[node])
+        ]
+        self.sizes += [STATE_BYTES] * len(found)
+        return {place: len(self.sizes) - len(found) + i for i, place in enumerate(found)}
+
+    def _narrowed(self) -> dict[int, int]:
+        """Add a storage for each value that is smaller in another dtype, and not held by the caller as it is."""
+        held = self.storages_of((*self.results, *self.leaving))
+        found = {}
+        for place, node in enumerate(self.nodes):
+            dtype = None if self.backward[place] else narrow_dtype(node)
+            if dtype is not None and held.isdisjoint(self.of[place]):
+                value = node.meta["val"]
+                found[place] = len(self.sizes)
+                self.sizes.append(self.value_bytes(value) // value.dtype.itemsize * dtype.itemsize)
+        return found
+
     def _touched(self, place: int) -> tuple[int, ...]:
         read = [s for arg in self.args[place] for s in self.of[arg]]
         if self.shields:
@@ -82,8 +120,16 @@ class Compact:
         """Return the storages in which these values get to the backward: copies for updated inputs."""
         found: set[int] = set()
         for place in places:
-            found.update((self.shields[place],) if place in self.shields else self.of[place])
+            if place in self.narrowed:
+                found.add(self.narrowed[place])
+            else:
+                found.update((self.shields[place],) if place in self.shields else self.of[place])
         return found
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Return what the joint graph's nodes make and touch."""
+        return Memory(self.made, self.touched)
 
     def storages_of(self, places: Iterable[int]) -> set[int]:
         """Return the storages that these nodes occupy."""
@@ -147,7 +193,11 @@ class Compact:
     def once(self) -> bytes:
         """Return for each node whether a backward must not compute what the forward computes with it."""
         kinds = self.facts.kinds
-        return bytes(kinds[node] in (*NEVER_TWICE, OpKind.INPUT) for node in self.nodes)
+        never = (*NEVER_TWICE, OpKind.INPUT)
+        return bytes(
+            kinds[node] in never and place not in self.states
+            for place, node in enumerate(self.nodes)
+        )
 
     @cached_property
     def numbers(self) -> bytes:

@@ -128,10 +128,7 @@ def _row(
     graphs = [(stage, WorkModel(stage, options)) for stage in (part.forward, part.backward)]
     step = sum(costs.seconds(stage.graph_module.graph.nodes) for stage, costs in graphs)
     first = {node.name for node in part.forward.graph_module.graph.nodes}
-    again = [
-        node
-        for node in part.backward.graph_module.graph.nodes
-        if node.op == "call_function" and node.name in first
-    ]
-    flops = graphs[1][1].flops(again)
+    twice = first.intersection(part.recomputed)
+    costs = WorkModel(joint, options)
+    flops = costs.flops(node for node in joint.graph_module.graph.nodes if node.name in twice)
     return Row(label, timeline.saved_bytes, timeline.peak, flops, step, spent, timeline, part)

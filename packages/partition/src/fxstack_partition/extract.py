@@ -7,6 +7,7 @@ computes again what it needs beyond them, and returns the gradients. Nodes keep 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,8 +25,10 @@ from fxstack_interchange import (
     StageGraph,
 )
 from fxstack_partition.compact import Compact
+from fxstack_partition.narrow import narrow_dtype
 from fxstack_partition.order import best_order
-from fxstack_partition.plan import PartitionError, closure, make_plan
+from fxstack_partition.plan import PartitionError, make_plan
+from fxstack_partition.redraw import draw_again, draw_and_keep
 from fxstack_partition.symbols import SizeOf, free_symbols
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
     from fxstack_partition.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
+    from fxstack_partition.plan import Plan
 
 __all__ = ["PartitionError", "extract"]
 
@@ -52,8 +56,7 @@ def extract(
     """
     graph = facts.compact if options is None else Compact(facts, options)
     plan = make_plan(graph, (facts.position[node] for node in saved))
-    handed = tuple(graph.nodes[place] for place in plan.handed)
-    forward, handed_over = _forward(facts, handed, plan.sizes)
+    forward, handed_over = _forward(graph, plan)
     order = [graph.nodes[place] for place in best_order(graph, plan)[0]]
     backward = _backward(facts, order, handed_over)
     again = (n for p, n in enumerate(graph.nodes) if plan.needed[p] and not graph.backward[p])
@@ -62,7 +65,7 @@ def extract(
         backward=backward,
         saved=tuple(item.name for item in handed_over),
         recomputed=tuple(n.name for n in again if n.op != "get_attr"),
-        reasons=tuple(reasons),
+        reasons=tuple(_reasons(reasons, handed_over)),
     )
 
 
@@ -70,48 +73,123 @@ def _map(value: object, env: dict[Node, Node]) -> Any:
     return env[value] if isinstance(value, Node) else value
 
 
+class Form(Enum):
+    """In what form a value gets to the backward."""
+
+    AS_IT_IS = "value"
+    NARROW = "in a smaller dtype"
+    STATE = "as the state of the generator that it is drawn from"
+
+
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """One saved value: its node in the joint graph (None for a size), its names, its metadata."""
+    """One saved value: its node in the joint graph (None for a size), its names, its metadata, its form."""
 
     node: Node | None
     name: str
     forward_name: str
     meta: dict[str, Any]
+    form: Form = Form.AS_IT_IS
 
 
-def _forward(
-    facts: JointFacts, handed: tuple[Node, ...], sizes: tuple[SizeOf, ...]
-) -> tuple[StageGraph, tuple[HandedOver, ...]]:
-    """Build the forward; also return what it hands over, in order."""
-    places = (facts.position[node] for node in handed)
-    needed = closure(facts.compact, places, facts.compact.forward)
-    graph = Graph()
-    env: dict[Node, Node] = {}
-    shields: dict[Node, Node] = {}
-    shielded = {node for node in handed if facts.position[node] in facts.compact.shields}
-    last_primal = facts.primals[-1] if facts.primals else None
+def _reasons(
+    given: Iterable[tuple[str, str]], handed: tuple[HandedOver, ...]
+) -> Iterable[tuple[str, str]]:
+    """Add to the rules' reasons in what form a value is saved."""
+    forms = {item.name: item for item in handed if item.form is not Form.AS_IT_IS}
+    for name, reason in given:
+        item = forms.get(name)
+        if item is not None:
+            dtype = str(item.meta["val"].dtype).removeprefix("torch.")
+            reason = f"{reason}; narrow: saved as {dtype}, which holds its values exactly"  # noqa: PLW2901
+        yield name, reason
+    for item in handed:
+        if item.form is Form.STATE and item.node is not None:
+            yield item.name, f"drawn again: the generator's state before {item.node.name!r}"
+
+
+class _Forward:
+    """The forward's graph while it is made: what stands for the joint graph's nodes, and what is handed over for them."""
+
+    def __init__(self, compact: Compact, plan: Plan) -> None:
+        self.graph = Graph()
+        self.env: dict[Node, Node] = {}
+        self.shields: dict[Node, Node] = {}
+        self.states: dict[Node, Node] = {}
+        self.narrow: dict[Node, Node] = {}
+        nodes = compact.nodes
+        self._shielded = {nodes[p] for p in plan.handed if p in compact.shields}
+        self._redrawn = {nodes[p] for p in plan.redrawn}
+        self._widened = {nodes[p] for p in plan.widened}
+
+    def add(self, node: Node) -> None:
+        env = self.env
+        if node in self._redrawn:
+            env[node], self.states[node] = draw_and_keep(self.graph, node, env)
+        else:
+            env[node] = self.graph.node_copy(node, env.__getitem__)
+        if node in self._widened:
+            dtype = narrow_dtype(node)
+            self.narrow[node] = _converted(self.graph, env[node], dtype, f"{node.name}_narrow")
+        if node.op != "placeholder":
+            self.shield(node)
+
+    def shield(self, node: Node) -> None:
+        """Copy a value that is handed over and lies in an input that the forward updates."""
+        if node in self._shielded and node not in self.shields:
+            self.shields[node] = _shield(self.graph, self.env[node])
+
+    def over(self, node: Node) -> HandedOver:
+        if node in self.narrow:
+            value = self.narrow[node]
+            return HandedOver(node, node.name, value.name, value.meta, Form.NARROW)
+        value = self.shields.get(node, self.env[node])
+        return HandedOver(node, node.name, value.name, node.meta)
+
+    def state(self, node: Node) -> HandedOver:
+        value = self.states[node]
+        return HandedOver(node, value.name, value.name, value.meta, Form.STATE)
+
+
+def _forward(compact: Compact, plan: Plan) -> tuple[StageGraph, tuple[HandedOver, ...]]:
+    """Build the forward; also return what it hands over: tensors, states of the generator, numbers."""
+    facts, needed = compact.facts, plan.forward(compact)
+    made = _Forward(compact, plan)
+    graph, env = made.graph, made.env
     # All placeholders come first: the forward has the joint graph's primals, used or not.
-    for node in (*facts.primals, *(n for p, n in enumerate(facts.nodes[:-1]) if needed[p])):
-        if node not in env:
-            env[node] = graph.node_copy(node, env.__getitem__)
-        if node in shielded and node not in shields and node.op != "placeholder":
-            shields[node] = _shield(graph, env[node])
-        elif node is last_primal:
-            # Copies of inputs come before anything can update them.
-            shields.update((n, _shield(graph, env[n])) for n in facts.primals if n in shielded)
-    leaving = [(node, shields.get(node, env[node])) for node in handed]
-    read = [_read_size(graph, size, env) for size in sizes]
-    over = [HandedOver(node, node.name, value.name, node.meta) for node, value in leaving]
+    for node in facts.primals:
+        made.add(node)
+    # Copies of inputs come before anything can update them.
+    for node in facts.primals:
+        made.shield(node)
+    for place, node in enumerate(compact.nodes):
+        if needed[place] and node not in env:
+            made.add(node)
+    handed = [made.over(compact.nodes[place]) for place in plan.handed]
+    tensors = [item for item in handed if isinstance(item.meta.get("val"), torch.Tensor)]
+    states = [made.state(compact.nodes[place]) for place in plan.redrawn]
+    numbers = [item for item in handed if not isinstance(item.meta.get("val"), torch.Tensor)]
+    read = [_read_size(graph, size, env) for size in plan.sizes]
+    over = [*tensors, *states, *numbers]
     over += [HandedOver(None, value.name, value.name, value.meta) for value in read]
     outputs = [_map(value, env) for value in facts.forward_outputs]
-    graph.output((*outputs, *(value for _, value in leaving), *read))
+    by_name = {node.name: node for node in graph.nodes}
+    graph.output((*outputs, *(by_name[item.forward_name] for item in over)))
     specs = [OutputSpec(OutputKind.SAVED, item.forward_name) for item in over]
     inputs = tuple(facts.input_specs[node] for node in facts.primals)
     symbols = facts.graph.signature.symbols
     stage = GraphSignature(Stage.FORWARD, inputs, (*facts.forward_specs, *specs), symbols)
     module = _LazyGraphModule(facts.graph.graph_module, graph, "Forward")
     return StageGraph(module, stage), tuple(over)
+
+
+def _converted(graph: Graph, node: Node, dtype: Any, name: str) -> Node:
+    copy = graph.create_node(
+        "call_function", torch.ops.aten._to_copy.default, (node,), {"dtype": dtype}, name
+    )
+    value = torch.ops.aten._to_copy.default(node.meta["val"], dtype=dtype)
+    copy.meta = {**node.meta, "val": value}
+    return copy
 
 
 def _read_size(graph: Graph, size: SizeOf, env: dict[Node, Node]) -> Node:
@@ -137,18 +215,28 @@ def _backward(
 ) -> StageGraph:
     graph = Graph()
     env: dict[Node, Node] = {}
+    given: dict[tuple[Node | None, Form], Node] = {}
     inputs: list[InputSpec] = []
     for item in handed:
-        placeholder = graph.placeholder(item.name)
+        name = item.forward_name if item.form is Form.NARROW else item.name
+        placeholder = graph.placeholder(name)
         placeholder.meta = dict(item.meta)
         inputs.append(InputSpec(InputKind.SAVED, placeholder.name, item.forward_name))
-        if item.node is not None:
+        given[item.node, item.form] = placeholder
+        if item.node is not None and item.form is Form.AS_IT_IS:
             env[item.node] = placeholder
     for node in facts.tangents:
         env[node] = graph.node_copy(node, env.__getitem__)
         inputs.append(replace(facts.input_specs[node], name=env[node].name))
     for node in order:
-        env[node] = graph.node_copy(node, env.__getitem__)
+        state, narrow = (given.get((node, form)) for form in (Form.STATE, Form.NARROW))
+        if state is not None:
+            env[node] = draw_again(graph, node, state, env)
+        elif narrow is not None:
+            env[node] = _converted(graph, narrow, node.meta["val"].dtype, node.name)
+            env[node].meta = dict(node.meta)
+        else:
+            env[node] = graph.node_copy(node, env.__getitem__)
     values = [_map(value, env) for value in facts.gradients]
     graph.output(tuple(values))
     outputs = tuple(

@@ -73,9 +73,7 @@ class Search:
     def weigh(self, saved: tuple[int, ...]) -> tuple[float, float]:
         """Return the bytes of what is saved, and the seconds of recomputation."""
         plan = make_plan(self.graph, saved)
-        return sum(self.graph.sizes[s] for s in self.graph.storages_of(plan.handed)), self._spent(
-            plan
-        )
+        return sum(self.graph.sizes[s] for s in plan.over(self.graph)), self._spent(plan)
 
     def _spent(self, plan: Plan) -> float:
         seconds = self.seconds
@@ -100,7 +98,7 @@ class Search:
     def _twice_in_memory(self, plan: Plan) -> bool:
         """Whether the backward makes something again that is alive (tags may demand it), which numbers cannot tell apart."""
         graph = self.graph
-        alive = graph.storages_of((*graph.results, *plan.handed))
+        alive = graph.storages_of(graph.results) | plan.over(graph)
         again = (p for p in range(graph.count) if plan.needed[p] and not graph.backward[p])
         return any(graph.sizes[s] and s in alive for p in again for s in graph.made[p])
 
@@ -207,7 +205,7 @@ def forward_peak(graph: Compact, plan: Plan) -> int:
     first = plan.forward(graph)
     given = graph.given
     order = [p for p in range(graph.count) if first[p] and not given[p]]
-    handed = graph.handed_storages(plan.handed)
+    handed = plan.over(graph)
     copies = handed.intersection(graph.shields.values())
     kept = handed | graph.storages_of(graph.leaving) | set(graph.shields.values())
-    return peak_bytes(graph, order, copies, kept)
+    return peak_bytes(graph, order, copies, kept, plan.in_forward(graph))

@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from fxstack_interchange import InputKind
 from fxstack_partition.cost import SizeModel
+from fxstack_partition.narrow import narrow_dtype
 from fxstack_partition.ops import OpKind, is_symbolic_value
 from fxstack_partition.optional import networkx
 from fxstack_partition.policy import Decision, Policy, Rule, Verdict
@@ -216,6 +217,7 @@ class Weights:
         self._facts = facts
         self._options = options
         self._sizes = SizeModel(facts.graph, options)
+        self._traffic = traffic
         self._written = _materialized(facts) if traffic else frozenset(facts.nodes)
 
     def of(self, node: Node) -> int:
@@ -229,6 +231,10 @@ class Weights:
             return 1
         size = self._sizes.value_bytes(value)
         written = node in self._written and not is_copied
+        dtype = narrow_dtype(node) if self._options.narrow else None
+        if dtype is not None:
+            # The narrow copy is one more write.
+            size, written = size // value.dtype.itemsize * dtype.itemsize, not self._traffic
         tie = 2 if self._facts.kinds[node] is OpKind.VIEW else 1
         return size * BYTE * (1 if written else 2) + tie
 

@@ -43,7 +43,8 @@ class PartitionOptions:
     alive anyway, so that saving one costs nothing. ``unbacked_hint`` stands for a symbol without a hint
     when sizes are compared; with ``worst_case`` a symbol counts with the upper end of its range, where
     it has one. ``recompute_reductions`` and ``recompute_views`` widen or narrow what may be computed
-    again in the backward.
+    again in the backward. ``narrow`` lets values be saved in a smaller dtype that holds them exactly (see
+    ``narrow``), ``redraw`` lets random numbers be drawn again from the kept state of the generator (see ``redraw``).
 
     ``budget`` is for ``budget`` and ``ilp``: a float from 0.0 to 1.0 is a place between the lowest peak that
     recomputation reaches and that of ``save_all``, an int is bytes; both bound the simulated peak of forward
@@ -63,6 +64,8 @@ class PartitionOptions:
     worst_case: bool = False
     recompute_reductions: bool = False
     recompute_views: bool = True
+    narrow: bool = True
+    redraw: bool = True
     budget: float | int | None = None
     time_overhead: float | None = None
     device: str | Device = "cpu"

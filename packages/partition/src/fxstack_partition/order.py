@@ -16,7 +16,7 @@ from fxstack_partition.ops import OpKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from fxstack_partition.compact import Compact
+    from fxstack_partition.compact import Compact, Memory
     from fxstack_partition.plan import Plan
 
 
@@ -45,15 +45,22 @@ def demand_order(graph: Compact, roots: Iterable[int], needed: Sequence[int]) ->
 _MANY = 1 << 60
 
 
-def eager_frees(graph: Compact, order: Sequence[int], kept: Iterable[int]) -> list[int]:
+def eager_frees(
+    graph: Compact,
+    order: Sequence[int],
+    kept: Iterable[int],
+    memory: Memory | None = None,
+) -> list[int]:
     """Reorder so that what frees at least as much as it allocates runs as soon as it can; else keep ``order``.
 
     Nodes are known by their rank in ``order``. ``growth`` is what running one now would add to the bytes alive.
+    ``memory`` is what nodes make and touch, if that is not what the joint graph's do.
     """
     count, sizes = len(order), graph.sizes
-    touched = [graph.touched[place] for place in order]
+    made, touches = memory or graph.memory
+    touched = [touches[place] for place in order]
     readers, mix = _readers_ahead(touched, len(sizes), kept)
-    growth = [graph.made_bytes[place] for place in order]
+    growth = [sum(sizes[s] for s in made[place]) for place in order]
     for storage, ahead in enumerate(readers):
         if ahead == 1:
             growth[mix[storage]] -= sizes[storage]
@@ -115,13 +122,19 @@ def _among(graph: Compact, order: Sequence[int]) -> tuple[list[list[int]], list[
 
 
 def peak_bytes(
-    graph: Compact, order: Sequence[int], held: Iterable[int], kept: Iterable[int]
+    graph: Compact,
+    order: Sequence[int],
+    held: Iterable[int],
+    kept: Iterable[int],
+    memory: Memory | None = None,
 ) -> int:
     """Return the largest number of bytes alive at once when nodes run in this order.
 
-    ``held`` are the storages alive before; those that are ``kept`` live to the end, others to their last reader.
+    ``held`` are the storages alive before; those that are ``kept`` live to the end, others to their last reader. ``memory``
+    is what nodes make and touch, if that is not what the joint graph's do.
     """
-    sizes, made, touched = graph.sizes, graph.made, graph.touched
+    sizes = graph.sizes
+    made, touched = memory or graph.memory
     ends = bytearray(len(sizes))
     for storage in kept:
         ends[storage] = 1
@@ -152,7 +165,7 @@ _FIXED = (OpKind.RANDOM, OpKind.EFFECT, OpKind.COLLECTIVE)
 
 def candidates(graph: Compact, plan: Plan) -> Iterator[list[int]]:
     """Yield orders of the backward: the program's with recomputation late, then some that free early."""
-    backward, needed = graph.backward, plan.needed
+    backward, needed = graph.backward, plan.runs
     own = [p for p in range(graph.count) if backward[p] and needed[p]]
     gradients = graph.gradients
     late = demand_order(graph, (*own, *gradients), needed)
@@ -161,9 +174,10 @@ def candidates(graph: Compact, plan: Plan) -> Iterator[list[int]]:
     if any(kinds[nodes[place]] in _FIXED for place in own):
         return
     kept = graph.storages_of((*graph.results, *gradients))
-    yield eager_frees(graph, late, kept)
+    memory = plan.in_backward(graph)
+    yield eager_frees(graph, late, kept, memory)
     for roots in (gradients, gradients[::-1]):
-        yield eager_frees(graph, demand_order(graph, roots, needed), kept)
+        yield eager_frees(graph, demand_order(graph, roots, needed), kept, memory)
 
 
 def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
@@ -171,12 +185,13 @@ def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], 
 
     A candidate whose peak is no more than ``enough`` ends the search.
     """
-    held = graph.storages_of((*graph.results, *graph.tangents)) | graph.handed_storages(plan.handed)
+    held = graph.storages_of((*graph.results, *graph.tangents)) | plan.over(graph)
+    memory = plan.in_backward(graph)
     kept = graph.storages_of((*graph.results, *graph.gradients))
     found: list[int] = []
     lowest = -1
     for order in candidates(graph, plan):
-        peak = peak_bytes(graph, order, held, kept)
+        peak = peak_bytes(graph, order, held, kept, memory)
         if lowest < 0 or peak < lowest:
             found, lowest = order, peak
         if lowest <= enough:

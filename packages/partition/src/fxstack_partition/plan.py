@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_interchange import InputKind
+from fxstack_partition.compact import Memory
 from fxstack_partition.ops import OpKind
 
 if TYPE_CHECKING:
@@ -26,11 +27,33 @@ class PartitionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``handed`` is what the forward gives to the backward, in order; ``needed`` is 1 for each node the backward runs."""
+    """What a choice comes to.
+
+    ``handed`` is what the forward gives to the backward, in order; ``needed`` is 1 for each node the backward runs. Of these,
+    ``redrawn`` draw random numbers again. ``widened`` are handed over in a smaller dtype: the backward begins by
+    widening them.
+    """
 
     handed: tuple[int, ...]
     sizes: tuple[SizeOf, ...]
     needed: bytearray
+    redrawn: tuple[int, ...]
+    widened: tuple[int, ...]
+
+    @property
+    def runs(self) -> bytearray:
+        """Return 1 for each node whose value the backward makes."""
+        if not self.widened:
+            return self.needed
+        runs = bytearray(self.needed)
+        for place in self.widened:
+            runs[place] = 1
+        return runs
+
+    def over(self, graph: Compact) -> set[int]:
+        """Return the storages that the forward keeps for the backward."""
+        states = graph.states
+        return graph.handed_storages(self.handed) | {states[place] for place in self.redrawn}
 
     def forward(self, graph: Compact) -> bytearray:
         """Return 1 for each node that the forward runs (inputs included)."""
@@ -40,6 +63,28 @@ class Plan:
         """Return the nodes that forward and backward both run, in order."""
         first, again, given = self.forward(graph), self.needed, graph.given
         return [p for p in range(graph.count) if again[p] and first[p] and not given[p]]
+
+    def in_forward(self, graph: Compact) -> Memory:
+        """Return what the forward's nodes make and touch."""
+        if not self.widened and not self.redrawn:
+            return graph.memory
+        made = list(graph.made)
+        for places, extra in ((self.widened, graph.narrowed), (self.redrawn, graph.states)):
+            for place in places:
+                made[place] = (*made[place], extra[place])
+        return Memory(made, graph.touched)
+
+    def in_backward(self, graph: Compact) -> Memory:
+        """Return what the backward's nodes make and touch."""
+        if not self.widened and not self.redrawn:
+            return graph.memory
+        made, touched = list(graph.made), list(graph.touched)
+        for place in self.widened:
+            made[place] = tuple(s for s in graph.of[place] if graph.sizes[s])
+            touched[place] = (*made[place], graph.narrowed[place])
+        for place in self.redrawn:
+            touched[place] = (*touched[place], graph.states[place])
+        return Memory(made, touched)
 
 
 def closure(graph: Compact, roots: Iterable[int], known: bytes = b"") -> bytearray:
@@ -80,7 +125,9 @@ def make_plan(graph: Compact, saved: Iterable[int]) -> Plan:
 
     tensors = [p for p in kept if not is_number(p)]
     scalars = sorted({*symbols, *(p for p in kept if is_number(p))})
-    return Plan((*tensors, *scalars), sizes, needed)
+    redrawn = tuple(p for p in graph.states if needed[p])
+    widened = tuple(p for p in tensors if p in graph.narrowed)
+    return Plan((*tensors, *scalars), sizes, needed, redrawn, widened)
 
 
 def settled(graph: Compact, saved: Iterable[int], savable: Collection[Node]) -> Plan:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_partition.ops import OpKind, is_symbolic_value
+from fxstack_partition.redraw import can_be_redrawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,6 +59,11 @@ def of_kind(*kinds: OpKind, verdict: Verdict) -> Callable[..., Verdict | None]:
 
 def _input(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
     return Verdict.KEEP if facts.kinds[node] is OpKind.INPUT else None
+
+
+def _random(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    again = options.redraw and can_be_redrawn(node, facts.kinds[node])
+    return Verdict.KEEP if facts.kinds[node] is OpKind.RANDOM and not again else None
 
 
 def tag_of(node: Node) -> str | None:
@@ -136,11 +142,7 @@ NECESSITIES: tuple[Rule, ...] = (
         of_kind(OpKind.CONSTANT, verdict=Verdict.FREE),
     ),
     Rule("input", "is an input of the forward", _input),
-    Rule(
-        "random",
-        "draws random numbers: drawing again would give others",
-        of_kind(OpKind.RANDOM, verdict=Verdict.KEEP),
-    ),
+    Rule("random", "draws random numbers: drawing again would give others", _random),
     Rule("effect", "has a side effect", of_kind(OpKind.EFFECT, verdict=Verdict.KEEP)),
     Rule(
         "data-dependent",
@@ -182,6 +184,11 @@ _HIGHER_ORDER = Rule(
     "is a higher-order operator, as costly as its body",
     of_kind(OpKind.HIGHER_ORDER, verdict=Verdict.KEEP),
 )
+_DRAWN = Rule(
+    "drawn",
+    "draws random numbers, which takes longer than reading them",
+    of_kind(OpKind.RANDOM, verdict=Verdict.KEEP),
+)
 _VIEW = Rule("view", "is a view, free to make again", _view)
 
 MIN_CUT_RULES: tuple[Rule, ...] = (
@@ -191,6 +198,7 @@ MIN_CUT_RULES: tuple[Rule, ...] = (
         "backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward
     ),
     _HIGHER_ORDER,
+    _DRAWN,
     Rule("heavy", "is compute-heavy", of_kind(OpKind.HEAVY, verdict=Verdict.KEEP)),
     _VIEW,
     Rule(

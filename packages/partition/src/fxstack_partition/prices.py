@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fxstack_partition.network import BYTE, Edge, build
+from fxstack_partition.ops import OpKind
+from fxstack_partition.redraw import STATE_BYTES
 from fxstack_partition.solve import minimum_cut
 
 if TYPE_CHECKING:
@@ -47,7 +49,9 @@ class PricedNetwork:
         network, costs = self.network, self._costs
         prices: dict[int, int] = {}
         for index, node in network.charged.items():
-            prices[index] = int(rate * BYTE * costs.of(node).seconds)
+            # What is drawn again needs the generator's state.
+            kept = STATE_BYTES * (self._facts.kinds[node] is OpKind.RANDOM)
+            prices[index] = int(BYTE * (rate * costs.of(node).seconds + kept))
         for index, node in network.cuttable.items():
             free = self._facts.position[node] in granted
             prices[index] = 1 if free else network.edges[index].capacity or 1

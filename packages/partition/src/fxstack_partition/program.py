@@ -13,6 +13,7 @@ import numpy as np
 
 from fxstack_partition.network import SINK, SOURCE, Network
 from fxstack_partition.optional import scipy
+from fxstack_partition.plan import make_plan
 from fxstack_partition.quiet import highs_silenced
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def grain_of(cap: int) -> int:
 def bytes_between(facts: JointFacts, saved: tuple[int, ...]) -> int:
     """Return the bytes alive between forward and backward."""
     graph = facts.compact
-    alive = graph.storages_of((*graph.results, *graph.tangents, *saved))
+    alive = graph.storages_of((*graph.results, *graph.tangents)) | make_plan(graph, saved).over(
+        graph
+    )
     return sum(graph.sizes[s] for s in alive)
 
 

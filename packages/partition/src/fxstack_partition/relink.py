@@ -47,7 +47,7 @@ def _reaching(graph: Compact, places: Sequence[int], share: float) -> int:
 
 
 def _bytes(graph: Compact, place: int) -> int:
-    return 1 + sum(graph.sizes[s] for s in graph.of[place])
+    return 1 + sum(graph.sizes[s] for s in graph.handed_storages((place,)))
 
 
 def by_gain(graph: Compact, seconds: Sequence[float], few: Saved, many: Sequence[int]) -> list[int]:

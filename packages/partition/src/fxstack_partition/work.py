@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fxstack_interchange import StageGraph
 
 _FREE = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC, OpKind.GETITEM, OpKind.VIEW)
+_TO_DRAW = 100
+"""Operations for each random number, roughly: ten rounds of a counter-based generator."""
 _FUSED = (OpKind.POINTWISE, OpKind.CREATION, OpKind.GATHER)
 
 
@@ -86,7 +88,8 @@ class WorkModel:
         if kind is OpKind.CREATION:
             return 0
         values = [node.meta.get("val"), *(arg.meta.get("val") for arg in node.all_input_nodes)]
-        return max(self._elements(value) for value in values)
+        each = _TO_DRAW if kind is OpKind.RANDOM else 1
+        return each * max(self._elements(value) for value in values)
 
     def _shape(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -14,6 +14,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxstack_functionalize.finalize import remove_dead_code
 from fxstack_functionalize.hooks.pair import parameter_memory
+from fxstack_functionalize.rng import is_generator_state
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, StageGraph
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _saved_tensors(forward: StageGraph) -> list[Node]:
     return [
         value
         for value, spec in zip(values, forward.signature.outputs, strict=True)
-        if spec.kind is OutputKind.SAVED and _is_tensor(value)
+        if spec.kind is OutputKind.SAVED and _is_tensor(value) and not is_generator_state(value)
     ]
 
 
@@ -68,8 +69,8 @@ def _forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
     values = [env.get(v, v) for v in _outputs(stage.graph_module.graph)]
     made = [node for each in packed for node in each.pack.splice(graph, [env[each.saved]])]
     count = sum(spec.kind is not OutputKind.SAVED for spec in stage.signature.outputs)
-    symbols = values[count + len(packed) :]
-    saved = [*sorted(made, key=_is_number), *symbols]
+    as_they_are = values[count + len(packed) :]
+    saved = [*sorted(made, key=_is_number), *as_they_are]
     graph.output((*values[:count], *saved))
     remove_dead_code(graph)
     specs = tuple(OutputSpec(OutputKind.SAVED, node.name) for node in saved)
@@ -78,7 +79,7 @@ def _forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
 
 
 def _backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]) -> StageGraph:
-    """Take packed tensors and numbers, then the symbols and tangents that follow the saved tensors in ``stage``."""
+    """Take packed tensors and numbers, then what follows them in ``stage``: states, symbols and tangents."""
     graph = Graph()
     made = [node for each in packed for node in each.pack.results]
     order = sorted(range(len(made)), key=lambda i: _is_number(made[i]))

@@ -3,7 +3,8 @@
 A saved tensor that is an input or output of the graph is saved as that very tensor by autograd, and one that is a view of
 either has autograd save that input or output, too: changing it in place before the backward is then an error, as in
 eager, and not a wrong gradient. An input that the graph itself changes is cloned before the new value is written.
-All others nobody else can see; they are kept in a plain list, which the backward empties as it starts.
+All others nobody else can see; they are kept in a plain list, which the backward empties as it starts. The state of the
+generator from which a partitioner draws again is no activation: hooks do not see it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize.errors import SAVED_ARE_FREED
+from fxstack_functionalize.rng import is_generator_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +62,9 @@ def saved_tensors(
     owners = _owners(partition, info, names)
     plan = []
     for number, position in enumerate(positions):
+        if is_generator_state(results[position]):
+            plan.append(SavedTensor(number, f"flat[{position}]", by_autograd=False))
+            continue
         own, *memory = _keys(results[position])
         found = next((owners[key] for key in (own, *memory) if key in owners), None)
         plan.append(_plan(number, f"flat[{position}]", found, info, saving, same=own in owners))
