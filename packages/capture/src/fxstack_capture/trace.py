@@ -99,6 +99,9 @@ class World(Protocol):
     def made_at(self, obj: object) -> int | None:
         """The step of the root frame during which a new class was made."""
 
+    def has_other_keys(self, mapping: dict[Any, Any]) -> bool:
+        """Whether a dictionary of the outside will have other keys, or another order of them, when the frame is left."""
+
     def close(self) -> None:
         """Record the guards that are collected until the end of a trace."""
 

@@ -6,9 +6,12 @@ They are few on purpose: what plain syntax can say is emitted as syntax.
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__
@@ -58,6 +61,36 @@ def class_attr(cls: type, name: str) -> Any:
         if name in namespace:
             return namespace[name]
     raise AttributeError(f"type object {cls!r} has no attribute {name!r}")
+
+
+def keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    return dict.__iter__(mapping)
+
+
+def values_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    return iter(dict.values(mapping))
+
+
+def items_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    return iter(dict.items(mapping))
+
+
+def last_keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    return dict.__reversed__(mapping)
+
+
+def last_values_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    return reversed(dict.values(mapping))
+
+
+def last_items_of(mapping: dict[Any, Any]) -> Iterator[Any]:
+    return reversed(dict.items(mapping))
+
+
+def advanced(iterator: Iterator[Any], count: int) -> Iterator[Any]:
+    """The iterator, without its next ``count`` items."""
+    next(islice(iterator, count, count), None)
+    return iterator
 
 
 def key_at(container: Any, index: int) -> Any:

@@ -80,7 +80,8 @@ def chain_context(exception: BaseException, handled: BaseException | None) -> No
     exception.__context__ = handled
 
 
-_INSIDE = re.compile(r"\bSym(Int|Float|Bool)\b|\bTraceGenerator\b")
+_SYMBOL = re.compile(r"\bSym(Int|Float|Bool)\b")
+_INSIDE = re.compile(r"\bSym(Int|Float|Bool)\b|\bTraceGenerator\b|\bFakeTensor\b")
 
 
 def name_types_as_outside(error: BaseException) -> None:
@@ -94,10 +95,12 @@ def name_types_as_outside(error: BaseException) -> None:
 
 def mentions_symbols(error: BaseException) -> bool:
     """Whether the error may be due to a number's being symbolic."""
-    return _INSIDE.search(str(error)) is not None
+    return _SYMBOL.search(str(error)) is not None
 
 
 def _outside_name(found: re.Match[str]) -> str:
+    if found.group() == "FakeTensor":
+        return "Tensor"
     return (found.group(1) or "generator").lower()
 
 

@@ -92,7 +92,7 @@ def without_context(exact: BaseException, ours: BaseException) -> BaseException:
 def _exact_error(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> BaseException:
-    if isinstance(error, (TypeError, AttributeError)):
+    if isinstance(error, (TypeError, AttributeError)) and "FakeTensor" not in str(error):
         return error
     rng_state = torch.get_rng_state()
     try:
@@ -135,6 +135,8 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
         strides = [_hint(n) for n in fake.stride()]
         real = torch.empty_strided(size, strides, dtype=fake.dtype).zero_()
     real.requires_grad_(fake.requires_grad)
+    if getattr(fake, "_is_param", False):
+        return torch.nn.Parameter(real, fake.requires_grad)
     if fake.requires_grad and not fake.is_leaf:
         with torch.enable_grad():
             real = real.clone()

@@ -4,6 +4,7 @@ and class lookups.
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -266,6 +267,19 @@ class MirrorWorld:
     def delete_global(self, namespace: dict[str, object], name: str) -> None:
         if not self.namespace(namespace).remove(name):
             raise NameError(f"name '{name}' is not defined", name=name)
+
+    def has_other_keys(self, mapping: dict[Any, Any]) -> bool:
+        """Whether a dictionary of the outside will have other keys, or another order of them, when the frame is left."""
+        entry = self.registry.by_standin.get(id(mapping))
+        if entry is None:
+            return False
+        now, before = dict.__iter__(mapping), dict.__iter__(entry.original)  # type: ignore[arg-type]
+        pairs = zip_longest(now, map(self._standin_of, before), fillvalue=ABSENT)
+        return any(a is not b and (type(a), a) != (type(b), b) for a, b in pairs)
+
+    def _standin_of(self, obj: object) -> object:
+        entry = self.registry.by_original.get(id(obj))
+        return obj if entry is None else entry.standin
 
     # --- functions and cells -----------------------------------------------------------------
 

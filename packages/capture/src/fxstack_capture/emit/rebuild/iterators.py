@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import gc
 import types
 import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
 
 if TYPE_CHECKING:
-    import ast
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
     from fxstack_capture.emit.rebuild.rules import Rule
@@ -24,12 +26,6 @@ _ITERATORS: tuple[type, ...] = (
     type(iter([])),
     type(reversed([])),
     type(iter(())),
-    type(iter({})),
-    type(iter({}.values())),
-    type(iter({}.items())),
-    type(reversed({})),
-    type(reversed({}.values())),
-    type(reversed({}.items())),
     type(iter(set())),
     type(iter(range(0))),
     type(iter(range(1 << 70, (1 << 70) + 1))),
@@ -69,6 +65,36 @@ def reduce(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     return made
 
 
+_OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
+    type(iter({})): runtime.keys_of,
+    type(iter({}.values())): runtime.values_of,
+    type(iter({}.items())): runtime.items_of,
+    type(reversed({})): runtime.last_keys_of,
+    type(reversed({}.values())): runtime.last_values_of,
+    type(reversed({}.items())): runtime.last_items_of,
+}
+
+
+def _of_dict(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    """An iterator over the dictionary itself, brought to where this one stands: it sees what is written to it later."""
+    begin = _OF_DICTS[type(obj)]
+    mapping = next((held for held in gc.get_referents(obj) if isinstance(held, dict)), None)
+    consumed = 1  # more than there is: it is finished
+    found: ast.expr = ast.Dict([], [])
+    if mapping is not None:
+        try:
+            left = len(obj.__reduce__()[1][0])
+        except RuntimeError:
+            raise CannotRebuildError("an iterator over a dictionary that has changed") from None
+        if rebuilder.early or rebuilder.trace.world.has_other_keys(mapping):
+            raise CannotRebuildError("an iterator over a dictionary that gets other keys")
+        consumed = dict.__len__(mapping) - left
+        found = rebuilder.expr(mapping)
+    made = call(rebuilder.constant(begin, begin.__name__), found)
+    forward = rebuilder.constant(runtime.advanced, "advanced")
+    return rebuilder.assign(call(forward, made, ast.Constant(consumed)), type(obj).__name__)
+
+
 def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
     target = obj()
     if target is None or obj.__callback__ is not None:
@@ -86,6 +112,7 @@ def _reducible(cls: type) -> bool:
 
 RULES: dict[type, Rule] = {
     **dict.fromkeys(_ITERATORS, reduce),
+    **dict.fromkeys(_OF_DICTS, _of_dict),
     weakref.ref: _weak_reference,
 }
 

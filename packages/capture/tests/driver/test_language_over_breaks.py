@@ -1,0 +1,108 @@
+"""What lives over a graph break is what it was: iterators over dictionaries, exceptions with their contexts, messages."""
+
+import collections
+
+import pytest
+import torch
+from running import check
+
+import fxstack_capture as fx
+
+X = torch.ones(3)
+
+
+def dict_grows_under_its_iterator(x):
+    table = {"a": 1, "b": x, "c": 3}
+    try:
+        for key in table:
+            fx.graph_break()
+            table[key + "z"] = 1
+    except RuntimeError as error:
+        return str(error), list(table)
+
+
+def iterator_sees_later_values(x):
+    table = {"a": 1, "b": x, "c": 3}
+    items = iter(table.items())
+    first = next(items)
+    fx.graph_break()
+    table["c"] = x + 1
+    return first, list(items)
+
+
+def argument_changes_under_its_iterator(x, table):
+    found = []
+    for key, value in table.items():
+        table[key] = value + 1
+        found.append(x + value)
+        fx.graph_break()
+        found.append(table[key])
+    return found
+
+
+def argument_gets_keys(x, table):
+    values = iter(table.values())
+    first = next(values)
+    table["new"] = x * 2
+    fx.graph_break()
+    try:
+        return first, next(values)
+    except RuntimeError as error:
+        return str(error), x + 1
+
+
+def kinds_of_dict_iterators(x):
+    table = collections.defaultdict(int, {"a": 1, "b": x, "c": 3})
+    begun = [iter(table), iter(table.values()), reversed(table), reversed(table.items())]
+    for iterator in begun:
+        next(iterator)
+    done = iter({"k": 1})
+    list(done)
+    fx.graph_break()
+    table["c"] = x + 1
+    return [list(i) for i in (*begun, done)], type(done).__name__
+
+
+def error_of_an_operator(x):
+    try:
+        x = x * 2
+        torch.ones(2) + torch.ones(5)
+    finally:
+        if x.sum() > -1:
+            x = x + 1
+    return x
+
+
+def errors_that_name_tensors(x):
+    found = []
+    for act in (
+        lambda: x + "a",
+        lambda: "a" + x,
+        lambda: torch.nn.Parameter(x) + "a",
+        lambda: x(),
+        lambda: (lambda **k: k)(**x),
+        lambda: x @ "b",
+        lambda: x < "a",
+    ):
+        try:
+            act()
+        except TypeError as error:
+            found.append(str(error))
+    return found, x + 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        (dict_grows_under_its_iterator, (X,)),
+        (iterator_sees_later_values, (X,)),
+        (argument_changes_under_its_iterator, (X, {"p": 1, "q": 2, "r": 3})),
+        (argument_gets_keys, (X, {"p": 1, "q": 2})),
+        (kinds_of_dict_iterators, (X,)),
+        (error_of_an_operator, (X,)),
+        (errors_that_name_tensors, (X,)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_as_in_plain_python(fn, args):
+    check(fn, *args)
