@@ -26,6 +26,7 @@ class InductorOptions:
     ``target`` is "cpu" (C) or "cuda" (Triton, which on CPU tensors needs ``TRITON_INTERPRET=1``); None
     chooses by the devices of the graph's tensors. ``host``: "native" has programs on CPU run by C where this Python and
     torch allow it, "python" by generated Python. ``cuda_graphs``: record each compiled call on CUDA and replay it.
+    ``templates``: matrix products on CUDA may be kernels of our own, where what is fused with them pays.
     ``repro_dir``: a folder in which each graph on CPU leaves a script that runs alone (see ``write_repro``) at its first call.
     """
 
@@ -45,6 +46,7 @@ class InductorOptions:
     target: str | None = None
     host: str = "native"
     cuda_graphs: bool = False
+    templates: bool = True
     verify: bool = True
     repro_dir: str | Path | None = None
 

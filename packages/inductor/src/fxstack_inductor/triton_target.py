@@ -21,6 +21,7 @@ from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 from fxstack_inductor.schedule.split import split_reductions
+from fxstack_inductor.schedule.templates import candidates, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_inductor.codegen.wrapper import HostProgram
+    from fxstack_inductor.cost.devices import Gpu
     from fxstack_inductor.cost.model import Cost
     from fxstack_inductor.ir.nodes import Computed, Node
     from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.schedule.templates import Rules
 
 
 @dataclass(frozen=True)
@@ -102,15 +105,34 @@ def lower_triton(
         options, target="cuda"
     )  # rules decide by it where a graph of CPU tensors is shown
     device = "cuda" if on_cuda(graph_module) else "cpu"
-    program = lower_graph(graph_module, RULES, options, device)
-    split_reductions(program)
-    scheduled = plan(program, options)
+    scheduled = _plan(graph_module, options, device, gpu_of(target))
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
     source = triton_source(kernels)
     write = interpreted_program if interpreted else device_program
     values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
     host = write(scheduled, source.functions)
     return LoweredTriton(scheduled, source, host, values, target)
+
+
+def _plan(graph_module: GraphModule, options: InductorOptions, device: str, gpu: Gpu) -> Plan:
+    """The schedule, in which matrix products that pay are kernels and all others calls."""
+    chosen = candidates(graph_module) if options.templates else {}
+    if not chosen:
+        return _planned(graph_module, options, device, chosen)
+    made = _planned(graph_module, options, device, chosen)
+    kept = worth(made, chosen, gpu)
+    if kept == set(chosen):
+        return made
+    fewer = {name: rule for name, rule in chosen.items() if name in kept}
+    return _planned(graph_module, options, device, fewer)
+
+
+def _planned(
+    graph_module: GraphModule, options: InductorOptions, device: str, chosen: Rules
+) -> Plan:
+    program = lower_graph(graph_module, RULES, options, device, chosen)
+    split_reductions(program)
+    return plan(program, options)
 
 
 def load_triton(

@@ -154,6 +154,13 @@ def test_division_and_square_root_round_to_nearest(compiled_ahead):
     assert exact == {"div.rn.f32", "sqrt.rn.f32"}
 
 
+def test_products_use_matrix_instructions(compiled_ahead):
+    capability, compiled = compiled_ahead
+    used = [entry["matrix"] for name, entry in compiled.items() if name.startswith("products")]
+    assert len(used) == 2
+    assert all(found == [{80: "mma", 90: "wgmma"}[capability]] for found in used)
+
+
 def test_random_numbers_and_batch_statistics_are_eager_s():
     def step(x):
         return F.dropout(x, 0.5) + F.batch_norm(x, None, None, training=True)

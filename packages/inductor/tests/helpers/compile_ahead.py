@@ -40,6 +40,10 @@ def scatters(x, i):
     )
 
 
+def products(x, w, b, y):
+    return F.gelu(F.linear(x, w, b)) + y, (x[:1000] @ w[:1000].t()).relu()
+
+
 def facts(kernel):
     target = re.search(r"\.target (sm_\d+)", kernel.asm["ptx"]).group(1)
     local = re.search(r"\.local[^;]*\[(\d+)\]", kernel.asm["ptx"])
@@ -50,6 +54,7 @@ def facts(kernel):
         "cubin": len(kernel.asm["cubin"]),
         "spills": spills,
         "exact": sorted(set(exact)),
+        "matrix": sorted(set(re.findall(r"wgmma|mma(?=\.sync)", kernel.asm["ptx"]))),
     }
 
 
@@ -70,4 +75,7 @@ with tempfile.TemporaryDirectory() as name:
     result |= compile_all(scans, third, int(sys.argv[1]), Path(name))
     fourth = (torch.randn(300, 64), torch.zeros(300, dtype=torch.int64))
     result |= compile_all(scatters, fourth, int(sys.argv[1]), Path(name))
+    half = [(4096, 512), (4096, 512), (4096,), (4096, 4096)]
+    fifth = [torch.empty(shape, dtype=torch.bfloat16) for shape in half]
+    result |= compile_all(products, fifth, int(sys.argv[1]), Path(name))
     print(json.dumps(result))

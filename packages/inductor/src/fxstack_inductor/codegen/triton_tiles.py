@@ -44,6 +44,10 @@ class Config:
     num_warps: int
     num_stages: int = 1
 
+    @property
+    def constants(self) -> dict[str, int]:
+        return {"XBLOCK": self.xblock, "RBLOCK": self.rblock}
+
 
 @dataclass(frozen=True, slots=True)
 class Tiling:

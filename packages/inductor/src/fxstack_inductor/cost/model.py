@@ -8,14 +8,17 @@ Each element of a buffer counts once; a looped reduction reads it again in every
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
 from fxstack_inductor.codegen.analysis import analyse
+from fxstack_inductor.codegen.product_tiles import ProductTiling
 from fxstack_inductor.codegen.triton_tiles import extent
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX
+from fxstack_inductor.cost.products import predict_product
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce
 from fxstack_inductor.ir.nodes import Extern, ExternCall, Node
@@ -52,7 +55,7 @@ class Cost:
 
 
 def predict(
-    plan: Plan, tilings: Mapping[str, Tiling], gpu: Gpu, sizes: Mapping[str, int]
+    plan: Plan, tilings: Mapping[str, Tiling | ProductTiling], gpu: Gpu, sizes: Mapping[str, int]
 ) -> tuple[Cost, ...]:
     """The steps of ``plan`` that run on the device, in order; ``sizes`` gives the symbols of the graph."""
     costs = (_cost(step, tilings, gpu, sizes) for step in plan.steps)
@@ -60,10 +63,13 @@ def predict(
 
 
 def _cost(
-    step: Step, tilings: Mapping[str, Tiling], gpu: Gpu, sizes: Mapping[str, int]
+    step: Step, tilings: Mapping[str, Tiling | ProductTiling], gpu: Gpu, sizes: Mapping[str, int]
 ) -> Cost | None:
     if isinstance(step, KernelStep):
-        return kernel_cost(step.kernel, tilings[step.kernel.name], gpu, sizes)
+        tiling = tilings[step.kernel.name]
+        if isinstance(tiling, ProductTiling):
+            return product_cost(tiling, gpu)
+        return kernel_cost(step.kernel, tiling, gpu, sizes)
     if isinstance(step, ExternCall) and step.outputs:
         return call_cost(step, gpu, sizes)
     return None
@@ -101,6 +107,25 @@ def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, in
     what = ", ".join(kernel.origins)
     return Cost(
         kernel.name, what, total, sum(written.values()), operations, programs, seconds, bound
+    )
+
+
+def product_cost(tiling: ProductTiling, gpu: Gpu) -> Cost:
+    """One launch of a kernel that computes a matrix product, all of whose sizes are known."""
+    kernel = tiling.kernel
+    made = [ref for ref in kernel.buffers if ref.name in kernel.written]
+    read = [ref for ref in kernel.buffers if ref.name not in kernel.written]
+    sizes = [_size(loop.extent, {}) for loop in (*kernel.outer, *kernel.inner)]
+    seconds, bound = predict_product(tiling, gpu)
+    return Cost(
+        kernel.name,
+        ", ".join(kernel.origins),
+        sum(_size(ref.numel, {}) * ref.dtype.itemsize for ref in read),
+        sum(_size(ref.numel, {}) * ref.dtype.itemsize for ref in made),
+        2 * prod(sizes),
+        _size(tiling.grid, {}),
+        seconds,
+        bound,
     )
 
 

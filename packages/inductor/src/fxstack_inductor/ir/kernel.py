@@ -89,7 +89,10 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """``op`` over the inner loops: sum, prod, max, min, any, all; argmax and argmin take (value, position)."""
+    """``op`` over the inner loops: sum, prod, max, min, any, all; argmax and argmin take (value, position).
+
+    ``dot`` is a sum of products of two values that a target with matrix instructions computes with them.
+    """
 
     op: str
     args: tuple[int, ...]
@@ -148,6 +151,12 @@ class Kernel:
     @cached_property
     def scatters(self) -> bool:
         return any(store.op for store in self.stores)
+
+    @cached_property
+    def product(self) -> int | None:
+        """The position of the ``dot`` that the kernel computes, if it does."""
+        found = (k for k, v in enumerate(self.values) if isinstance(v, Reduce) and v.op == "dot")
+        return next(found, None)
 
     @cached_property
     def ordered(self) -> bool:

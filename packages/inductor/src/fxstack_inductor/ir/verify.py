@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.kernel import Value
 
-REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
+REDUCTIONS = frozenset({"sum", "dot", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 
 
 SCANS = frozenset({"sum", "prod", "max", "min", "argmax", "argmin", "logaddexp"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from fxstack_interchange.kernel_operators import FunctionalLaunch
 
 LOG = logging.getLogger(__name__)
+NO_RULES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})
 COPY = torch.ops.aten.copy_.default
 
 
@@ -65,12 +67,14 @@ def lower_graph(
     rules: Mapping[Any, Callable[..., Any]],
     options: InductorOptions,
     device: str = "cpu",
+    chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
 ) -> Program:
     """Tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``.
 
-    Tensors on devices of type ``device`` become loops; what touches another one is a call of its ATen kernel.
+    Tensors on devices of type ``device`` become loops; what touches another one is a call of its ATen kernel. ``chosen``: rules
+    for single nodes, by name.
     """
-    lowering = Lowering(graph_module, rules, options, device)
+    lowering = Lowering(graph_module, rules, options, device, chosen)
     for node in graph_module.graph.nodes:
         lowering.run(node)
     return lowering.program
@@ -85,8 +89,10 @@ class Lowering:
         rules: Mapping[Any, Callable[..., Any]],
         options: InductorOptions,
         device: str = "cpu",
+        chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
     ) -> None:
         self.module = graph_module
+        self.chosen = chosen
         self.device = device
         self.rules = rules
         self.context = Context(options)
@@ -198,7 +204,7 @@ class Lowering:
         launch = functional_launch_of(node.target)
         if launch is not None:
             return self._launch(node, launch)
-        rule = self.rules.get(node.target)
+        rule = self.chosen.get(node.name) or self.rules.get(node.target)
         if rule is not None and self._loopable(node):
             try:
                 return self._apply(node, rule)

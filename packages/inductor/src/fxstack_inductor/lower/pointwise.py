@@ -159,7 +159,7 @@ def clone(ctx: Context, x: Node, *, memory_format: Any = None) -> Node:
 @rule("_to_copy.default")
 def to_copy(
     ctx: Context,
-    x: Node,
+    x: Node | float,
     *,
     dtype: torch.dtype | None = None,
     layout: Any = None,
@@ -168,6 +168,10 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: Any = None,
 ) -> Node:
+    if isinstance(x, (bool, int, float)):  # vmap's own, of a number beside a batch
+        return ctx.pointwise(
+            (), ctx.value.dtype, lambda _: constant(x, value_dtype(ctx.value.dtype))
+        )
     if device is not None and device != x.device:
         raise NotLowered(f"copy from {x.device} to {device}")
     return convert(ctx, x, x.dtype if dtype is None else dtype)

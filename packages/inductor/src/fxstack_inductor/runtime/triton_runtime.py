@@ -40,6 +40,7 @@ def load_module(text: str, folder: Path) -> Any:
     if triton.knobs.runtime.interpret:
         module.libdevice = NumpyLibdevice()  # type: ignore[attr-defined]
         _mend_comparisons()
+        _mend_products()
     return module
 
 
@@ -65,6 +66,25 @@ def _mend_comparisons() -> None:
         return made
 
     builder.binary_op = binary_op
+
+
+@lru_cache(maxsize=1)
+def _mend_products() -> None:
+    """The interpreter keeps bfloat16 as the integers of its bits, and multiplies matrices of those."""
+    builder = interpreter_builder
+    original = builder.create_dot
+
+    def create_dot(left: Any, right: Any, *rest: Any) -> Any:
+        return original(_widened(left), _widened(right), *rest)
+
+    builder.create_dot = create_dot
+
+
+def _widened(handle: Any) -> Any:
+    if handle.dtype.scalar is not triton.language.bfloat16:
+        return handle
+    bits = handle.data.astype(np.uint32) << 16
+    return type(handle)(bits.view(np.float32), triton.language.float32)
 
 
 def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:

@@ -20,6 +20,7 @@ from fxstack_inductor.ir.nodes import (
     ExternCall,
     Masked,
     Node,
+    Pointwise,
     Read,
     Reduction,
     walk,
@@ -417,7 +418,19 @@ def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
     return Refusal("something in between", name)
 
 
-RULES = (_levels, _small, _recomputed, _acyclic)
+def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Beside a product computed with matrix instructions there is only what is done with its elements."""
+    products = [n for n in merged.placed if isinstance(n, Reduction) and n.op == "dot"]
+    if not products:
+        return None
+    own = frozenset(v for e in merged.placed[products[0]].coords for v in _loops(e))
+    others = [n for n in merged.placed if n is not products[0]]
+    if any(not isinstance(n, Pointwise) or merged.placed[n].variables != own for n in others):
+        return Refusal("a matrix product keeps to what reads its elements", products[0].name)
+    return None
+
+
+RULES = (_levels, _product, _small, _recomputed, _acyclic)
 """What a merge must satisfy, in order; a rule returns None or a refusal."""
 
 __all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]

@@ -1,0 +1,154 @@
+"""How a matrix product is cut into tiles: which loops are rows and which columns, and the tile sizes.
+
+The operands of the kernel's ``dot`` say it: outer loops that only the left one depends on are rows, only the right one
+columns, both batches. Sizes are those that fill the matrix units of an A100 or H100 without a search: a large tile reads
+each operand fewer times, a small one keeps more processors busy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import floordiv, product
+from fxstack_inductor.ir.kernel import Check, Compute, IndexValue, Load, Reduce, operands
+
+if TYPE_CHECKING:
+    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Kernel, Loop
+
+PROCESSORS = 108
+"""Of an A100, the smallest of the GPUs in mind."""
+LEAST = 16
+"""The shortest side of a tile that matrix instructions take."""
+GROUP = 8
+"""Rows of tiles that programs next to each other go through column by column, so that they share what the L2 cache holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductConfig:
+    """Tile sizes (rows, columns, and how much of the depth at a time), warps, and loads in flight."""
+
+    bm: int
+    bn: int
+    bk: int
+    num_warps: int
+    num_stages: int
+    group: int = GROUP
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return {"BM": self.bm, "BN": self.bn, "BK": self.bk, "GROUP": self.group}
+
+
+CONFIGS = (
+    ProductConfig(128, 256, 64, 8, 3),
+    ProductConfig(128, 128, 64, 8, 4),
+    ProductConfig(128, 128, 32, 4, 4),
+    ProductConfig(128, 64, 64, 4, 4),
+    ProductConfig(64, 128, 64, 4, 4),
+    ProductConfig(64, 64, 64, 4, 4),
+    ProductConfig(64, 32, 64, 4, 5),
+    ProductConfig(32, 64, 64, 4, 5),
+    ProductConfig(32, 32, 128, 4, 4),
+    ProductConfig(16, 64, 128, 4, 4),
+    ProductConfig(64, 16, 128, 4, 4),
+    ProductConfig(16, 16, 128, 2, 4),
+)
+"""From large to small: what a heuristic takes the first good one of, and a search tries."""
+
+
+@dataclass(frozen=True)
+class ProductTiling:
+    """``kernel`` with its loops divided into batches, rows, columns and depth."""
+
+    kernel: Kernel
+    config: ProductConfig
+    batch: tuple[Loop, ...]
+    rows: tuple[Loop, ...]
+    columns: tuple[Loop, ...]
+    kind: str = "product"
+
+    @cached_property
+    def grid(self) -> Expr:
+        """Number of programs."""
+        tiles = _blocks(self.rows, self.config.bm) * _blocks(self.columns, self.config.bn)
+        return product(loop.extent for loop in self.batch) * tiles
+
+
+def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
+    return floordiv(product(loop.extent for loop in loops) + (block - 1), block)
+
+
+def tile_product(kernel: Kernel, config: ProductConfig | None = None) -> ProductTiling:
+    """The tiling of a kernel with a ``dot``, with the given sizes or ones that are good without a search.
+
+    Raises:
+        NotLowered: the operands are no matrices, or computed in ways that tiles of them do not follow.
+    """
+    left, right = factors(kernel)
+    outer = frozenset(loop.var for loop in kernel.outer)
+    own, other = (_variables(kernel, k) & outer for k in (left, right))
+    batch = tuple(loop for loop in kernel.outer if loop.var in own & other)
+    rows = tuple(loop for loop in kernel.outer if loop.var not in other)
+    columns = tuple(loop for loop in kernel.outer if loop.var in other - own)
+    if not (rows and columns) or {loop.var for loop in rows} - own:
+        raise NotLowered("a product of what are no matrices")
+    made = ProductTiling(kernel, config or CONFIGS[0], batch, rows, columns)
+    return made if config else ProductTiling(kernel, _good(made), batch, rows, columns)
+
+
+def factors(kernel: Kernel) -> tuple[int, int]:
+    """Positions of the two values that the kernel's ``dot`` multiplies."""
+    assert kernel.product is not None
+    reduce = kernel.values[kernel.product]
+    assert isinstance(reduce, Reduce)
+    multiplied = kernel.values[reduce.args[0]]
+    if not isinstance(multiplied, Compute) or multiplied.op != "mul":
+        raise NotLowered("a product whose factors are not apart")
+    return multiplied.args[0], multiplied.args[1]
+
+
+def _variables(kernel: Kernel, position: int) -> frozenset[Var]:
+    """All loop variables that a factor depends on."""
+    found: set[Var] = set()
+    stack, seen = [position], set()
+    while stack:
+        current = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        value = kernel.values[current]
+        if isinstance(value, Check) or (isinstance(value, Load) and value.mask is not None):
+            raise NotLowered("a factor that is read at computed places")
+        if isinstance(value, Load):
+            if any(v.kind == "value" for v in value.index.variables):
+                raise NotLowered("a factor that is read at computed places")
+            found |= value.index.variables
+        elif isinstance(value, IndexValue):
+            found |= value.expr.variables
+        stack.extend(operands(value))
+    return frozenset(found)
+
+
+def _good(tiling: ProductTiling) -> ProductConfig:
+    """The largest tile that leaves no processor idle; otherwise the one with the most programs that wastes no lanes."""
+    rows, columns, depth = (
+        product(loop.extent for loop in loops).as_int() or 4096
+        for loops in (tiling.rows, tiling.columns, tiling.kernel.inner)
+    )
+    batch = product(loop.extent for loop in tiling.batch).as_int() or 1
+    fitting = [c for c in CONFIGS if _fits(c.bm, rows) and _fits(c.bn, columns)] or [CONFIGS[-1]]
+    fitting = [c for c in fitting if c.bk < 2 * max(depth, LEAST)] or fitting
+    for config in fitting:
+        if batch * -(-rows // config.bm) * -(-columns // config.bn) >= PROCESSORS:
+            return config
+    return fitting[-1] if rows * columns * batch < 64 * 64 * PROCESSORS else fitting[0]
+
+
+def _fits(block: int, size: int) -> bool:
+    """Whether at most half of the lanes of a single block would be idle."""
+    return block < 2 * max(size, LEAST)

@@ -1,0 +1,382 @@
+"""One kernel of the loop IR as the text of a Triton function.
+
+The outer loops are one axis ``x`` (a block of points per program), the inner loops a second axis ``r``; ``triton_tiles`` says
+how a kernel's loops are divided.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.codegen import triton_ops
+from fxstack_inductor.codegen.analysis import Analysis, analyse
+from fxstack_inductor.codegen.index_text import triton_index
+from fxstack_inductor.codegen.triton_tiles import extent
+from fxstack_inductor.ir.atoms import VarKind
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    Constant,
+    IndexValue,
+    Load,
+    Reduce,
+    Scan,
+    index_operands,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_inductor.codegen.product_tiles import ProductTiling
+    from fxstack_inductor.codegen.triton_tiles import Tiling
+    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Loop, Store
+
+SCANS = MappingProxyType(
+    {
+        "sum": "_sum",
+        "prod": "_product",
+        "max": "_maximum",
+        "min": "_minimum",
+        "logaddexp": "_logaddexp",
+    }
+)
+"""Functions of the prelude that combine running values, in the registers' precision as torch's CUDA kernels do."""
+ATOMICS = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
+"""Stores that combine with what is there."""
+INT32 = 2**31 - 2**16
+"""Sizes up to here are indexed with 32 bits: the last tile may reach beyond them."""
+
+
+class KernelWriter:
+    """Writes one function; ``r`` lines exist only when there are inner loops."""
+
+    def __init__(self, tiling: Tiling | ProductTiling) -> None:
+        self.kind = tiling.kind
+        self.kernel = kernel = tiling.kernel
+        self.facts: Analysis = analyse(kernel)
+        self.dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
+        self.pointers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
+        self.inner_vars = frozenset(loop.var for loop in kernel.inner)
+        self.outer_vars = frozenset(loop.var for loop in kernel.outer)
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def function(self, name: str) -> str:
+        args = [*self.pointers.values(), *self.kernel.sizes]
+        args += ["XBLOCK: tl.constexpr", "RBLOCK: tl.constexpr"]
+        structures = {
+            "flat": self._flat,
+            "tiled": self._tiled,
+            "persistent": self._persistent,
+            "looped": self._looped,
+        }
+        structures[self.kind]()
+        return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    # axes
+
+    def _integer(self) -> str:
+        """The type of index arithmetic: 64 bits only where a buffer needs them."""
+        sizes = [ref.numel.bounds()[1] for ref in self.kernel.buffers]
+        sizes.append(extent((*self.kernel.outer, *self.kernel.inner)).bounds()[1])
+        return "tl.int32" if all(s is not None and s <= INT32 for s in sizes) else "tl.int64"
+
+    def _outer_axis(self, program: str = "tl.program_id(0)") -> None:
+        integer = self._integer()
+        lanes = "[:, None]" if self.kernel.inner else ""
+        self.line(f"xnumel = {triton_index(extent(self.kernel.outer))}")
+        self.line(
+            f"x = ({program}).to({integer}) * XBLOCK + tl.arange(0, XBLOCK).to({integer}){lanes}"
+        )
+        self.line("xmask = x < xnumel")
+        self.line("xzero = x * 0")
+        self._coordinates("x", self.kernel.outer)
+
+    def _inner_axis(self, offset: str) -> None:
+        integer = self._integer()
+        self.line(f"r = {offset} + tl.arange(0, RBLOCK).to({integer})[None, :]")
+        self.line("rmask = r < rnumel")
+        self.line("rzero = r * 0")
+        self._coordinates("r", self.kernel.inner)
+
+    def _coordinates(self, axis: str, loops: tuple[Loop, ...]) -> None:
+        for position, loop in enumerate(loops):
+            below = extent(loops[position + 1 :])
+            text = axis if below == 1 else f"({axis} // ({triton_index(below)}))"
+            if position:
+                text = f"{text} % ({triton_index(loop.extent)})"
+            self.line(f"{loop.var.name} = {text}")
+
+    # structures
+
+    def _flat(self) -> None:
+        self._outer_axis()
+        roots = [s.value for s in self.kernel.stores]
+        roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
+        for k in self.facts.needed(roots):
+            self._value(k)
+        self._stores(self.kernel.stores)
+
+    def _tiled(self) -> None:
+        self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
+        self.line("columns = tl.cdiv(rnumel, RBLOCK)")
+        self._outer_axis("tl.program_id(0) // columns")
+        self._inner_axis(f"(tl.program_id(0) % columns).to({self._integer()}) * RBLOCK")
+        for k in self.facts.needed(s.value for s in self.kernel.stores):
+            self._value(k)
+        self._stores(self.kernel.stores)
+
+    def _persistent(self) -> None:
+        self._outer_axis()
+        self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
+        self._inner_axis("0")
+        for k in self.facts.needed(s.value for s in self.kernel.stores):
+            value = self.kernel.values[k]
+            if isinstance(value, Reduce):
+                self._reduce_tile(k, value)
+            else:
+                self._value(k)
+        self._stores(self.kernel.stores)
+
+    def _looped(self) -> None:
+        self._outer_axis()
+        self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
+        emitted: set[int] = set()
+        for stage in range(self.facts.last_stage + 1):
+            self._outer_values(stage, emitted)
+            reduces, stores = self.facts.reduces(stage), self.facts.stores(stage, inner=True)
+            if reduces or stores:
+                self._pass(reduces, stores)
+            if stage == 0:
+                self._stores(self.facts.stores(0, inner=False))
+            self._outer_values(stage + 1, emitted)
+            self._stores(self.facts.stores(stage + 1, inner=False))
+
+    def _outer_values(self, stage: int, emitted: set[int]) -> None:
+        for k, value in enumerate(self.kernel.values):
+            ready = self.facts.stage[k] == stage and not self.facts.inner[k]
+            if ready and k not in emitted and not isinstance(value, Reduce):
+                self._value(k)
+                emitted.add(k)
+
+    def _pass(self, reduces: list[int], stores: list[Store]) -> None:
+        for k in reduces:
+            self._declare(k)
+        self.line("for offset in range(0, rnumel, RBLOCK):")
+        self.depth += 1
+        self._inner_axis("offset")
+        roots = [a for k in reduces for a in self._reduce(k).args] + [s.value for s in stores]
+        outer = frozenset(k for k, inner in enumerate(self.facts.inner) if not inner)
+        for k in self.facts.needed(roots, stop=outer):
+            if k not in outer:
+                self._value(k)
+        for k in reduces:
+            self._accumulate(k)
+        self._stores(stores)
+        self.depth -= 1
+        for k in reduces:
+            self._finish(k)
+
+    # values
+
+    def _value(self, position: int) -> None:
+        self.line(f"v{position} = {self._expression(position)}")
+
+    def _expression(self, position: int) -> str:
+        value = self.kernel.values[position]
+        match value:
+            case Constant(text, dtype):
+                return triton_ops.literal(text, dtype)
+            case IndexValue(expr, dtype):
+                return self._index_value(expr, dtype)
+            case Load():
+                return self._load(value)
+            case Check():
+                return self._check(value)
+            case Compute(op, args, dtype):
+                kinds = [self.kernel.values[k].dtype for k in args]
+                return triton_ops.emit(op, [f"v{k}" for k in args], dtype, kinds)
+            case Scan():
+                return self._scan(value)
+            case Reduce():
+                raise AssertionError("a reduction has no expression")
+
+    def _index_value(self, expr: Expr, dtype: torch.dtype) -> str:
+        kind = triton_ops.TYPES[dtype]
+        if all(v.kind is VarKind.SIZE for v in expr.variables):
+            return f"tl.full([], {triton_index(expr)}, {kind})"
+        return f"({triton_index(expr)}).to({kind})"
+
+    def _load(self, load: Load) -> str:
+        index, mask = self._address(load.index)
+        if load.mask is not None:
+            mask = f"{mask} & v{load.mask}" if mask else f"v{load.mask}"
+            index = f"{index} + {self._zero()}"
+            mask = f"{mask} & {self._everywhere()}"
+        guard = f", mask={mask}, other=0" if mask else ""
+        text = f"tl.load({self.pointers[load.buffer]} + ({index}){guard})"
+        stored = self.dtypes[load.buffer]
+        if stored in (torch.bfloat16, torch.float16):
+            text += ".to(tl.float32)"
+        elif stored is torch.bool:
+            text = f"({text} != 0)"
+        if load.mask is None:
+            return text
+        other = f"v{load.other}" if load.other is not None else triton_ops.literal("0", load.dtype)
+        return f"tl.where(v{load.mask}, {text}, {other})"
+
+    def _address(self, index: Expr) -> tuple[str, str]:
+        """The offset and the mask that its variation needs."""
+        text, variables = triton_index(index), index.variables
+        if any(v.kind == "value" for v in variables):
+            return f"{text} + {self._zero()}", self._everywhere()
+        masks = [
+            mask
+            for mask, axis in (("xmask", self.outer_vars), ("rmask", self.inner_vars))
+            if not variables.isdisjoint(axis)
+        ]
+        return text, " & ".join(masks)
+
+    def _in_loop(self) -> bool:
+        """Whether the inner axis is in scope where code is being written."""
+        return bool(self.kernel.inner) and (self.depth > 1 or self.kind != "looped")
+
+    def _zero(self) -> str:
+        return "xzero + rzero" if self._in_loop() else "xzero"
+
+    def _everywhere(self) -> str:
+        return "xmask & rmask" if self._in_loop() else "xmask"
+
+    def _check(self, check: Check) -> str:
+        arg, size = f"v{check.arg}", triton_index(check.size)
+        wrapped = f"tl.where({arg} < 0, {arg} + ({size}), {arg})" if check.wraps else arg
+        valid = self._everywhere() + ("" if check.mask is None else f" & v{check.mask}")
+        inside = f"(({wrapped}) >= 0) & (({wrapped}) < ({size}))"
+        self.line(f'tl.device_assert(({inside}) | (({valid}) == 0), "index out of bounds")')
+        return f"tl.where({inside}, {wrapped}, 0)"
+
+    def _scan(self, scan: Scan) -> str:
+        """Along the tile, which holds all that is scanned; what lies behind its end comes after every element."""
+        tiles = [f"tl.broadcast_to(v{k}, [XBLOCK, RBLOCK])" for k in scan.args]
+        if scan.op in {"argmax", "argmin"}:
+            return f"tl.associative_scan(({', '.join(tiles)}), 1, _last_{scan.op})[1]"
+        kind = triton_ops.TYPES[scan.dtype]
+        return f"tl.associative_scan({tiles[0]}.to({kind}), 1, {SCANS[scan.op]}).to({kind})"
+
+    # reductions
+
+    def _reduce(self, position: int) -> Reduce:
+        value = self.kernel.values[position]
+        assert isinstance(value, Reduce)
+        return value
+
+    def _identity(self, op: str, dtype: torch.dtype) -> str:
+        low, high = ("-inf", "inf") if dtype.is_floating_point else _limits(dtype)
+        text = {
+            "sum": "0",
+            "prod": "1",
+            "max": low,
+            "argmax": low,
+            "min": high,
+            "argmin": high,
+            "any": "False",
+            "all": "True",
+        }[op]
+        return triton_ops.literal(text, dtype)
+
+    def _masked(self, position: int, op: str) -> str:
+        dtype = self.kernel.values[position].dtype
+        tile = f"tl.broadcast_to(v{position}, [XBLOCK, RBLOCK])"
+        return f"tl.where(xmask & rmask, {tile}, {self._identity(op, dtype)})"
+
+    def _reduce_tile(self, position: int, reduce: Reduce) -> None:
+        self.line(f"t{position} = {self._masked(reduce.args[0], reduce.op)}")
+        if reduce.op.startswith("arg"):
+            self.line(f"p{position} = {self._position(reduce.args[1])}")
+        self._finish(position, f"t{position}", f"p{position}")
+
+    def _position(self, argument: int) -> str:
+        last = triton_ops.literal(str(2**63 - 1), torch.int64)
+        tile = f"tl.broadcast_to(v{argument}, [XBLOCK, RBLOCK]).to(tl.int64)"
+        return f"tl.where(xmask & rmask, {tile}, {last})"
+
+    def _declare(self, position: int) -> None:
+        reduce = self._reduce(position)
+        dtype = self.kernel.values[reduce.args[0]].dtype
+        shape = "[XBLOCK, RBLOCK]"
+        self.line(f"t{position} = tl.broadcast_to({self._identity(reduce.op, dtype)}, {shape})")
+        if reduce.op.startswith("arg"):
+            self.line(f"p{position} = tl.full({shape}, {2**63 - 1}, tl.int64)")
+
+    def _accumulate(self, position: int) -> None:
+        reduce = self._reduce(position)
+        new = self._masked(reduce.args[0], reduce.op)
+        if reduce.op.startswith("arg"):
+            where = self._position(reduce.args[1])
+            step = f"_{reduce.op}(t{position}, p{position}, {new}, {where})"
+            self.line(f"t{position}, p{position} = {step}")
+            return
+        step = {
+            "sum": "t{0} + {1}",
+            "prod": "t{0} * {1}",
+            "max": "_maximum(t{0}, {1})",
+            "min": "_minimum(t{0}, {1})",
+            "any": "t{0} | {1}",
+            "all": "t{0} & {1}",
+        }[reduce.op]
+        self.line(f"t{position} = {step.format(position, new)}")
+
+    def _finish(self, position: int, tile: str = "", positions: str = "") -> None:
+        tile, positions = tile or f"t{position}", positions or f"p{position}"
+        op = self._reduce(position).op
+        if op.startswith("arg"):
+            self.line(f"best{position}, at{position} = tl.reduce(({tile}, {positions}), 1, _{op})")
+            self.line(f"v{position} = at{position}[:, None]")
+            return
+        text = {
+            "sum": "tl.sum({0}, 1)",
+            "prod": "tl.reduce({0}, 1, _product)",
+            "max": "tl.reduce({0}, 1, _maximum)",
+            "min": "tl.reduce({0}, 1, _minimum)",
+            "any": "(tl.max({0}.to(tl.int32), 1) != 0)",
+            "all": "(tl.min({0}.to(tl.int32), 1) != 0)",
+        }[op].format(tile)
+        kind = triton_ops.TYPES[self._reduce(position).dtype]
+        self.line(f"v{position} = {text}[:, None].to({kind})")
+
+    # stores
+
+    def _stores(self, stores: Iterable[Store]) -> None:
+        for store in stores:
+            inner = bool(self.kernel.inner) and self.facts.store_inner(store)
+            zero, mask = ("xzero + rzero", "xmask & rmask") if inner else ("xzero", "xmask")
+            shape = (
+                "[XBLOCK, RBLOCK]" if inner else "[XBLOCK, 1]" if self.kernel.inner else "[XBLOCK]"
+            )
+            mask += "".join(f" & ({v.name} == 0)" for v in self._missing(store))
+            kind = triton_ops.TYPES[self.dtypes[store.buffer]]
+            value = f"tl.broadcast_to(v{store.value}, {shape}).to({kind})"
+            pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + {zero})"
+            self.line(f"{ATOMICS.get(store.op, 'tl.store')}({pointer}, {value}, mask={mask})")
+
+    def _missing(self, store: Store) -> list[Var]:
+        """The axes along which all points of a pointwise kernel would store the same element."""
+        if self.kind not in {"flat", "tiled"} or store.op:
+            return []
+        loops = (*self.kernel.outer, *self.kernel.inner)
+        return [loop.var for loop in loops if loop.var not in store.index.variables]
+
+
+def _limits(dtype: torch.dtype) -> tuple[str, str]:
+    if dtype is torch.bool:
+        return "False", "True"
+    info = torch.iinfo(dtype)
+    return str(info.min), str(info.max)

@@ -1,0 +1,140 @@
+"""Matrix products as Triton kernels: values through Triton's interpreter, and which of them become kernels."""
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_inductor import InductorOptions, compile_graph, decompositions, lower
+from fxstack_inductor.schedule.plan import KernelStep
+
+pytest.importorskip("triton")
+
+F = torch.nn.functional
+M, N, K = 40, 72, 56
+
+
+def half(*shape, dtype=torch.bfloat16):
+    return torch.randn(*shape).to(dtype)
+
+
+def graph_of(fn, *inputs):
+    return make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
+
+
+def empty(*shape):
+    return torch.empty(*shape, dtype=torch.bfloat16)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Every product that can be a kernel is one."""
+    monkeypatch.setattr(
+        "fxstack_inductor.triton_target.worth", lambda _plan, chosen, _gpu: {*chosen}
+    )
+
+
+CASES = {
+    "alone": (lambda x, w: x @ w, half(M, K), half(K, N)),
+    "gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b)), half(M, K), half(N, K), half(N)),
+    "residual": (lambda x, w, y: F.linear(x, w) + y, half(M, K), half(N, K), half(M, N)),
+    "prologue": (lambda x, w: F.relu(x.float().to(x.dtype) + 2) @ w, half(M, K), half(K, N)),
+    "batches": (lambda x, w: torch.tanh(x @ w.mT), half(3, M, K), half(3, N, K)),
+    "shared": (lambda x, w: torch.matmul(x, w).relu(), half(2, 3, M, K), half(K, N)),
+    "three": (lambda x, w: F.silu(F.linear(x, w)), half(2, M, K), half(N, K)),
+    "float16": (lambda x, w: (x @ w).float() + 1, half(M, K).half(), half(K, N).half()),
+    "gate": (lambda x, w, v: F.silu(x @ w) * (x @ v), half(M, K), half(K, N), half(K, N)),
+    "factors": (
+        lambda c, x, w: torch.baddbmm(c, x, w, beta=0.5, alpha=2.0).relu(),
+        *(half(3, M, N), half(3, M, K), half(3, K, N)),
+    ),
+    "no addend": (
+        lambda c, x, w: torch.addmm(c, x, w, beta=0).relu(),
+        *(torch.full((N,), torch.nan, dtype=torch.bfloat16), half(M, K), half(K, N)),
+    ),
+    "transposed": (lambda x, w: (x @ w).relu().t().contiguous(), half(M, K), half(K, N)),
+    "several": (lambda x, w: ((y := x @ w), y.relu(), y > 0), half(M, K), half(K, N)),
+    "divided": (lambda x, w: (x @ w).relu(), half(64, 128), half(128, 32)),
+    "sliced": (lambda x, w: (x[:, 1:-1] @ w[::2]).relu(), half(M, K + 2), half(2 * K, N)),
+    "column": (lambda x, w, b: (x @ w) * b[:, None], half(M, K), half(K, N), half(M)),
+    "picked": (
+        lambda x, w, b, i: (x @ w) + b[i],
+        *(half(M, K), half(K, N), half(5, N), torch.randint(0, 5, (M,))),
+    ),
+    "softmax": (lambda x, w: (x @ w).float().softmax(-1), half(M, K), half(K, N)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.usefixtures("always")
+def test_equals_eager(name):
+    fn, *inputs = CASES[name]
+    graph = graph_of(fn, *inputs)
+    assert "tl.dot" in lower(graph, target="cuda").triton
+    actual = compile_graph(graph, inputs, InductorOptions(target="cuda"))(*inputs)
+    expected = fn(*inputs)
+    for got, wanted in zip(
+        actual, expected if isinstance(expected, tuple) else (expected,), strict=True
+    ):
+        assert (got.dtype, got.stride()) == (wanted.dtype, wanted.stride())
+        torch.testing.assert_close(got, wanted, rtol=3e-2, atol=0.2)
+
+
+LARGE = empty(4096, 1024), empty(1024, 4096)
+CHOICES = {
+    "what is done with the elements pays": (lambda x, w: F.gelu(x @ w), *LARGE, 1),
+    "nothing is": (lambda x, w: x @ w, *LARGE, 0),
+    "the library adds a bias": (lambda x, w: torch.addmm(w[0], x, w), *LARGE, 0),
+    "a bias and more": (lambda x, w: torch.addmm(w[0], x, w).relu(), *LARGE, 1),
+    "a deep product is the library's": (
+        lambda x, w: (w @ x).relu(),
+        empty(8192, 8192),
+        empty(8192, 8192),
+        0,
+    ),
+    "a reduction takes another kernel": (lambda x, w: (x @ w).softmax(-1), *LARGE, 0),
+    "float32": (lambda x, w: (x @ w).relu(), *(t.float() for t in LARGE), 0),
+    "tiny": (lambda x, w: (x @ w).relu(), empty(8, 64), empty(64, 64), 0),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_chosen_where_it_pays(name):
+    fn, *inputs, kernels = CHOICES[name]
+    text = lower(graph_of(fn, *inputs), target="cuda:sm_90").triton
+    assert text.count("tl.dot(") == kernels
+
+
+def test_the_option_turns_it_off():
+    graph = graph_of(lambda x, w: F.gelu(x @ w), *LARGE)
+    assert (
+        "tl.dot" not in lower(graph, options=InductorOptions(templates=False), target="cuda").triton
+    )
+
+
+def test_no_mask_where_tiles_divide_the_sides():
+    assert "mask=" not in _only_kernel(lambda x, w: F.gelu(x @ w), *LARGE)
+    assert "mask=" in _only_kernel(lambda x, w: F.gelu(x @ w), empty(4000, 1000), empty(1000, 4000))
+
+
+def _only_kernel(fn, *inputs):
+    lowered = lower(graph_of(fn, *inputs), target="cuda")
+    (step,) = lowered.plan.steps
+    assert isinstance(step, KernelStep)
+    return lowered.source.functions[step.kernel.name].text
+
+
+def test_kernels_of_equal_text_and_other_types_are_two():
+    """A conversion to float32 reads alike for both half precisions."""
+    inputs = half(8, 8), half(8, 8).half()
+    lowered = lower(graph_of(lambda x, y: (x.float(), y.float()), *inputs), target="cuda")
+    assert {tuple(f.signature.values())[0] for f in lowered.source.functions.values()} == {
+        "*bf16",
+        "*fp16",
+    }
+    assert len({f.name for f in lowered.source.functions.values()}) == 2
+
+
+def test_the_report_counts_the_product():
+    report = lower(graph_of(lambda x, w: F.gelu(x @ w), *LARGE), target="cuda:sm_90").report()
+    assert "34.360 GFLOP" in report
+    assert "arithmetic" in report
