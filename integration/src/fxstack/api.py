@@ -25,6 +25,7 @@ def compile(
     *,
     fullgraph: bool = ...,
     dynamic: bool | None = ...,
+    dynamic_shapes: Any = ...,
     backend: str | Backend | None = ...,
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
@@ -38,6 +39,7 @@ def compile(
     *,
     fullgraph: bool = ...,
     dynamic: bool | None = ...,
+    dynamic_shapes: Any = ...,
     backend: str | Backend | None = ...,
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
@@ -50,6 +52,7 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
+    dynamic_shapes: Any = None,
     backend: str | Backend | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -62,6 +65,8 @@ def compile(
         fullgraph: Raise where the graph would break.
         dynamic: True: sizes are symbolic from the first call; False: every size is specialised; None: a
             size becomes symbolic when it changes.
+        dynamic_shapes: A contract about the sizes of the arguments in ``torch.export``'s words (``Dim`` and its hints, by
+            argument name). Breaking it is an error that names the argument, or the line of the program that needs one size.
         backend: ``"inductor"`` (ours, the default), ``"aot_eager"``, ``"eager"``, a name registered in the
             entry-point group ``torch_dynamo_backends``, or a callable ``(GraphModule, example_inputs) ->
             callable``.
@@ -72,7 +77,7 @@ def compile(
 
     Raises:
         ValueError: unknown backend, mode or option; ``dynamic`` is something else than True, False or None.
-        TypeError: the model is not callable.
+        TypeError: the model is not callable, or ``dynamic_shapes`` is no specification.
     """
     if dynamic not in (None, True, False):
         raise ValueError(f"fxstack.compile: dynamic must be True, False or None, not {dynamic!r}.")
@@ -86,7 +91,9 @@ def compile(
     def decorate(fn: Callable[..., Any]) -> Any:
         if not callable(fn):
             raise TypeError(f"fxstack.compile: expected a function or module, got {fn!r}.")
-        compiled = fxstack_capture.optimize(chosen, options=capture_options, observer=log)(fn)
+        compiled = fxstack_capture.optimize(
+            chosen, options=capture_options, observer=log, dynamic_shapes=dynamic_shapes
+        )(fn)
         object.__setattr__(compiled, LOG_ATTRIBUTE, log)
         return compiled
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fxstack_capture.api import (
     BackendError,
+    ShapeContractError,
     ShapeProfile,
     SkipFrame,
     Unsupported,
@@ -11,6 +12,7 @@ from fxstack_capture.api import (
     capture,
     disable,
     explain,
+    export,
     graph_break,
     is_compiling,
     optimize,
@@ -42,6 +44,7 @@ __all__ = [
     "ComptimeError",
     "ComptimeVar",
     "RecompileError",
+    "ShapeContractError",
     "ShapeProfile",
     "SkipFrame",
     "Unsupported",
@@ -53,6 +56,7 @@ __all__ = [
     "disable",
     "disallow_in_graph",
     "explain",
+    "export",
     "forbid_in_graph",
     "graph_break",
     "is_compiling",

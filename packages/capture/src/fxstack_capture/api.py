@@ -12,12 +12,15 @@ import torch
 from fxstack_capture import native
 from fxstack_capture.annotations import disable, graph_break, is_compiling, skip
 from fxstack_capture.driver.backend import eager
+from fxstack_capture.driver.calling import frame_of_call
 from fxstack_capture.driver.compiler import FrameCompiler
+from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.errors import BackendError, SkipFrame, Unsupported, WrongResultError
 from fxstack_capture.driver.explanation import Explanation
-from fxstack_capture.driver.whole import Captured, capture_whole, frame_of_call
+from fxstack_capture.driver.whole import Captured, capture_whole
 from fxstack_capture.optimized_module import OptimizedModule, wrap
 from fxstack_capture.options import CaptureOptions
+from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError
 from fxstack_capture.shapes.profile import ShapeProfile
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ def optimize(
     options: CaptureOptions | None = None,
     observer: Observer | None = None,
     profile: ShapeProfile | None = None,
+    dynamic_shapes: Any = None,
 ) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: the function, method or module with its torch operations captured and compiled.
 
@@ -50,7 +54,10 @@ def optimize(
         observer: Told of every trace and graph break.
         profile: What earlier processes saw (``profile_of``): sizes and numbers that changed then are
             symbolic at once.
+        dynamic_shapes: A contract about the sizes of the arguments, as ``torch.export`` takes it. A call that is not
+            in it, and a program that does not work for all of it, raise ``ShapeContractError``.
     """
+    contract = None if dynamic_shapes is None else ShapeContract(dynamic_shapes)
     chosen = options or CaptureOptions(fullgraph=fullgraph, dynamic=dynamic)
 
     def decorate(fn: Callable[..., Any]) -> Any:
@@ -62,6 +69,8 @@ def optimize(
         compiler = _compiler(backend, chosen, observer)
         if profile is not None:
             compiler.states.profile = profile
+        if contract is not None:
+            compiler.contract = CallContract(contract, getattr(fn, "_orig_mod", fn))
         return _optimized(fn, compiler, decorate)
 
     return decorate
@@ -118,6 +127,27 @@ def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Captured:
     return capture_whole(fn, args, kwargs, CaptureOptions(fullgraph=True))
 
 
+def export(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Captured:
+    """One whole graph of ``fn(*args, **kwargs)`` for all sizes that ``dynamic_shapes`` allows; torch.export's convention.
+
+    Without ``dynamic_shapes`` all sizes are those of the arguments. Calls of the result are checked.
+
+    Raises:
+        Unsupported: the call cannot be one graph.
+        ShapeContractError: the arguments are not in the contract, or the program works for fewer sizes than it allows.
+    """
+    made = getattr(dynamic_shapes, "dynamic_shapes", None)  # a torch.export.ShapesCollection
+    spec = dynamic_shapes if made is None else made(fn, args, kwargs)
+    options = CaptureOptions(fullgraph=True)
+    return capture_whole(fn, args, kwargs or {}, options, ShapeContract(spec or {}))
+
+
 def explain(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., Explanation]:
     """``explain(fn)(*args)`` runs the call and says what was captured: graphs, guards, graph breaks.
 
@@ -148,6 +178,7 @@ __all__ = [
     "BackendError",
     "Captured",
     "Explanation",
+    "ShapeContractError",
     "ShapeProfile",
     "SkipFrame",
     "Unsupported",
@@ -155,6 +186,7 @@ __all__ = [
     "capture",
     "disable",
     "explain",
+    "export",
     "graph_break",
     "is_compiling",
     "optimize",

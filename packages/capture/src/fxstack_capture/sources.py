@@ -293,3 +293,15 @@ class StorageOffset(Step):
 
     def _named(self) -> str:
         return f"{self.of.name}.storage_offset()"
+
+
+@dataclass(frozen=True, slots=True)
+class Affine(Step):
+    """The number ``n`` for which ``scale * n + offset`` is the number ``of``; not there where it is no whole number."""
+
+    scale: int
+    offset: int
+
+    def _named(self) -> str:
+        shifted = f"({self.of.name} - {self.offset})" if self.offset else self.of.name
+        return f"{shifted} / {self.scale}" if self.scale != 1 else shifted

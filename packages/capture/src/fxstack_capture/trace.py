@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.numpy_side.tracer import ArrayTracer
     from fxstack_capture.options import CaptureOptions
+    from fxstack_capture.shapes.contract import Bound
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.attributes import AttributeWrite
 
@@ -309,6 +310,8 @@ class Trace:
     interp: Interpreter
     for_entry: bool = True
     """Whether the replacement runs as an entry, whose guards hand the graph's inputs over."""
+    contract: Bound | None = None
+    """What was agreed on about the sizes of the arguments."""
 
     def guard(self, source: Source, check: Check) -> None:
         self.guards.add(source, check, self.interp.user_stack())

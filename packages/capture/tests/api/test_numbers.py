@@ -122,3 +122,45 @@ def test_a_division_by_zero_is_caught_where_the_program_catches_it(name, values)
     for value in values:
         text = difference(run(torch.ones(2), value), compiled(torch.ones(2), value))
         assert text is None, text
+
+
+TRUTHS = {
+    "if": lambda x, n: x * (3 if x.shape[0] else 4),
+    "not": lambda x, n: x * (3 if not x.shape[0] else 4),
+    "bool": lambda x, n: x * (3 if bool(n) else 4),
+    "and": lambda x, n: x * (x.shape[0] and 7) + (n or 2),
+}
+
+
+@pytest.mark.parametrize("case", TRUTHS)
+def test_truth_asks_only_whether_it_is_zero(case):
+    counting, fn = Counting(), TRUTHS[case]
+    compiled = optimize(counting, dynamic=True)(fn)
+    for size in (4, 5, 6):
+        assert torch.equal(compiled(torch.ones(size), size), fn(torch.ones(size), size))
+    assert len(counting.graphs) == 1
+    assert torch.equal(compiled(torch.ones(4), 0), fn(torch.ones(4), 0))
+
+
+class Sized:
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+
+def _outcome(fn, *args):
+    try:
+        return fn(*args)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+@pytest.mark.parametrize("length", [-1, 2**70, 1.5, None, "a", True, 0, 3])
+def test_truth_of_a_length(length):
+    def fn(x, sized):
+        return x * (3 if sized else 4)
+
+    plain, compiled = (_outcome(f, torch.ones(2), Sized(length)) for f in (fn, optimize()(fn)))
+    assert difference(plain, compiled) is None

@@ -1,6 +1,7 @@
 """Where two object graphs differ: types, content, identity structure (aliases), exceptions, tensors' metadata."""
 
 import io
+import re
 import warnings
 from types import ModuleType
 
@@ -13,6 +14,11 @@ class OwnStream(io.StringIO):
 
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type, torch.dtype)
+
+
+def _text(item):
+    """As ``repr``, without the address that it may show."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(item))
 
 
 def difference(a, b):
@@ -76,9 +82,7 @@ class _Compare:
                 return found
         if isinstance(a, (set, frozenset)):
             return (
-                None
-                if repr(sorted(map(repr, a))) == repr(sorted(map(repr, b)))
-                else f"{path}: sets {a} {b}"
+                None if sorted(map(_text, a)) == sorted(map(_text, b)) else f"{path}: sets {a} {b}"
             )
         if callable(a) and not hasattr(a, "__dict__"):
             return (

@@ -13,7 +13,7 @@ from torch.utils._sympy import functions as tf
 
 from fxstack_capture.guards.records import ShapeHolds
 from fxstack_capture.guards.shape import shape_program
-from fxstack_capture.sources import Item, Local, Size, StorageOffset, Stride
+from fxstack_capture.sources import Affine, Item, Local, Size, StorageOffset, Stride
 
 a, b, c = symbols = sympy.symbols("a b c", integer=True, positive=True)
 f, h = floats = sympy.symbols("f h", real=True)
@@ -178,3 +178,12 @@ def test_the_guard_is_named_when_it_cannot_be_compiled(g):
         ValueError, match="cannot compile the guard ShapeHolds on x: no native form of sin"
     ):
         g.tree((X, shape(sympy.sin(a) > 0)))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 5, 7, 10])
+def test_the_number_behind_a_formula(g, size):
+    source = Affine(Size(X, 0), 2, 1)
+    check = ShapeHolds(sympy.Le(a, 3, evaluate=False), ((a, source),), "")
+    assert g.holds(check, torch.zeros(size), source=source) == (
+        size % 2 == 1 and (size - 1) // 2 <= 3
+    )

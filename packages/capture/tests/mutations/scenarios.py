@@ -183,6 +183,47 @@ WORD_CHANGES = (
     "S = ''",
 )
 
+CLASSES = """
+class Meta(type):
+    factor = 1.25
+    @property
+    def gain(cls):
+        return cls.factor * 2
+class Kind(metaclass=Meta):
+    size = 2.0
+class Lower(Kind): pass
+class Sized:
+    size = 2
+    def __len__(self):
+        return self.size
+sized, L = Sized(), [torch.ones(2), 2.5]
+space = types.ModuleType("space")
+space.level = 3.0
+def main():
+    own = object.__getattribute__
+    with torch._C.DisableTorchFunction():
+        total = sum(L)
+    found = own(Lower, "gain") + own(Kind, "size") + hasattr(Lower, "size") + own(space, "level")
+    return total * found * (3 if sized else 4)
+"""
+CLASS_CHANGES = (
+    "Kind.size = 3.0",
+    "Meta.factor = 2.0",
+    "Lower.factor = 5.0",
+    "space.level = 4.0",
+    "L[0] = torch.ones(2, requires_grad=True)",
+    "Sized.size = 0",
+    "Sized.size = -1",
+    "Sized.size = 2**70",
+    "Sized.__bool__ = lambda self: True",
+    "Meta.gain = 1.0",
+    "Lower.gain = 8.0",
+    "del Meta.gain",
+    "Meta.__getattribute__ = lambda cls, n: 7.0",
+    "del Kind.size",
+    "del space.level",
+)
+
 SCENARIOS = [
     ("arrays", ARRAYS, ARRAY_CHANGES),
     ("transforms", TRANSFORMS, TRANSFORM_CHANGES),
@@ -192,4 +233,5 @@ SCENARIOS = [
     ("data", DATA, DATA_CHANGES),
     ("modules", MODULES, MODULE_CHANGES),
     ("words", WORDS, WORD_CHANGES),
+    ("classes", CLASSES, CLASS_CHANGES),
 ]

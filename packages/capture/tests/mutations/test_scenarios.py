@@ -5,6 +5,7 @@ import gc
 import io
 import linecache
 import logging
+import types
 import weakref
 
 import numpy as np
@@ -22,6 +23,7 @@ _NAMES = {
     "gc": gc,
     "io": io,
     "logging": logging,
+    "types": types,
     "weakref": weakref,
     "np": np,
     "torch": torch,

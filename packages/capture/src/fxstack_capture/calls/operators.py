@@ -176,7 +176,9 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
         return calls.trace.torch.arrays.call(bool, (value,), {})  # type: ignore[no-any-return]
     if isinstance(value, torch.Tensor):
         return _tensor_truth(calls, value)
-    if kind in (torch.SymBool, torch.SymInt, torch.SymFloat):
+    if kind in (torch.SymInt, torch.SymFloat):  # any other number but 0 will do
+        return bool(calls.trace.torch.specialize(value != 0))
+    if kind is torch.SymBool:
         return bool(calls.trace.torch.specialize(value))
     for name in ("__bool__", "__len__"):
         method = _user_method(calls, value, name)
@@ -187,12 +189,26 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
     return bool(run(calls.trace, bool, (value,), {}))
 
 
+class _OfLength:
+    """Something of a given length, so that CPython checks what a ``__len__`` returned."""
+
+    def __init__(self, length: Any) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length  # type: ignore[no-any-return]
+
+
 def _checked_truth(result: Any, name: str) -> bool:
     if name == "__bool__" and type(result) is not bool:
         if isinstance(result, torch.SymBool):
             return bool(result)
         raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
-    return bool(result) if name == "__bool__" else operator.index(result) != 0
+    if name == "__bool__":
+        return bool(result)
+    if isinstance(result, torch.SymInt):
+        return bool(result != 0)
+    return len(_OfLength(result)) != 0
 
 
 def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:

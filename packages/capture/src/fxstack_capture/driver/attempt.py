@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.interpreter.program import ProgramTable
     from fxstack_capture.options import CaptureOptions
+    from fxstack_capture.shapes.contract import Bound
     from fxstack_capture.shapes.history import FrameHistory
     from fxstack_capture.trace import RootOutcome
 
@@ -42,11 +43,14 @@ class Attempt:
 
 
 def new_trace(
-    options: CaptureOptions, programs: ProgramTable, history: FrameHistory | None
+    options: CaptureOptions,
+    programs: ProgramTable,
+    history: FrameHistory | None,
+    contract: Bound | None = None,
 ) -> Trace:
     """An empty trace with its parts."""
     nothing: Any = None  # the parts need the trace
-    trace = Trace(options, GuardSet(), nothing, nothing, nothing, nothing)
+    trace = Trace(options, GuardSet(), nothing, nothing, nothing, nothing, contract=contract)
     trace.world = MirrorWorld(trace)
     trace.calls = CallDispatcher(trace)
     trace.torch = TorchTracer(trace, history)

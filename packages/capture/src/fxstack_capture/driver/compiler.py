@@ -43,6 +43,7 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
+from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.stance import current_stance, with_changes
 from fxstack_capture.torch_side.unloaded import leave_compiler_unloaded
 from fxstack_capture.trace import Raised, Returned, Stopped
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from types import CellType, CodeType, FunctionType
 
     from fxstack_capture.driver.backend import Backend
+    from fxstack_capture.driver.contracts import CallContract
     from fxstack_capture.driver.recompiling import Recompilation
     from fxstack_capture.emit.resolve import RealFrame
     from fxstack_capture.interpreter.program import ProgramTable
@@ -108,6 +110,8 @@ class FrameCompiler:
         self.observer = observer
         self.root: Any = None
         """The module whose calls are compiled, if it is one."""
+        self.contract: CallContract | None = None
+        """What was agreed on about the sizes of the arguments of a call."""
         self.records = records
         self.programs: ProgramTable = program_table()
         self.resumptions = Resumptions(self._never_trace)
@@ -195,7 +199,7 @@ class FrameCompiler:
         started = time.perf_counter()
         try:
             written = self._write(frame, code, state)
-        except (Unsupported, ComptimeError):
+        except (Unsupported, ComptimeError, ShapeContractError):
             raise
         except (CannotRebuildError, CannotResumeError) as reason:
             return self._not_traced(
@@ -269,7 +273,8 @@ class FrameCompiler:
         stop_at: tuple[int, ...] | None,
         record: BreakRecord | None,
     ) -> Written:
-        trace = new_trace(self.options, self.programs, state.history)
+        contract = None if self.contract is None else self.contract.bind(frame)
+        trace = new_trace(self.options, self.programs, state.history, contract)
         trace.for_entry = self.owner is not None
         with attempt(frame, trace, stop_at) as done:
             draft, raised = self._draft(done, frame, code)

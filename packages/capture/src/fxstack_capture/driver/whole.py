@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture import native
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.driver.attempt import attempt, new_trace, real_frame
+from fxstack_capture.driver.attempt import attempt, new_trace
+from fxstack_capture.driver.calling import frame_of_call, function_of
+from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.errors import Unsupported
 from fxstack_capture.driver.signature import signature_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.frame import draft_return
+from fxstack_capture.guards.explain import first_failure
+from fxstack_capture.guards.tree import compile_guards
+from fxstack_capture.shapes.contract import ShapeContractError, demand_general
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.trace import Raised, Returned
 from fxstack_capture.versions import program_table
@@ -23,9 +28,9 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_capture.emit.frame import Emitted
-    from fxstack_capture.emit.resolve import RealFrame
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.options import CaptureOptions
+    from fxstack_capture.shapes.contract import ShapeContract
     from fxstack_capture.sources import Source
     from fxstack_interchange import StageGraph
 
@@ -34,7 +39,8 @@ if TYPE_CHECKING:
 class Captured:
     """One whole graph. Calling it runs the graph with the inputs found from the arguments, effects included.
 
-    The guards are not checked by a call: it is for arguments like those that were captured.
+    What ``export`` gives raises ``ShapeContractError`` for arguments that the graph is not for. After ``capture`` a call checks
+    nothing: it is for arguments like those that were captured.
     """
 
     stage_graph: StageGraph
@@ -44,6 +50,8 @@ class Captured:
     emitted: Emitted
     function: FunctionType
     leading: tuple[Any, ...]
+    keeps: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None
+    """Raises for arguments that the graph is not for; None where nobody checks."""
 
     @property
     def graph_module(self) -> GraphModule:
@@ -59,17 +67,26 @@ class Captured:
         return self.emitted.text
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.keeps is not None:
+            self.keeps(args, kwargs)
         return self.function(*self.leading, *args, **kwargs)
 
 
 def capture_whole(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: CaptureOptions
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: CaptureOptions,
+    contract: ShapeContract | None = None,
 ) -> Captured:
-    """Trace one call; raises ``Unsupported``, or what the program itself raises."""
-    _, leading = _function_of(fn)
+    """Trace one call; raises ``Unsupported``, ``ShapeContractError``, or what the program itself raises."""
+    _, leading = function_of(fn)
     frame = frame_of_call(fn, args, kwargs)
     function = frame.function
-    trace = new_trace(options, program_table(), FrameHistory())
+    agreed = None if contract is None else CallContract(contract, fn)
+    bound = None if agreed is None else agreed.bind(frame)
+    demand_general(bound)
+    trace = new_trace(options, program_table(), FrameHistory(), bound)
     trace.for_entry = False
     try:
         with attempt(frame, trace) as done:
@@ -98,32 +115,29 @@ def capture_whole(
     )
     runner.__kwdefaults__ = function.__kwdefaults__
     stage = signature_of(captured)
-    return Captured(
-        stage, guards, captured.inputs, captured.example_inputs, emitted, runner, leading
-    )
+    keeps = None if agreed is None else _Keeping(fn, agreed, guards)
+    found = captured.inputs, captured.example_inputs
+    return Captured(stage, guards, *found, emitted, runner, leading, keeps)
 
 
-def _function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
-    """The Python function behind a callable, and the arguments that come first."""
-    leading: tuple[Any, ...] = ()
-    for _ in range(10):
-        if isinstance(fn, FunctionType):
-            return fn, leading
-        if isinstance(fn, MethodType):
-            fn, leading = fn.__func__, (fn.__self__, *leading)
-        elif hasattr(fn, "__wrapped__"):
-            fn = fn.__wrapped__
-        else:
-            fn = MethodType(type(fn).__call__, fn)
-    raise TypeError(f"capture: expected a Python function or module, got {fn!r}")
+class _Keeping:
+    """Checks that a call keeps to the contract of a captured graph, and to everything else that its trace relied on."""
 
+    def __init__(
+        self, fn: Callable[..., Any], contract: CallContract, guards: tuple[Guard, ...]
+    ) -> None:
+        self._fn, self._contract, self._guards = fn, contract, guards
+        self._tree: Any = None
 
-def frame_of_call(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> RealFrame:
-    """The frame that the call would start."""
-    function, leading = _function_of(fn)
-    bound = inspect.signature(function, follow_wrapped=False).bind(*leading, *args, **kwargs)
-    bound.apply_defaults()
-    cells = function.__closure__ or ()
-    return real_frame(function, function.__code__, dict(bound.arguments), cells)
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        frame = frame_of_call(self._fn, args, kwargs)
+        self._contract.bind(frame)
+        if not native.AVAILABLE:
+            return
+        if self._tree is None:
+            self._tree = compile_guards(self._guards, frame.function.__code__)
+        failure = first_failure(self._tree, frame.function, frame.arguments)
+        if failure is not None:
+            raise ShapeContractError(
+                f"this call is not one that the graph was exported for: {failure.message}"
+            )

@@ -156,6 +156,11 @@ def _tensor_number(method: Any) -> Callable[[Loads, Any], ast.expr]:
     return load_number
 
 
+def _affine(loads: Loads, source: s.Affine) -> ast.expr:
+    shifted = ast.BinOp(loads.expr(source.of), ast.Sub(), ast.Constant(source.offset))
+    return loads.temporary(ast.BinOp(shifted, ast.FloorDiv(), ast.Constant(source.scale)), source)
+
+
 _LOADERS: dict[type, Callable[[Loads, Any], ast.expr]] = {
     s.Local: _local,
     s.Free: _local,
@@ -177,4 +182,5 @@ _LOADERS: dict[type, Callable[[Loads, Any], ast.expr]] = {
     s.Size: _tensor_number(_Base.size),
     s.Stride: _tensor_number(_Base.stride),
     s.StorageOffset: _tensor_number(_Base.storage_offset),
+    s.Affine: _affine,
 }

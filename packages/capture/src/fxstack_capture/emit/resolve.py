@@ -71,4 +71,5 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     s.Size: lambda src, of: _Base.size(of, src.dim),
     s.Stride: lambda src, of: _Base.stride(of, src.dim),
     s.StorageOffset: lambda _, of: _Base.storage_offset(of),
+    s.Affine: lambda src, of: (of - src.offset) // src.scale,
 }

@@ -70,6 +70,7 @@ _STEPS: dict[type, Callable[[Any], Access]] = {
     sources.Size: lambda s: ("Size", s.dim),
     sources.Stride: lambda s: ("Stride", s.dim),
     sources.StorageOffset: lambda _s: ("StorageOffset", None),
+    sources.Affine: lambda s: ("Affine", (s.scale, s.offset)),
 }
 
 

@@ -64,6 +64,7 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     sources.Size: lambda s, v: v.size(s.dim),
     sources.Stride: lambda s, v: v.stride(s.dim),
     sources.StorageOffset: lambda _s, v: v.storage_offset(),
+    sources.Affine: lambda s, v: (v - s.offset) // s.scale,
 }
 
 

@@ -152,9 +152,18 @@ static int step_storage_offset(Node *node, const Value *from, Value *to) {
     return is_tensor(from->object) && tensors->storage_offset(from->object, &to->number);
 }
 
+/* The n for which scale * n + offset is the number. */
+static int step_affine(Node *node, const Value *from, Value *to) {
+    int64_t shifted, scale = node->index, offset = node->hash;
+    *to = (Value){NULL, 0, 0};
+    if (from->object != NULL || __builtin_sub_overflow(from->number, offset, &shifted) || shifted % scale != 0) return 0;
+    to->number = shifted / scale;
+    return 1;
+}
+
 /* --- building ------------------------------------------------------------------------------------ */
 
-typedef enum { TAKES_NOTHING, TAKES_NAME, TAKES_KEY, TAKES_INDEX, TAKES_DESCRIPTOR, TAKES_FUNCTION } Takes;
+typedef enum { TAKES_NOTHING, TAKES_NAME, TAKES_KEY, TAKES_INDEX, TAKES_DESCRIPTOR, TAKES_FUNCTION, TAKES_LINE } Takes;
 
 static const struct {
     const char *kind;
@@ -176,6 +185,7 @@ static const struct {
     {"Size", step_size, TAKES_INDEX},
     {"Stride", step_stride, TAKES_INDEX},
     {"StorageOffset", step_storage_offset, TAKES_NOTHING},
+    {"Affine", step_affine, TAKES_LINE},
 };
 
 static int take_key(Tree *tree, Node *node, PyObject *key) {
@@ -214,6 +224,9 @@ static int take(Tree *tree, Node *node, Takes takes, PyObject *argument) {
             return PyErr_Format(PyExc_TypeError, "%R is not a C function", argument), -1;
         node->object = tree_hold(tree, argument);
         return node->object ? 0 : -1;
+    case TAKES_LINE: /* (scale, offset) */
+        if (!PyArg_ParseTuple(argument, "nn", &node->index, &node->hash)) return -1;
+        return node->index > 0 ? 0 : (PyErr_SetString(PyExc_ValueError, "the scale must be positive"), -1);
     case TAKES_INDEX: node->index = PyLong_AsSsize_t(argument); return PyErr_Occurred() ? -1 : 0;
     }
     return -1;

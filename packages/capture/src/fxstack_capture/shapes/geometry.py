@@ -15,13 +15,16 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from fxstack_capture.shapes.env import NamedSource
 from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
 from fxstack_capture.shapes.policy import Kind
-from fxstack_capture.sources import Size, StorageOffset, Stride
+from fxstack_capture.sources import Affine, Size, StorageOffset, Stride
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from fxstack_capture.shapes.contract import Solved
+    from fxstack_capture.shapes.dims import Hint, Range
     from fxstack_capture.shapes.env import CaptureShapeEnv
     from fxstack_capture.shapes.floats import Computed
+    from fxstack_capture.shapes.marks import DimRange
     from fxstack_capture.shapes.policy import SizePlan, TensorPlan
     from fxstack_capture.sources import Source
 
@@ -37,6 +40,24 @@ class Binding:
     expr: sympy.Expr
 
 
+@dataclass(frozen=True, slots=True)
+class NamedSymbol:
+    """The symbol of a named dimension, and what the contract says of it."""
+
+    symbol: sympy.Symbol
+    made: torch.SymInt
+    solved: Solved
+
+    @property
+    def lowest(self) -> int:
+        return self.solved.low
+
+    @property
+    def highest(self) -> Any:
+        high = self.solved.root.bounds.max
+        return int_oo if high is None else high
+
+
 class Geometry:
     """Makes symbols for one trace. ``bindings`` says what every number that was made symbolic must equal."""
 
@@ -47,6 +68,8 @@ class Geometry:
         self.bindings: list[Binding] = []
         self.primary: dict[sympy.Symbol, tuple[Source, Any]] = {}
         self.strict: dict[sympy.Symbol, Source] = {}
+        self.named: dict[str, NamedSymbol] = {}
+        self.argument_names: Mapping[Source, str] = {}
 
     @property
     def env(self) -> CaptureShapeEnv:
@@ -87,12 +110,9 @@ class Geometry:
             return value
         if plan.kind is Kind.UNBACKED:
             return self._unbacked(source, plan)
-        bounds = plan.bounds
-        constraint = None
-        if bounds is not None and (bounds.min is not None or bounds.max is not None):
-            lower = 2 if bounds.min is None else max(bounds.min, 0)
-            upper = int_oo if bounds.max is None else bounds.max
-            constraint = StrictMinMaxConstraint(False, ValueRanges(lower, upper))
+        if plan.kind is Kind.NAMED:
+            return self._named(value, source, plan)
+        constraint = None if plan.bounds is None else _constraint(plan.bounds, 2)
         expr = self.env.create_symbol(
             value,
             source=NamedSource(source),
@@ -103,9 +123,45 @@ class Geometry:
             self.strict[expr] = source
         return self._bound(expr, value, source)
 
+    def _named(self, size: int, source: Source, plan: SizePlan) -> Number:
+        """A size that follows from a named dimension, whose symbol is made when the name is first met."""
+        named, solved = plan.named, plan.solved
+        assert named is not None
+        assert solved is not None
+        direct = named.scale == 1 and named.offset == 0
+        known = self.named.get(solved.root.name)
+        if known is None:
+            place = source if direct else Affine(source, named.scale, named.offset)
+            known = self.named[solved.root.name] = self._named_symbol(solved, place)
+            if direct:
+                return known.made
+        expr = named.scale * known.symbol + named.offset
+        return self._bound(expr, size, source)
+
+    def _named_symbol(self, solved: Solved, source: Source) -> NamedSymbol:
+        high = solved.root.bounds.max
+        allowed = ValueRanges(solved.low, int_oo if high is None else high)
+        expr = self.env.create_symbol(
+            solved.value,
+            source=NamedSource(source),
+            dynamic_dim=DimDynamic.DYNAMIC,
+            constraint_dim=StrictMinMaxConstraint(False, allowed),
+            do_not_specialize_zero_one=True,
+        )
+        made = self._bound(expr, solved.value, source)
+        assert isinstance(made, torch.SymInt)
+        return NamedSymbol(expr, made, solved)
+
     def number(self, value: int, source: Source) -> Number:
         """An integer that may be zero, one or negative: a stride, an offset, an argument."""
         return self._bound(self._free_symbol(value, source), value, source)
+
+    def contracted_number(self, value: int, source: Source, hint: Hint) -> Number:
+        """An integer argument that a contract makes symbolic."""
+        expr = self._free_symbol(value, source, hint.bounds)
+        if hint.strict:
+            self.strict[expr] = source
+        return self._bound(expr, value, source)
 
     def real_number(self, value: float, source: Source) -> Any:
         expr = self._free_symbol(value, source)
@@ -121,11 +177,12 @@ class Geometry:
         self.primary[expr] = source, made
         return made
 
-    def _free_symbol(self, value: float, source: Source) -> sympy.Expr:
+    def _free_symbol(self, value: float, source: Source, bounds: Range | None = None) -> sympy.Expr:
         return self.env.create_symbol(
             value,
             source=NamedSource(source),
             dynamic_dim=DimDynamic.DYNAMIC,
+            constraint_dim=None if bounds is None else _constraint(bounds, -int_oo),
             positive=None,
             do_not_specialize_zero_one=True,
         )
@@ -168,6 +225,15 @@ class Geometry:
         if isinstance(expr, sympy.Symbol):
             self.primary.setdefault(expr, (source, made))
         return made
+
+
+def _constraint(bounds: DimRange | Range, lowest: Any) -> StrictMinMaxConstraint | None:
+    """Bounds as ShapeEnv takes them; ``lowest`` where there is no lower one."""
+    if bounds.min is None and bounds.max is None:
+        return None
+    lower = lowest if bounds.min is None else max(bounds.min, 0)
+    upper = int_oo if bounds.max is None else bounds.max
+    return StrictMinMaxConstraint(False, ValueRanges(lower, upper))
 
 
 def numbers(values: Sequence[Number]) -> list[int | None]:

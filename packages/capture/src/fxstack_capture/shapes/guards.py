@@ -11,11 +11,13 @@ import sys
 from typing import TYPE_CHECKING
 
 import sympy
-from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 from torch.utils._sympy.numbers import int_oo
 
 from fxstack_capture.guards.records import ShapeHolds
+from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.floats import as_functions
+from fxstack_capture.shapes.keeping import check_contract
+from fxstack_capture.shapes.words import at_line, readable, shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +32,14 @@ Located = tuple["Source", ShapeHolds, "UserStack"]
 
 
 def shape_guards(geometry: Geometry) -> list[Located]:
-    """(source, record, user's stack) of every demand on symbolic numbers."""
+    """(source, record, user's stack) of every demand on symbolic numbers.
+
+    Raises:
+        ShapeContractError: they are more than the contract allows.
+    """
     if not geometry.is_used:
         return []
+    check_contract(geometry)
     env = geometry.env
     fixed = _specialised(geometry)
     found = [
@@ -58,8 +65,9 @@ def check_strict(geometry: Geometry) -> None:
     for symbol, source in geometry.strict.items():
         value = geometry.env.replacements.get(symbol, symbol) if symbol.is_Symbol else symbol
         if value.is_number:
-            raise ConstraintViolationError(
-                f"{source.name} was marked dynamic, but the program works only for {source.name} == "
+            name = shown_name(geometry, source)
+            raise ShapeContractError(
+                f"{name} was marked dynamic, but the program works only for {name} == "
                 f"{value}{_because(geometry, symbol)}\n"
                 "fix: change the program so that it works for other sizes, or use maybe_mark_dynamic "
                 "(or no mark) to let it be specialised."
@@ -71,9 +79,7 @@ def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
         return ": sizes 0 and 1 are always specialised, because broadcasting depends on them."
     for expr, stack in geometry.env.guard_stacks:
         if symbol in expr.free_symbols and stack:
-            file, line, function = stack[-1]
-            text = readable(geometry, expr, {})
-            return f', because of\n  {text}\n  File "{file}", line {line}, in {function}'
+            return f", because of{at_line(readable(geometry, expr, {}), stack)}"
     return "."
 
 
@@ -126,14 +132,3 @@ def _record(
         return None
     bound = tuple((s, names[s] if s in names else geometry.primary[s][0]) for s in symbols)
     return bound[0][1], ShapeHolds(expr, bound, readable(geometry, expr, names)), stack
-
-
-def readable(geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source]) -> str:
-    """The expression in the user's names."""
-    known = {symbol: source for symbol, (source, _) in geometry.primary.items()} | names
-    shown = {
-        symbol: sympy.Symbol(known[symbol].name) for symbol in expr.free_symbols if symbol in known
-    }
-    # Different assumptions on the new symbols must not let sympy evaluate anything.
-    with sympy.evaluate(False):
-        return str(expr.xreplace(shown))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_capture.shapes.dims import DimRule, Hint, Named, Range
 from fxstack_capture.shapes.history import number_of, offset_of, size_of, stride_of
 from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
 from fxstack_capture.shapes.marks import DimRange, marks_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fxstack_capture.options import CaptureOptions
+    from fxstack_capture.shapes.contract import Bound, Solved
     from fxstack_capture.shapes.history import FrameHistory
     from fxstack_capture.sources import Source
 
@@ -31,14 +33,18 @@ class Kind(enum.Enum):
     OWN = "own"
     """Symbolic with a symbol of its own."""
     UNBACKED = "unbacked"
+    NAMED = "named"
+    """A formula of the symbol of a named dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizePlan:
     kind: Kind
-    bounds: DimRange | None = None
+    bounds: DimRange | Range | None = None
     strict: bool = False
     """Whether it is an error if the program needs this number to be one value."""
+    named: Named | None = None
+    solved: Solved | None = None
 
 
 _STATIC = SizePlan(Kind.STATIC)
@@ -63,7 +69,11 @@ class TensorPlan:
 
 
 def plan_tensor(
-    real: torch.Tensor, source: Source, history: FrameHistory, options: CaptureOptions
+    real: torch.Tensor,
+    source: Source,
+    history: FrameHistory,
+    options: CaptureOptions,
+    contract: Bound | None = None,
 ) -> TensorPlan:
     """Observe a tensor and decide what of it is symbolic."""
     rank = real.dim()
@@ -75,6 +85,9 @@ def plan_tensor(
             for dim, size in enumerate(real.size())
         ]
     _apply_marks(real, sizes)
+    if contract is not None and id(real) in contract.tensors:
+        rules = zip(contract.tensors[id(real)], real.size(), strict=True)
+        sizes = [_contracted(rule, size, contract) for rule, size in rules]
     strides = [
         _plan_stride(history, stride_of(source, rank, dim), seen, options)
         for dim, seen in enumerate(describe_strides(real.size(), real.stride()))
@@ -114,14 +127,29 @@ def _apply_marks(real: torch.Tensor, sizes: list[SizePlan]) -> None:
         sizes[dim] = SizePlan(Kind.UNBACKED, bounds)
 
 
+def _contracted(rule: DimRule, size: int, contract: Bound) -> SizePlan:
+    """Sizes of 0 and 1 have graphs of their own, as has a name by which another size is 0 or 1."""
+    if isinstance(rule, Hint) and size > 1:
+        return SizePlan(Kind.OWN, rule.bounds, rule.strict)
+    if isinstance(rule, Named) and not contract.roots[rule.root.name].apart:
+        return SizePlan(Kind.NAMED, named=rule, solved=contract.roots[rule.root.name])
+    return _STATIC
+
+
 def plan_number(
-    value: float, source: Source, history: FrameHistory, options: CaptureOptions
+    value: float,
+    source: Source,
+    history: FrameHistory,
+    options: CaptureOptions,
+    contract: Bound | None = None,
 ) -> Kind:
     """Observe an int or float and decide whether it is symbolic.
 
     ``dynamic=True`` makes numbers that callers pass symbolic from the start; those that are configuration
     (attributes, globals) become so only when they change.
     """
+    if contract is not None and source in contract.numbers:
+        return Kind.STATIC if contract.numbers[source] is None else Kind.OWN
     if options.dynamic is False:
         return Kind.STATIC
     if history.observe(number_of(source), value) is DYNAMIC:

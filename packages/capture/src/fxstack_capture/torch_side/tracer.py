@@ -63,6 +63,8 @@ class TorchTracer:
         self.history = FrameHistory() if history is None else history
         self.mode = CaptureFakeMode()
         self.geometry = Geometry(self._make_shape_env)
+        if trace.contract is not None:
+            self.geometry.argument_names = trace.contract.names
         self.symbols = Symbols(self.geometry)
         self.builder = GraphBuilder(self.symbols)
         self.state = state.StateLog()
@@ -132,7 +134,7 @@ class TorchTracer:
         return fake
 
     def _new_stand_in(self, real: torch.Tensor, source: Source) -> FakeTensor:
-        plan = plan_tensor(real, source, self.history, self.trace.options)
+        plan = plan_tensor(real, source, self.history, self.trace.options, self.trace.contract)
         if plan.static:
             self.trace.guard(source, facts.tensor_is(real))
             return self._faker.fake(real, real.size(), real.stride(), real.storage_offset())
@@ -141,12 +143,16 @@ class TorchTracer:
         return self._faker.fake(real, sizes, strides, offset)
 
     def enter_number(self, value: float, source: Source) -> Any:
-        kind = plan_number(value, source, self.history, self.trace.options)
+        contract = self.trace.contract
+        kind = plan_number(value, source, self.history, self.trace.options, contract)
         if kind is Kind.STATIC or not can_be_symbolic(value):
             self.trace.guard(source, Equals(value))
             return value
         if isinstance(value, int):
             self.trace.guard(source, WordIs())
+            hint = None if contract is None else contract.numbers.get(source)
+            if hint is not None:
+                return self.geometry.contracted_number(value, source, hint)
             return self.geometry.number(value, source)
         self.trace.guard(source, TypeIs(type(value)))
         return self.geometry.real_number(value, source)
@@ -369,6 +375,10 @@ class TorchTracer:
     # --- the whole -------------------------------------------------------------------------------
 
     def function_mode(self) -> AbstractContextManager[object]:
+        """Records torch's calls by C code; GraphBreak where the program has switched off what tells us of them."""
+        if torch._C._is_torch_function_all_disabled():
+            detail = "C code that may call torch, while torch functions are disabled"
+            raise graph_break("unsupported-call", detail)
         return RecordingMode(self)
 
     def session(self) -> AbstractContextManager[object]:

@@ -56,6 +56,20 @@ def generic_load_class(world: MirrorWorld, cls: type, name: str) -> Any:
     )
 
 
+def load_from_class_alone(world: MirrorWorld, cls: type, name: str) -> Any:
+    """``object.__getattribute__`` of a class: as of any object, so that its bases are not asked and nothing is bound."""
+    meta = type(cls)
+    raw_meta, getter, data = plan_of(world, meta, name)
+    if data:
+        return _load_type_slot(world, raw_meta, getter, cls, name)
+    raw, _, _ = plan_of(world, cls, name)
+    if name in cls.__dict__:
+        return raw
+    if getter is not None:
+        return getter(world, raw_meta, cls, meta)
+    raise AttributeError(f"{meta.__name__!r} object has no attribute {name!r}", name=name, obj=cls)
+
+
 def _load_type_slot(world: MirrorWorld, raw: Any, getter: Any, cls: type, name: str) -> Any:
     """Data descriptors of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, properties of
     metaclasses.
@@ -90,25 +104,40 @@ def _bind_to_class(world: MirrorWorld, raw: Any, getter: Any, cls: type) -> Any:
 def load_module(world: MirrorWorld, module: Any, name: str) -> Any:
     if type(module) is not types.ModuleType and name not in module.__dict__:
         getattr(module, name, None)  # namespaces of operators hold what was asked for once
-    state = world.namespace(module.__dict__)
-    value = state.get(name)
+    value = _load_from_module(world, module, name)
     if value is not ABSENT:
         return value
-    raw, getter, _ = plan_of(world, type(module), name)
-    if raw is not ABSENT:
-        if name == "__dict__":
-            return state.mirror
-        return getter(world, raw, module, type(module))  # type: ignore[misc]
     if type(module) is not types.ModuleType:
         # Lazily importing modules: an import happens once and its result is a definition.
         value = getattr(module, name)
         return world.enter(value, BuiltinAttr(pinned(module, module.__name__), name))
-    hook = state.get("__getattr__")
+    hook = world.namespace(module.__dict__).get("__getattr__")
     if hook is not ABSENT:
         return world.trace.calls.call(hook, (name,), {})
     raise AttributeError(
         f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module
     )
+
+
+def load_from_module_alone(world: MirrorWorld, module: Any, name: str) -> Any:
+    """``object.__getattribute__`` of a module: its ``__getattr__`` is not asked."""
+    value = _load_from_module(world, module, name)
+    if value is ABSENT:
+        cls = type(module).__name__
+        raise AttributeError(f"{cls!r} object has no attribute {name!r}", name=name, obj=module)
+    return value
+
+
+def _load_from_module(world: MirrorWorld, module: Any, name: str) -> Any:
+    """What the module or its class has, or ABSENT."""
+    state = world.namespace(module.__dict__)
+    value = state.get(name)
+    if value is not ABSENT:
+        return value
+    raw, getter, _ = plan_of(world, type(module), name)
+    if raw is ABSENT:
+        return ABSENT
+    return state.mirror if name == "__dict__" else getter(world, raw, module, type(module))  # type: ignore[misc]
 
 
 _FUNCTION_SLOTS = frozenset(

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 RULES: RuleTable = RuleTable()
 
 
-def _is_special(obj: object) -> bool:
-    return isinstance(obj, (type, types.ModuleType))
-
-
 @RULES.rule(object.__getattribute__)
 def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs or type(args[1]) is not str or _is_special(args[0]):
+    if len(args) != 2 or kwargs or type(args[1]) is not str:
         return run(trace, object.__getattribute__, args, kwargs)
+    if isinstance(args[0], type):
+        return loaders.load_from_class_alone(trace.world, *args)  # type: ignore[arg-type]
+    if isinstance(args[0], types.ModuleType):
+        return loaders.load_from_module_alone(trace.world, *args)  # type: ignore[arg-type]
     return attributes.generic_load(trace.world, *args)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,40 @@
+"""The frame that a call would start, found without making the call."""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.driver.attempt import real_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.emit.resolve import RealFrame
+
+
+def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
+    """The Python function behind a callable, and the arguments that come first."""
+    leading: tuple[Any, ...] = ()
+    for _ in range(10):
+        if isinstance(fn, FunctionType):
+            return fn, leading
+        if isinstance(fn, MethodType):
+            fn, leading = fn.__func__, (fn.__self__, *leading)
+        elif hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        else:
+            fn = MethodType(type(fn).__call__, fn)
+    raise TypeError(f"capture: expected a Python function or module, got {fn!r}")
+
+
+def frame_of_call(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> RealFrame:
+    """The frame that the call would start."""
+    function, leading = function_of(fn)
+    bound = inspect.signature(function, follow_wrapped=False).bind(*leading, *args, **kwargs)
+    bound.apply_defaults()
+    cells = function.__closure__ or ()
+    return real_frame(function, function.__code__, dict(bound.arguments), cells)

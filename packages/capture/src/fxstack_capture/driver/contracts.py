@@ -1,0 +1,74 @@
+"""Which frame of a compiled callable a shape contract is about, and what its arguments are."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.driver.calling import function_of
+from fxstack_capture.driver.policy import is_module_call
+from fxstack_capture.sources import Item, Key, Local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FunctionType
+
+    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.shapes.contract import Bound, ShapeContract
+    from fxstack_capture.sources import Source
+
+Arguments = dict[str, tuple[object, "Source | None"]]
+
+
+class CallContract:
+    """A shape contract for the calls of ``fn``, a function, method or module."""
+
+    def __init__(self, contract: ShapeContract, fn: Callable[..., Any]) -> None:
+        self._contract = contract
+        self._fn = fn
+        self._module = fn if isinstance(fn, torch.nn.Module) else None
+
+    def bind(self, frame: RealFrame) -> Bound | None:
+        """The contract over the arguments of this frame; None for frames that it is not about.
+
+        Raises:
+            ShapeContractError: the call does not keep to it.
+        """
+        arguments = frame.arguments
+        code = frame.function.__code__
+        if self._module is not None and is_module_call(code):
+            if arguments.get("self") is not self._module:
+                return None
+            return self._contract.bind(self._of_module(arguments["args"], arguments["kwargs"]))
+        function, leading = self._called()
+        if frame.function is not function:
+            return None
+        names = list(arguments)[leading:]
+        return self._contract.bind({name: (arguments[name], Local(name)) for name in names})
+
+    def _called(self) -> tuple[FunctionType, int]:
+        """The Python function that a call comes to, and how many arguments it is given before the caller's."""
+        function, leading = function_of(self._fn if self._module is None else self._module.forward)
+        return function, len(leading)
+
+    def _of_module(self, args: Any, kwargs: Any) -> Arguments:
+        """The arguments of ``forward`` as a call of the module passes them on."""
+        function, leading = self._called()
+        parameters = list(inspect.signature(function).parameters.values())[leading:]
+        found: Arguments = {}
+        rest = dict(kwargs)
+        for index, parameter in enumerate(parameters):
+            name = parameter.name
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                found[name] = tuple(args[index:]), None
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                found[name] = rest, Local("kwargs")
+            elif index < len(args) and parameter.kind is not parameter.KEYWORD_ONLY:
+                found[name] = args[index], Item(Local("args"), index)
+            elif name in rest:
+                found[name] = rest.pop(name), Key(Local("kwargs"), name)
+            elif parameter.default is not parameter.empty:
+                found[name] = parameter.default, None
+        return found

@@ -1,0 +1,299 @@
+"""Shape contracts: which sizes of a whole call's arguments are symbolic, in the words of ``torch.export``.
+
+A contract is a ``dynamic_shapes`` specification: by argument name or in the order of the arguments, nested as they are, and for
+every tensor a dictionary or a list of dimensions (see ``dims``). ``ShapeContract`` is the specification, checked as far as it
+can be alone; ``bind`` compares it with the arguments of one call. What the program makes of the symbols is checked in
+``keeping``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
+from torch.utils import _pytree
+
+from fxstack_capture.shapes.dims import DimRule, Exactly, Hint, Named, Root, dim_rule
+from fxstack_capture.sources import InstanceAttr, Item, Key, Source
+
+
+class ShapeContractError(ConstraintViolationError):  # type: ignore[misc]
+    """A call, or the program, does not keep to the sizes that were agreed on: marks or ``dynamic_shapes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """The value of a named dimension in one call. ``low`` is the lowest one that shares a graph: below, some size is 0 or 1."""
+
+    root: Root
+    value: int
+    seen: str
+    low: int
+
+    @property
+    def apart(self) -> bool:
+        """Whether the present value needs a graph of its own."""
+        return self.value < self.low
+
+
+@dataclass(slots=True)
+class Bound:
+    """A contract over the arguments of one call: rules of each tensor's dimensions (by ``id``), and of integers."""
+
+    tensors: dict[int, tuple[DimRule, ...]] = field(default_factory=dict)
+    numbers: dict[Source, Hint | None] = field(default_factory=dict)
+    roots: dict[str, Solved] = field(default_factory=dict)
+    names: dict[Source, str] = field(default_factory=dict)
+    """What the user calls the tensors, where the frame has another name for them (a module's call passes ``args``)."""
+    alive: list[torch.Tensor] = field(default_factory=list)
+    """Keeps the tensors, whose ids are keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a value stands in the arguments: for people, and for the tracer where it has a source."""
+
+    name: str
+    source: Source | None
+
+    def item(self, index: int) -> _Place:
+        return _Place(f"{self.name}[{index}]", self.source and Item(self.source, index))
+
+    def key(self, key: object) -> _Place:
+        return _Place(f"{self.name}[{key!r}]", self.source and Key(self.source, key))
+
+    def attribute(self, name: str) -> _Place:
+        return _Place(f"{self.name}.{name}", self.source and InstanceAttr(self.source, name))
+
+
+class ShapeContract:
+    """A ``dynamic_shapes`` specification.
+
+    Raises:
+        TypeError: It is no specification.
+        ValueError: One name stands for dimensions with different ranges.
+    """
+
+    def __init__(self, spec: Any) -> None:
+        if not isinstance(spec, (Mapping, tuple, list)):
+            raise TypeError(
+                f"dynamic_shapes: expected a dict by argument name or a tuple in the order of the arguments, got {spec!r}"
+            )
+        self.spec = spec
+        _check_names(spec)
+
+    def bind(self, arguments: Mapping[str, tuple[object, Source | None]]) -> Bound:
+        """Compare with a call: parameter names with values, and where the tracer finds them.
+
+        Raises:
+            ShapeContractError: the arguments are not those that the contract is about, or their sizes are not in it.
+        """
+        bound = Bound()
+        for name, spec in self._by_name(list(arguments)).items():
+            value, source = arguments[name]
+            _walk(spec, value, _Place(name, source), bound)
+        return bound
+
+    def _by_name(self, names: list[str]) -> Mapping[str, Any]:
+        if isinstance(self.spec, Mapping):
+            unknown = [name for name in self.spec if name not in names]
+            if unknown:
+                raise ShapeContractError(
+                    f"dynamic_shapes names the arguments {unknown}, but the function has {names}.\n"
+                    "fix: use the parameters' names as keys, or a tuple in the order of the arguments."
+                )
+            return self.spec
+        if len(self.spec) > len(names):
+            raise ShapeContractError(
+                f"dynamic_shapes has {len(self.spec)} entries, but the call has {len(names)} arguments ({', '.join(names)})."
+            )
+        return dict(zip(names, self.spec, strict=False))
+
+
+# --- the specification alone ---------------------------------------------------------------------
+
+
+def _check_names(spec: Any) -> None:
+    known: dict[str, Root] = {}
+    for dim in _dims_in(spec):
+        rule = dim_rule(dim, "")
+        if isinstance(rule, Named) and known.setdefault(rule.root.name, rule.root) != rule.root:
+            first, second = known[rule.root.name], rule.root
+            raise ValueError(
+                f"dynamic_shapes: found different definitions {first} and {second} of one dimension"
+            )
+
+
+def _dims_in(spec: Any) -> Iterator[Any]:
+    """The dimensions of a specification; what is none is found when it meets the arguments."""
+    if isinstance(spec, Mapping):
+        for item in spec.values():
+            yield from _dims_in(item)
+    elif isinstance(spec, (tuple, list)):
+        for item in spec:
+            yield from _dims_in(item)
+    else:
+        yield spec
+
+
+# --- beside the arguments ------------------------------------------------------------------------
+
+
+def _walk(spec: Any, value: object, place: _Place, bound: Bound) -> None:
+    if isinstance(value, torch.Tensor):
+        _note(value, _tensor_rules(spec, value, place), place, bound)
+    elif type(value) is int:
+        _note_number(spec, value, place, bound)
+    elif (parts := _parts(value, place)) is not None:
+        for part, item, where in _paired(spec, parts, place):
+            _walk(part, item, where, bound)
+    elif spec is not None:
+        raise ShapeContractError(
+            f"dynamic_shapes has {spec!r} for {place.name}, which is a {type(value).__qualname__} (expected None)."
+        )
+
+
+def _parts(value: object, place: _Place) -> dict[object, tuple[object, _Place]] | None:
+    """What a container holds, by key or index; None for what is no container."""
+    if isinstance(value, dict):
+        return {key: (item, place.key(key)) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return {index: (item, place.item(index)) for index, item in enumerate(value)}
+    node = _pytree.SUPPORTED_NODES.get(type(value))
+    if node is not None:
+        flat = enumerate(node.flatten_fn(value)[0])
+        return {index: (item, _Place(f"{place.name}[{index}]", None)) for index, item in flat}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [f.name for f in dataclasses.fields(value)]
+        return {n: (getattr(value, n), place.attribute(n)) for n in names}
+    return None
+
+
+def _paired(
+    spec: Any, parts: dict[object, tuple[object, _Place]], place: _Place
+) -> Iterator[tuple[Any, object, _Place]]:
+    """Every part with its specification."""
+    if spec is None:
+        given: dict[object, Any] = dict.fromkeys(parts)
+    elif isinstance(spec, Mapping):
+        given = dict(spec)
+    elif isinstance(spec, (tuple, list)):
+        given = dict(enumerate(spec))
+    else:
+        given = {None: spec}
+    if given.keys() != parts.keys():
+        raise ShapeContractError(
+            f"dynamic_shapes does not have the structure of the arguments: {place.name} has "
+            f"{_entries(parts)}, but its specification {_entries(given)}."
+        )
+    return ((given[key], *parts[key]) for key in parts)
+
+
+def _entries(parts: Mapping[object, object]) -> str:
+    return ", ".join(map(repr, parts)) if parts else "nothing"
+
+
+def _tensor_rules(spec: Any, tensor: torch.Tensor, place: _Place) -> tuple[DimRule, ...]:
+    rank: int = tensor.dim()
+    if spec is None:
+        return (None,) * rank
+    if isinstance(spec, Mapping):
+        return _by_dim(spec, rank, place)
+    if isinstance(spec, Sequence) and not isinstance(spec, str):
+        if len(spec) != rank:
+            raise ShapeContractError(
+                f"dynamic_shapes has {len(spec)} dimensions for {place.name}, which has {rank} (its shape is "
+                f"{tuple(tensor.shape)})."
+            )
+        return tuple(dim_rule(dim, f" at {place.name}") for dim in spec)
+    raise TypeError(
+        f"dynamic_shapes has {spec!r} for the tensor {place.name}: expected a list of dimensions or a dict from "
+        "indices to dimensions"
+    )
+
+
+def _by_dim(spec: Mapping[Any, Any], rank: int, place: _Place) -> tuple[DimRule, ...]:
+    rules: list[DimRule] = [None] * rank
+    for dim, entry in spec.items():
+        if type(dim) is not int or not -rank <= dim < rank:
+            raise ShapeContractError(
+                f"dynamic_shapes has an entry for dimension {dim!r} of {place.name}, which has {rank} dimensions."
+            )
+        rules[dim] = dim_rule(entry, f" at {place.name}[{dim}]")
+    return tuple(rules)
+
+
+def _note(tensor: torch.Tensor, rules: tuple[DimRule, ...], place: _Place, bound: Bound) -> None:
+    if bound.tensors.setdefault(id(tensor), rules) != rules:
+        raise ShapeContractError(
+            f"dynamic_shapes says different things of one tensor, which is passed as {place.name} and before."
+        )
+    bound.alive.append(tensor)
+    if place.source is not None:
+        bound.names[place.source] = place.name
+    for dim, rule in enumerate(rules):
+        _check_size(rule, tensor.size(dim), f"{place.name}.size({dim})", bound)
+
+
+def _note_number(spec: Any, value: int, place: _Place, bound: Bound) -> None:
+    rule = dim_rule(spec, f" at {place.name}")
+    if isinstance(rule, Named):
+        raise ShapeContractError(
+            f"dynamic_shapes has the named {rule.text} for {place.name}, which is a number: use Dim.AUTO or Dim.DYNAMIC."
+        )
+    _check_size(rule, value, place.name, bound)
+    if place.source is not None:
+        bound.numbers[place.source] = rule if isinstance(rule, Hint) else None
+    elif isinstance(rule, Hint):
+        raise ShapeContractError(f"dynamic_shapes cannot make the number {place.name} symbolic.")
+
+
+def _check_size(rule: DimRule, size: int, name: str, bound: Bound) -> None:
+    if isinstance(rule, Exactly) and size != rule.value:
+        raise ShapeContractError(f"{name} is {size}, but its shape contract says {rule.value}.")
+    if isinstance(rule, Hint) and size not in rule.bounds:
+        raise ShapeContractError(f"{name} is {size}, but its shape contract says {rule}.")
+    if isinstance(rule, Named):
+        _check_named(rule, size, name, bound)
+
+
+def _check_named(rule: Named, size: int, name: str, bound: Bound) -> None:
+    root, value = rule.root, rule.solve(size)
+    if value is None:
+        raise ShapeContractError(
+            f"{name} is {size}, but its shape contract says {rule.text}, where {root.name} is a whole number."
+        )
+    if value not in root.bounds:
+        also = "" if rule.text == root.name else f", that is {rule.text} for {root.name} = {value}"
+        raise ShapeContractError(f"{name} is {size}{also}, but its shape contract says {root}.")
+    before = bound.roots.get(root.name)
+    if before is not None and before.value != value:
+        raise ShapeContractError(
+            f"{name} is {size}, which makes {root.name} = {value}, but {before.seen} makes it {before.value}."
+        )
+    low = max(rule.lowest, before.low if before else max(root.bounds.min or 0, 2))
+    seen = before.seen if before else name
+    bound.roots[root.name] = Solved(root, value, seen, low)
+
+
+def demand_general(bound: Bound | None) -> None:
+    """Raise where one graph for all sizes is wanted and this call has sizes that are never symbolic."""
+    if bound is None:
+        return
+    for name, solved in bound.roots.items():
+        if solved.apart:
+            raise ShapeContractError(
+                f"{solved.seen} makes {name} = {solved.value}, and sizes of 0 and 1 are always specialised, because "
+                f"broadcasting depends on them.\nfix: export with an example where {name} is at least {solved.low}."
+            )
+    for tensor, rules in zip(bound.alive, (bound.tensors[id(t)] for t in bound.alive), strict=True):
+        for dim, rule in enumerate(rules):
+            if isinstance(rule, Hint) and rule.strict and tensor.shape[dim] < 2:
+                raise ShapeContractError(
+                    f"a dimension with {rule} is {tensor.shape[dim]}, and sizes of 0 and 1 are always specialised, because "
+                    "broadcasting depends on them.\nfix: export with a larger example."
+                )

@@ -1,0 +1,132 @@
+"""One dimension of a shape contract: torch.export's ``Dim`` vocabulary as frozen records.
+
+==============================================  =======================================================
+``None``, ``Dim.STATIC``                        ``None``: one graph for each size
+``4``                                           ``Exactly(4)``: any other size is an error
+``Dim.AUTO``, ``Dim.AUTO(min=, max=)``          ``Hint(strict=False)``: symbolic where the program allows it
+``Dim.DYNAMIC``, ``Dim.DYNAMIC(min=, max=)``    ``Hint(strict=True)``: symbolic, or an error
+``Dim("b", min=, max=)``, ``2 * b + 1``         ``Named``: one graph for all values of ``b`` in its range, or an error
+==============================================  =======================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from torch.export import Dim
+from torch.utils._sympy.numbers import int_oo
+
+_HINT = type(Dim.AUTO)
+EXPECTED = "None, an int, a Dim, Dim.AUTO, Dim.STATIC, or Dim.DYNAMIC"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Inclusive bounds; None where there is none."""
+
+    min: int | None = None
+    max: int | None = None
+
+    def __contains__(self, value: int) -> bool:
+        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+
+    @property
+    def text(self) -> str:
+        """As the arguments of a ``Dim``; "" without bounds."""
+        low = f"min={self.min}" if self.min else ""
+        high = f"max={self.max}" if self.max is not None else ""
+        return ", ".join(filter(None, (low, high)))
+
+
+@dataclass(frozen=True, slots=True)
+class Exactly:
+    """The size is this number."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Symbolic with a symbol of its own."""
+
+    strict: bool
+    bounds: Range
+
+    def __str__(self) -> str:
+        name = "Dim.DYNAMIC" if self.strict else "Dim.AUTO"
+        return f"{name}({self.bounds.text})" if self.bounds.text else name
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A named dimension."""
+
+    name: str
+    bounds: Range
+
+    def __str__(self) -> str:
+        more = f", {self.bounds.text}" if self.bounds.text else ""
+        return f"Dim({self.name!r}{more})"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """``scale * root + offset``, where ``scale`` is positive."""
+
+    root: Root
+    scale: int = 1
+    offset: int = 0
+
+    @property
+    def text(self) -> str:
+        """The formula: ``2*b + 1``."""
+        product = self.root.name if self.scale == 1 else f"{self.scale}*{self.root.name}"
+        sign = "+" if self.offset > 0 else "-"
+        return f"{product} {sign} {abs(self.offset)}" if self.offset else product
+
+    def solve(self, size: int) -> int | None:
+        """The value of the root for which this is ``size``; None where there is none."""
+        value, rest = divmod(size - self.offset, self.scale)
+        return None if rest else value
+
+    @property
+    def lowest(self) -> int:
+        """The smallest value of the root for which this size is neither 0 nor 1, which are never symbolic."""
+        return -((self.offset - 2) // self.scale)
+
+
+DimRule: TypeAlias = Exactly | Hint | Named | None
+
+
+def dim_rule(dim: Any, where: str) -> DimRule:
+    """The record of one entry of a ``dynamic_shapes`` specification.
+
+    Raises:
+        TypeError: It is none of those above; ``where`` says where it stands.
+    """
+    if dim is None:
+        return None
+    if type(dim) is int:
+        return Exactly(dim)
+    if isinstance(dim, _HINT):
+        return _hint(dim)
+    if isinstance(dim, Dim):
+        return _named(dim)
+    raise TypeError(f"dynamic_shapes{where}: expected {EXPECTED}, but got {dim!r}")
+
+
+def _hint(dim: Any) -> Hint | None:
+    kind = dim.type.name
+    return None if kind == "STATIC" else Hint(kind == "DYNAMIC", Range(dim.min, dim.max))
+
+
+def _named(dim: Any) -> Named:
+    if not hasattr(dim, "fn"):
+        return Named(_root(dim))
+    start = int(dim.fn(0))
+    return Named(_root(dim.root), int(dim.fn(1)) - start, start)
+
+
+def _root(dim: Any) -> Root:
+    return Root(dim.__name__, Range(int(dim.min), None if dim.max is int_oo else int(dim.max)))
