@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.codegen.triton import TritonSource, triton_source
-from fxstack_inductor.codegen.triton_host import device_program, interpreted_program, launches
+from fxstack_inductor.codegen.triton_host import (
+    Launch,
+    device_program,
+    interpreted_program,
+    launches,
+)
 from fxstack_inductor.cost.devices import gpu_of
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
 from fxstack_inductor.ir.nodes import ExternCall
@@ -24,14 +29,14 @@ from fxstack_inductor.schedule.split import split_reductions
 from fxstack_inductor.schedule.templates import candidates, worth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from torch.fx import GraphModule
 
     from fxstack_inductor.codegen.wrapper import HostProgram
     from fxstack_inductor.cost.devices import Gpu
     from fxstack_inductor.cost.model import Cost
-    from fxstack_inductor.ir.nodes import Computed, Node
+    from fxstack_inductor.ir.nodes import Node
     from fxstack_inductor.options import InductorOptions
     from fxstack_inductor.schedule.templates import Rules
 
@@ -171,7 +176,7 @@ def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> di
 
 
 def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
-    devices = {n.device.index or 0 for n in _stored(lowered.plan)}
+    devices = {launch.device for launch in _launches(lowered)}
     return device_kernels(lowered, options, Driver(), {d: _capability(d) for d in devices})
 
 
@@ -231,8 +236,8 @@ def graph_refusal(plan: Plan) -> str | None:
     return f"it spans {', '.join(devices)}" if len(devices) > 1 else None
 
 
-def _stored(plan: Plan) -> list[Computed]:
-    return [n for s in plan.steps if isinstance(s, KernelStep) for n in s.stored]
+def _launches(lowered: LoweredTriton) -> Iterable[Launch]:
+    return launches(lowered.plan, lowered.source.functions).values()
 
 
 def _capability(device: int) -> int:
@@ -247,7 +252,7 @@ def device_callable(
     if options.cuda_graphs and not interpreting():
         call = _graphed(lowered, call)
     below_autograd = torch._C._AutoDispatchBelowAutograd
-    devices = {n.device.index for n in _stored(lowered.plan)}
+    devices = {launch.device for launch in _launches(lowered)}
     device = devices.pop() if len(devices) == 1 else None
 
     def run(*args: Any) -> tuple[Any, ...]:

@@ -45,15 +45,26 @@ def test_tensors_on_cpu_beside_them_are_calls():
     assert "mul" in low.host
 
 
-def test_mutated_inputs_are_copied_at_the_end():
-    """A kernel that wrote one itself might write to the aligned copy that it reads."""
+def update(x):
+    torch.ops.aten.copy_.default(x, x + 1)
+    return x * 2
 
-    def update(x):
-        new = x + 1
-        torch.ops.aten.copy_.default(x, new)
-        return new * 2
 
-    assert "x_1.copy_(" in lowered(update, (8,)).host
+def test_kernels_write_to_mutated_inputs_themselves():
+    host = lowered(update, (8,)).host
+    assert "if p_x_1 != x_1.data_ptr(): x_1.copy_(t_x_1)" in host
+    assert host.count("empty_strided") == 1
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_what_is_written_to_an_aligned_copy_is_copied_back(tmp_path, offset, monkeypatch):
+    """The kernels do nothing: the copy is made to hold something else."""
+    made = torch.zeros(8)
+    monkeypatch.setattr("fxstack_inductor.codegen.triton_host.aligned", lambda _tensor: made)
+    x = torch.ones(8 + offset)[offset:]
+    run = Recorded(tmp_path, update, x, params=3)
+    assert run.cuda.calls[0].params[0] == (made if offset else x).data_ptr()
+    assert torch.equal(x, torch.zeros(8) if offset else torch.ones(8))
 
 
 def test_each_device_has_its_stream_and_record():
@@ -61,8 +72,8 @@ def test_each_device_has_its_stream_and_record():
         return x + 1, x.to("cuda:1") * 2
 
     low = lowered(two, (8,))
-    assert "kernel_0(record_kernel_0, stream0" in low.host
-    assert "kernel_1_on1(record_kernel_1_on1, stream1" in low.host
+    assert "with on_device(0): kernel_0(record_kernel_0, stream0" in low.host
+    assert "with on_device(1): kernel_1_on1(record_kernel_1_on1, stream1" in low.host
 
 
 def test_sizes_give_the_grid_and_are_arguments():

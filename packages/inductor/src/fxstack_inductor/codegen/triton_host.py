@@ -1,12 +1,14 @@
 """The host program of a graph of Triton kernels: torch's caching allocator gives the memory, a launch takes raw pointers.
 
 Kernels are compiled for pointers that are multiples of 16 bytes. What the program allocates is; an input, or a tensor that an
-ATen call returns, may be a slice that is not, and is then read from a copy.
+ATen call returns, may be a slice that is not, and is then read from a copy; what a kernel writes to the copy of an input is copied
+back.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -82,6 +84,12 @@ class DeviceHostWriter(HostWriter):
         self.constants["aligned"] = aligned
         return super().run()
 
+    @cached_property
+    def only_device(self) -> bool:
+        """Whether all launches go to one device, whose context is current while the program runs."""
+        steps = (step for step in self.plan.steps if isinstance(step, KernelStep))
+        return len({_index(_written_by(step)) for step in steps}) < 2
+
     def _plan_arena(self) -> tuple[str, ...]:
         return ()
 
@@ -89,6 +97,7 @@ class DeviceHostWriter(HostWriter):
         devices = sorted(
             {_index(_written_by(s)) for s in self.plan.steps if isinstance(s, KernelStep)}
         )
+        self.constants["on_device"] = torch.cuda.device
         if devices:
             self.constants["current_stream"] = _current_stream
         return [f"    stream{d} = current_stream({d})" for d in devices]
@@ -105,7 +114,14 @@ class DeviceHostWriter(HostWriter):
         count = grid.as_int()
         values = [str(grid) if count is None else str(count), *pointers, *sizes]
         head = f"{launch.name}(record_{launch.name}, stream{launch.device}"
-        self.line(f"{head}, {', '.join(values)})")
+        guard = "" if self.only_device else f"with on_device({launch.device}): "
+        self.line(f"{guard}{head}, {', '.join(values)})")
+        for changed in step.reads:
+            if changed.name in step.kernel.written and not isinstance(changed, Computed):
+                self._copy_back(identifier(changed.name))
+
+    def _copy_back(self, own: str) -> None:
+        self.line(f"if p_{own} != {own}.data_ptr(): {own}.copy_(t_{own})")
 
     def _pointer(self, node: Node) -> str:
         """The name of ``node``'s address, taken where it is first needed."""

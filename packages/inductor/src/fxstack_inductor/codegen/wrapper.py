@@ -374,7 +374,7 @@ def _nodes(values: Iterable[Any]) -> Iterable[Node]:
 
 
 RESERVED = re.compile(
-    r"(inputs|kernel_\d+|kernel_\d+_on\d+|record_.*|c\d+_.*|t\d+_.*|t_.*|p_.*|stream\d+|current_stream|aligned|raise_launch_error"
+    r"(inputs|kernel_\d+|kernel_\d+_on\d+|record_.*|c\d+_.*|t\d+_.*|t_.*|p_.*|stream\d+|current_stream|on_device|aligned|raise_launch_error"
     r"|take|give|call|bernoulli|block|threads|error|error_address|out_of_range|\w*_fx)$"
 )
 """Names that the host program uses for itself."""

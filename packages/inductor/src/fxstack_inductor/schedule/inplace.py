@@ -2,8 +2,7 @@
 
 That is the same program if nothing reads the input's old contents afterwards, and if the kernel, where it
 reads the input at all, reads each element only to write that very element. An index that may be out of range forbids it: eager
-raises before it writes anything, and so must we (``inplace_scatter`` says how scatters do). Only on CPU: a CUDA launch may
-read an input from an aligned copy of it.
+raises before it writes anything, and so must we (``inplace_scatter`` says how scatters do).
 """
 
 from __future__ import annotations
@@ -78,8 +77,6 @@ def _possible(program: Program, steps: Sequence[Step]) -> Iterable[Mutation]:
     for mutation in program.mutations:
         target, value = mutation.target, mutation.value
         if not isinstance(value, Computed) or value not in made or value in returned:
-            continue
-        if target.device.type != "cpu":
             continue
         if uses[target] > 1 or uses[value] > 1 or value.layout != target.layout:
             continue
