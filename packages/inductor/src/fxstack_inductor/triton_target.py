@@ -253,7 +253,7 @@ def device_callable(
         call = _graphed(lowered, call)
     below_autograd = torch._C._AutoDispatchBelowAutograd
     devices = {launch.device for launch in _launches(lowered)}
-    device = devices.pop() if len(devices) == 1 else None
+    device = devices.pop() if len(devices) == 1 and not interpreting() else None
 
     def run(*args: Any) -> tuple[Any, ...]:
         with below_autograd():

@@ -1,7 +1,7 @@
 """The host program of a graph of Triton kernels: torch's caching allocator gives the memory, a launch takes raw pointers.
 
 Kernels are compiled for pointers that are multiples of 16 bytes. What the program allocates is; an input, or a tensor that an
-ATen call returns, may be a slice that is not, and is then read from a copy; what a kernel writes to the copy of an input is copied
+ATen call returns, may be a slice that is not, and is then read from a copy; what is written to the copy of an input is copied
 back.
 """
 
