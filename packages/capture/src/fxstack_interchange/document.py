@@ -12,6 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 from fxstack_interchange.arguments import Reading, decode, encode
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.metadata import user_line
+from fxstack_interchange.modules import make_graph_module
 from fxstack_interchange.nodemeta import decode_meta, encode_meta
 from fxstack_interchange.signature import (
     GraphSignature,
@@ -164,7 +165,7 @@ def _decode_graph(
     last = record["nodes"][-1] if record["nodes"] else {"op": None}
     if last["op"] != "output":
         raise LoadError("a graph must end in its output node")
-    return GraphModule(root, graph)
+    return make_graph_module(root, graph)
 
 
 def _decode_attribute(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.symbols import symbol_specs
@@ -20,6 +20,7 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
+from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def finish(
         node.meta = {key: value for key, value in node.meta.items() if key in KEPT}
         if isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.returns:
             node.meta.setdefault("val", None)
-    module = GraphModule(session.tracer.root, graph)
+    module = make_graph_module(session.tracer.root, graph)
     signature = GraphSignature(
         stage,
         inputs=_input_specs(session, slots),

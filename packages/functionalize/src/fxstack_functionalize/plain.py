@@ -11,11 +11,12 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.aot import aot
+from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -104,7 +105,7 @@ class _Cache:
             graph.output(graph.call_module("module", tuple(args), kwargs))
         else:
             graph.output(graph.call_function(_named(self.fn), tuple(args), kwargs))
-        return aot(GraphModule(self.root, graph), tensors, **self.aot_arguments)
+        return aot(make_graph_module(self.root, graph), tensors, **self.aot_arguments)
 
 
 def _named(fn: Callable[..., Any]) -> Callable[..., Any]:

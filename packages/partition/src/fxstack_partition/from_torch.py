@@ -19,6 +19,7 @@ from fxstack_interchange import (
     StageGraph,
     SymbolSpec,
 )
+from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.check import check_partition
 from fxstack_partition.joint import JointFacts, JointGraphError, analyze
 
@@ -55,7 +56,7 @@ class JointGraph(StageGraph):
         for node in joint_module.graph.nodes:
             env[node] = graph.node_copy(node, env.__getitem__)
         static = [index + added for index in static_lifetime_input_indices]
-        signed = sign_joint(GraphModule(joint_module, graph), num_fwd_outputs, static)
+        signed = sign_joint(make_graph_module(joint_module, graph), num_fwd_outputs, static)
         for node in graph.nodes:
             node.meta = {key: node.meta[key] for key in METADATA_KEYS if key in node.meta}
             tag = node.meta.get("recompute")
@@ -218,7 +219,7 @@ def _in_torch_form(facts: JointFacts) -> GraphModule:
         env[node].meta["partitioner_tag"] = "is_forward" if in_forward else "is_backward"
     values = (*facts.forward_outputs, *facts.gradients)
     graph.output(tuple(env[v] if isinstance(v, Node) else v for v in values))
-    return GraphModule(facts.graph.graph_module, graph)
+    return make_graph_module(facts.graph.graph_module, graph)
 
 
 def _from_modules(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> Partition:
@@ -279,4 +280,4 @@ def _reordered(module: GraphModule, saved: list[str]) -> tuple[GraphModule, list
         *(n for n in module.graph.nodes if n.op != "placeholder"),
     ):
         env[node] = graph.node_copy(node, env.__getitem__)
-    return GraphModule(module, graph), received
+    return make_graph_module(module, graph), received

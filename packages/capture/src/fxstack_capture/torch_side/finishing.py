@@ -15,6 +15,7 @@ from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.guards import check_strict, shape_guards
 from fxstack_capture.torch_side.graph import SYMBOLIC
 from fxstack_capture.trace import CapturedCode
+from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +51,7 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     graph.lint()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     return CapturedCode(
-        graph_module=fx.GraphModule(_root(tracer), graph, "CapturedGraph"),
+        graph_module=make_graph_module(_root(tracer), graph, "CapturedGraph"),
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
         demands=partial(shape_guards, tracer.geometry),

@@ -24,6 +24,7 @@ from fxstack_capture.effects import diff
 from fxstack_capture.torch_side import state
 from fxstack_capture.torch_side.execution import name_of
 from fxstack_capture.torch_side.wrapping import is_wrapped
+from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -216,4 +217,4 @@ def cut_out(tracer: TorchTracer, made: Subgraph, free: Sequence[fx.Node]) -> fx.
     output = graph.output(found[0] if made.is_single else found)
     output.meta["val"] = made.outputs[0] if made.is_single else made.outputs
     graph.lint()
-    return fx.GraphModule(root, graph, "Subgraph")
+    return make_graph_module(root, graph, "Subgraph")

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
 from fxstack_functionalize.finalize import remove_dead_code
 from fxstack_functionalize.hooks.pair import parameter_memory
 from fxstack_functionalize.rng import is_generator_state
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, StageGraph
+from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +117,7 @@ def _stage(
             replace(spec, name=names.get(str(spec.name), spec.name)) for spec in signature.outputs
         )
         signature = replace(signature, outputs=outputs)
-    return StageGraph(GraphModule(stage.graph_module, graph), signature)
+    return StageGraph(make_graph_module(stage.graph_module, graph), signature)
 
 
 def _outputs(graph: Graph) -> list[Any]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
 from fxstack_functionalize.finalize import remove_dead_code
 from fxstack_functionalize.hooks.pair import parameter_memory
 from fxstack_interchange import InputKind, StageGraph
+from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
     from fxstack_functionalize.hooks.pair import HookPair
@@ -51,4 +52,4 @@ def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) 
         source = read if node.name in backward else env.__getitem__
         env[node] = graph.node_copy(node, source)
     remove_dead_code(graph)
-    return StageGraph(GraphModule(joint.graph_module, graph), signature)
+    return StageGraph(make_graph_module(joint.graph_module, graph), signature)

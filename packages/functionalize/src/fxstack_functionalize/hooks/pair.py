@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.engine import DispatcherEngine
@@ -22,6 +22,7 @@ from fxstack_functionalize.runtime.tangents import dense_like
 from fxstack_functionalize.session import Session
 from fxstack_functionalize.tracer import AtenTracer
 from fxstack_interchange import InputKind
+from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +106,7 @@ class HookPair:
             CapturedInput(name, InputKind.USER_INPUT, _plain(value))
             for name, value in zip(names, examples, strict=True)
         )
-        captured = Captured(GraphModule({}, Graph()), inputs, {}, self.fake_mode)
+        captured = Captured(make_graph_module({}, Graph()), inputs, {}, self.fake_mode)
         session = Session(captured, DispatcherEngine(), AtenTracer(), self.table)
         try:
             with torch.no_grad(), session.recording():

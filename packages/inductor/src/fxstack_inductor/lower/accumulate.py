@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.lower.registry import find_overload
+from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,4 +83,4 @@ def _rewritten(
             copies[node].meta = dict(node.meta)
         elif node not in merged:
             copies[node] = graph.node_copy(node, copies.__getitem__)
-    return GraphModule(graph_module, graph)
+    return make_graph_module(graph_module, graph)

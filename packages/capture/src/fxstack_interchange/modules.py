@@ -1,0 +1,34 @@
+"""Graph modules whose source text goes when they go.
+
+torch keeps the text of every graph's generated code, for tracebacks, under a name that is used once: in a table of its
+own and in ``linecache``. Nothing ever takes it out, so a process that compiles for long grows. ``make_graph_module`` makes the
+same module and takes the text out when its code object is gone (a traceback keeps that alive).
+"""
+
+from __future__ import annotations
+
+import linecache
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import GraphModule
+from torch.fx import graph_module as torch_graph_module
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+    from torch.nn import Module
+
+
+def make_graph_module(
+    root: Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule"
+) -> GraphModule:
+    """``GraphModule(root, graph, class_name)``."""
+    made = GraphModule(root, graph, class_name)
+    code = type(made).forward.__code__
+    weakref.finalize(code, _forget, code.co_filename).atexit = False
+    return made
+
+
+def _forget(name: str) -> None:
+    torch_graph_module._loader.eval_cache.pop(name, None)
+    linecache.cache.pop(name, None)
