@@ -175,6 +175,9 @@ class TorchSide(Protocol):
     def number_in(self, tensor: torch.Tensor) -> Any:
         """``tensor.item()`` as an unbacked symbol, whether or not the options ask for these."""
 
+    def parameter(self, data: Any, requires_grad: bool) -> Any:
+        """``torch.nn.Parameter(data, requires_grad)``."""
+
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
         """``min`` or ``max`` of two numbers, at least one of which is symbolic."""
 

@@ -29,6 +29,9 @@ _GRAD = inspect.signature(torch.autograd.grad)
 _BACKWARD = inspect.signature(torch.autograd.backward)
 _METHOD = inspect.signature(torch.Tensor.backward)
 
+OUTSIDE = "torch::autograd::Error"
+"""The name of the history of inputs that are no leaves (``fakes.with_history``)."""
+
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -168,13 +171,13 @@ def _demand_inside(tracer: TorchTracer, roots: Sequence[Any]) -> list[torch.Tens
     if not all(isinstance(root, FakeTensor) for root in roots):
         raise graph_break("unsupported-call", "torch.autograd on what is not a tensor")
     with tracer.unrecorded():
-        leaves = [_leaf_at(tracer, node) for node in _history(roots)]
+        leaves = [_leaf_at(tracer, node) for node in history(roots)]
     return [leaf for leaf in leaves if leaf is not None]
 
 
 def _leaf_at(tracer: TorchTracer, node: Any) -> torch.Tensor | None:
     """The leaf whose gradient a node accumulates; None for a node inside of the history."""
-    if node.name() == "torch::autograd::Error":
+    if node.name() == OUTSIDE:
         raise graph_break("unsupported-call", "a gradient through history outside of the graph")
     leaf: torch.Tensor | None = getattr(node, "variable", None)
     if leaf is not None:
@@ -182,7 +185,7 @@ def _leaf_at(tracer: TorchTracer, node: Any) -> torch.Tensor | None:
     return leaf
 
 
-def _history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
+def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
     """Nodes of the autograd graph behind ``roots``, each once."""
     seen: set[Any] = set()
     work = [_function_of(root) for root in roots]
@@ -220,7 +223,7 @@ def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:
 
 def is_spent(tensor: torch.Tensor) -> bool:
     """Whether the history of a stand-in was freed by a gradient: taking another one raises an error."""
-    leaves = [node.variable for node in _history([tensor]) if hasattr(node, "variable")]
+    leaves = [node.variable for node in history([tensor]) if hasattr(node, "variable")]
     if not leaves:
         return False
     try:

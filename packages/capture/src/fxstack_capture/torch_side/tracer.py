@@ -27,6 +27,7 @@ from fxstack_capture.torch_side import (
     gradients,
     leaves,
     numpy_arrays,
+    parameters,
     rules,
     state,
 )
@@ -79,6 +80,7 @@ class TorchTracer:
         self.arrays = ArrayTracer(self)
         self.busy = False
         self.differentiated = False
+        self.has_leaves = False
         self._in_session = False
         self._faker = Faker(self.mode)
         self._locations = Locations()
@@ -249,6 +251,8 @@ class TorchTracer:
         if not changed and result is not None and self._is_known_data(result):
             return result
         self._demand_recordable(fn, result)
+        if type(result) is FakeTensor and result.requires_grad and result.is_leaf:
+            self.has_leaves = True
         node = builder.add(target.op, target.target, node_args, node_kwargs)
         self.annotate(node)
         builder.bind(result, node)
@@ -323,8 +327,11 @@ class TorchTracer:
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
         with self.unrecorded():
             spent = self.differentiated and tensor.requires_grad and gradients.is_spent(tensor)
+            hidden = self.has_leaves and parameters.has_hidden_history(self, tensor)
         if spent:
             return self.record(torch.Tensor.detach, (tensor,), {}), gradients.with_spent_history
+        if hidden:
+            return tensor, parameters.with_hidden_history
         return tensor, self._finishes.get(id(tensor))
 
     # --- attributes ------------------------------------------------------------------------------
@@ -355,6 +362,9 @@ class TorchTracer:
     def number_in(self, tensor: torch.Tensor) -> Any:
         with self.geometry.env.scalar_outputs_allowed():
             return self.record(torch.Tensor.item, (tensor,), {})
+
+    def parameter(self, data: Any, requires_grad: bool) -> Any:
+        return parameters.make(self, data, requires_grad)
 
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
         return finding.extremum(self, fn, first, second)

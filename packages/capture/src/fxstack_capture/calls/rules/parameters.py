@@ -1,0 +1,28 @@
+"""``torch.nn.Parameter(...)``: a new leaf over the memory of its data."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_SIGNATURE = inspect.signature(nn.Parameter.__new__)
+
+
+@RULES.rule(nn.Parameter)
+def _make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    bound = _SIGNATURE.bind(nn.Parameter, *args, **kwargs)
+    bound.apply_defaults()
+    _, data, requires_grad = bound.args
+    if data is None:
+        data = trace.torch.call(torch.empty, (0,), {})
+    return trace.torch.parameter(data, bool(requires_grad))
