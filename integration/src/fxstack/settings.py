@@ -17,8 +17,8 @@ MODES: dict[str, str] = {
     "default": "",
     "reduce-overhead": "CUDA graphs; on CPU the same as default, whose host program is already minimal",
     "safe": "both the compiled graph and eager torch serve the first calls, and the faster is kept, graph by graph",
-    "max-autotune": "the same as default: there are no templates to choose from yet",
-    "max-autotune-no-cudagraphs": "the same as default",
+    "max-autotune": "CUDA graphs, and kernels of matrix products chosen by measurement; on CPU the same as default",
+    "max-autotune-no-cudagraphs": "the same without CUDA graphs",
 }
 
 
@@ -52,7 +52,8 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
     for name in given:
         if name not in known:
             raise ValueError(_unknown("option", name, known))
-    given.setdefault("cuda_graphs", mode == "reduce-overhead")
+    given.setdefault("cuda_graphs", mode in {"reduce-overhead", "max-autotune"})
+    given.setdefault("autotune", mode in {"max-autotune", "max-autotune-no-cudagraphs"})
     return CompileOptions(
         mode or "default",
         given.get("partitioner", "min_cut"),

@@ -27,6 +27,7 @@ class InductorOptions:
     chooses by the devices of the graph's tensors. ``host``: "native" has programs on CPU run by C where this Python and
     torch allow it, "python" by generated Python. ``cuda_graphs``: record each compiled call on CUDA and replay it.
     ``templates``: matrix products on CUDA may be kernels of our own, where what is fused with them pays.
+    ``autotune``: which ones, and their tile sizes, is measured on the device instead of predicted, and saved in ``cache_dir``.
     ``repro_dir``: a folder in which each graph on CPU leaves a script that runs alone (see ``write_repro``) at its first call.
     """
 
@@ -47,6 +48,7 @@ class InductorOptions:
     host: str = "native"
     cuda_graphs: bool = False
     templates: bool = True
+    autotune: bool = False
     verify: bool = True
     repro_dir: str | Path | None = None
 

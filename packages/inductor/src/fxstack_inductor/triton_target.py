@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_inductor.autotune.tune import device_tuner, tuned
 from fxstack_inductor.codegen.triton import TritonSource, triton_source
 from fxstack_inductor.codegen.triton_host import (
     Launch,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule
 
+    from fxstack_inductor.codegen.product_tiles import ProductConfig
     from fxstack_inductor.codegen.wrapper import HostProgram
     from fxstack_inductor.cost.devices import Gpu
     from fxstack_inductor.cost.model import Cost
@@ -81,11 +83,15 @@ class LoweredTriton:
 
 def on_cuda(graph_module: GraphModule) -> bool:
     """Whether the graph computes on CUDA; tensors on CPU beside it are left to ATen."""
-    values = (node.meta.get("val") for node in graph_module.graph.nodes)
-    flat = (
-        v for value in values for v in (value if isinstance(value, (tuple, list)) else (value,))
-    )
-    return any(isinstance(v, torch.Tensor) and v.device.type == "cuda" for v in flat)
+    return any(v.device.type == "cuda" for v in _tensors(graph_module))
+
+
+def _tensors(graph_module: GraphModule) -> Iterable[torch.Tensor]:
+    for node in graph_module.graph.nodes:
+        value = node.meta.get("val")
+        for v in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(v, torch.Tensor):
+                yield v
 
 
 def interpreting() -> bool:
@@ -110,34 +116,40 @@ def lower_triton(
         options, target="cuda"
     )  # rules decide by it where a graph of CPU tensors is shown
     device = "cuda" if on_cuda(graph_module) else "cpu"
-    scheduled = _plan(graph_module, options, device, gpu_of(target))
+    scheduled, configs = _plan(graph_module, options, device, gpu_of(target))
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
-    source = triton_source(kernels)
+    source = triton_source(kernels, configs)
     write = interpreted_program if interpreted else device_program
     values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
     host = write(scheduled, source.functions)
     return LoweredTriton(scheduled, source, host, values, target)
 
 
-def _plan(graph_module: GraphModule, options: InductorOptions, device: str, gpu: Gpu) -> Plan:
-    """The schedule, in which matrix products that pay are kernels and all others calls."""
+def _plan(
+    graph_module: GraphModule, options: InductorOptions, device: str, gpu: Gpu
+) -> tuple[Plan, dict[str, ProductConfig]]:
+    """The schedule, in which matrix products that pay are kernels and all others calls, and tile sizes that were measured."""
+
+    def planned(rules: Rules) -> Plan:
+        program = lower_graph(graph_module, RULES, options, device, rules)
+        split_reductions(program)
+        return plan(program, options)
+
     chosen = candidates(graph_module) if options.templates else {}
-    if not chosen:
-        return _planned(graph_module, options, device, chosen)
-    made = _planned(graph_module, options, device, chosen)
+    if chosen and options.autotune and device == "cuda":
+        tuner = device_tuner(options, _first_device(graph_module))
+        if tuner is not None:
+            return tuned(planned, chosen, *tuner)
+    made = planned(chosen)
     kept = worth(made, chosen, gpu)
     if kept == set(chosen):
-        return made
-    fewer = {name: rule for name, rule in chosen.items() if name in kept}
-    return _planned(graph_module, options, device, fewer)
+        return made, {}
+    return planned({name: rule for name, rule in chosen.items() if name in kept}), {}
 
 
-def _planned(
-    graph_module: GraphModule, options: InductorOptions, device: str, chosen: Rules
-) -> Plan:
-    program = lower_graph(graph_module, RULES, options, device, chosen)
-    split_reductions(program)
-    return plan(program, options)
+def _first_device(graph_module: GraphModule) -> int:
+    devices = (v.device for v in _tensors(graph_module) if v.device.type == "cuda")
+    return next(devices).index or 0
 
 
 def load_triton(

@@ -78,6 +78,13 @@ class ProductTiling:
         tiles = _blocks(self.rows, self.config.bm) * _blocks(self.columns, self.config.bn)
         return product(loop.extent for loop in self.batch) * tiles
 
+    @cached_property
+    def sides(self) -> tuple[int, int, int, int]:
+        """Batches, rows, columns and depth; what is not known counts as one."""
+        loops = (self.batch, self.rows, self.columns, self.kernel.inner)
+        batch, rows, columns, depth = (product(x.extent for x in part).as_int() for part in loops)
+        return batch or 1, rows or 1, columns or 1, depth or 1
+
 
 def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
     return floordiv(product(loop.extent for loop in loops) + (block - 1), block)
@@ -136,19 +143,21 @@ def _variables(kernel: Kernel, position: int) -> frozenset[Var]:
 
 def _good(tiling: ProductTiling) -> ProductConfig:
     """The largest tile that leaves no processor idle; otherwise the one with the most programs that wastes no lanes."""
-    rows, columns, depth = (
-        product(loop.extent for loop in loops).as_int() or 4096
-        for loops in (tiling.rows, tiling.columns, tiling.kernel.inner)
-    )
-    batch = product(loop.extent for loop in tiling.batch).as_int() or 1
-    fitting = [c for c in CONFIGS if _fits(c.bm, rows) and _fits(c.bn, columns)] or [CONFIGS[-1]]
-    fitting = [c for c in fitting if c.bk < 2 * max(depth, LEAST)] or fitting
+    batch, rows, columns, depth = tiling.sides
+    fitting = fitting_configs(tiling)
+    fitting = [c for c in fitting if _fits(c.bk, depth)] or fitting
     for config in fitting:
         if batch * -(-rows // config.bm) * -(-columns // config.bn) >= PROCESSORS:
             return config
     return fitting[-1] if rows * columns * batch < 64 * 64 * PROCESSORS else fitting[0]
 
 
+def fitting_configs(tiling: ProductTiling) -> list[ProductConfig]:
+    """Those with which at most half of the lanes of a single block would be idle."""
+    _, rows, columns, _ = tiling.sides
+    found = [c for c in CONFIGS if _fits(c.bm, rows) and _fits(c.bn, columns)]
+    return found or [CONFIGS[-1]]
+
+
 def _fits(block: int, size: int) -> bool:
-    """Whether at most half of the lanes of a single block would be idle."""
     return block < 2 * max(size, LEAST)

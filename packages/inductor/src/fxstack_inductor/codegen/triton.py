@@ -66,7 +66,7 @@ def triton_source(
     functions: dict[str, TritonKernel] = {}
     parts = [triton_ops.PRELUDE]
     for kernel in kernels:
-        made = _kernel(kernel, placeholder, (configs or {}).get(kernel.name))
+        made = triton_kernel(kernel, placeholder, (configs or {}).get(kernel.name))
         # Kernels of equal text may differ in the types behind their pointers, and in their tile sizes.
         key = (made.text, tuple(made.signature.items()), made.config)
         if key not in names:
@@ -80,7 +80,8 @@ def triton_source(
     return TritonSource("\n\n".join(parts) + "\n", functions)
 
 
-def _kernel(kernel: Kernel, name: str, config: ProductConfig | None) -> TritonKernel:
+def triton_kernel(kernel: Kernel, name: str, config: ProductConfig | None = None) -> TritonKernel:
+    """One kernel, with the given tile sizes if it is a matrix product and they are given."""
     if kernel.product is not None:
         product = tile_product(kernel, config)
         return TritonKernel(name, ProductWriter(product).function(name), product)

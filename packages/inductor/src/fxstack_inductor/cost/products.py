@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX
-from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Compute
 
 if TYPE_CHECKING:
@@ -30,23 +29,28 @@ MARGIN = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """Bytes of the factors, of the result, and of what else is read or written; multiplications and additions."""
+class Work:
+    """Bytes of the factors, of the result, and of what else is read or written; multiplications and additions.
 
+    ``sides`` are batches, rows, columns and depth.
+    """
+
+    sides: tuple[int, int, int, int]
     factors: int
     result: int
     beside: int
     operations: int
 
 
-def _work(tiling: ProductTiling) -> _Work:
+def work_of(tiling: ProductTiling) -> Work:
+    """What the kernel has to do."""
     kernel = tiling.kernel
-    sides = (tiling.batch, tiling.rows, tiling.columns, kernel.inner)
-    batch, rows, columns, depth = (_count(product(x.extent for x in loops)) for loops in sides)
+    batch, rows, columns, depth = sides = tiling.sides
     factors = batch * depth * (rows + columns) * HALF
     result = batch * rows * columns * HALF
     moved = sum(_count(ref.numel) * ref.dtype.itemsize for ref in kernel.buffers)
-    return _Work(factors, result, max(moved - factors, result), 2 * batch * rows * columns * depth)
+    operations = 2 * batch * rows * columns * depth
+    return Work(sides, factors, result, max(moved - factors, result), operations)
 
 
 def pays(tiling: ProductTiling, gpu: Gpu, *, in_library: int) -> bool:
@@ -54,9 +58,9 @@ def pays(tiling: ProductTiling, gpu: Gpu, *, in_library: int) -> bool:
 
     ``in_library``: how many of the buffers beside the factors the call takes itself (the addend of ``addmm``).
     """
-    if not _does_more(tiling.kernel, in_library):
+    if not does_more(tiling.kernel, in_library):
         return False
-    work = _work(tiling)
+    work = work_of(tiling)
     bandwidth = gpu.bandwidth * REACHED_BANDWIDTH
     rate = gpu.peak(torch.bfloat16, matrix=True) * REACHED_MATRIX
     call = max(work.operations / rate, (work.factors + work.result) / bandwidth, gpu.launch)
@@ -66,7 +70,7 @@ def pays(tiling: ProductTiling, gpu: Gpu, *, in_library: int) -> bool:
 
 def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:
     """Seconds for the kernel, and what takes them."""
-    work = _work(tiling)
+    work = work_of(tiling)
     programs = max(1, _count(tiling.grid))
     waves = -(-programs // gpu.processors) * gpu.processors / programs
     rate = gpu.peak(torch.bfloat16, matrix=True) * OWN_MATRIX / waves
@@ -77,7 +81,7 @@ def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:
     )
 
 
-def _does_more(kernel: Kernel, in_library: int) -> bool:
+def does_more(kernel: Kernel, in_library: int) -> bool:
     """Whether there is anything that the library's call does not do."""
     extra = len(kernel.buffers) - 3 - in_library
     arithmetic = [

@@ -21,10 +21,12 @@ from fxstack_inductor.errors import TRITON_HINT, CompilerFailedError, TritonMiss
 from fxstack_inductor.runtime.cache import Cache
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fxstack_inductor.codegen.triton import TritonKernel, TritonSource
     from fxstack_inductor.options import InductorOptions
+
+    Compiler = Callable[[Path, Path, Sequence[dict[str, Any]], int], None]
 
 ALONE = 3
 """Kernels that one process compiles in the time that starting another takes."""
@@ -52,15 +54,33 @@ def load_cubins(
         TritonMissing: they are not in the cache, and Triton is not installed.
         CompilerFailedError: Triton rejects a kernel: a defect of this package.
     """
+    found = _archive(source, capability, options, compile_archive)
+    return {name: cubin for name, cubin in found.items() if isinstance(cubin, Cubin)}
+
+
+def compiled_or_not(
+    source: TritonSource, capability: int, options: InductorOptions
+) -> dict[str, Cubin | str]:
+    """The same, with the compiler's words in place of kernels that it rejects.
+
+    Raises:
+        TritonMissing: some are not in the cache, and Triton is not installed.
+    """
+    return _archive(source, capability, options, compile_what_can_be)
+
+
+def _archive(
+    source: TritonSource, capability: int, options: InductorOptions, compile_: Compiler
+) -> dict[str, Cubin | str]:
     entries = list({k.name: request_entry(k) for k in source.functions.values()}.values())
     root = options.cache_dir if options.use_cache else None
     with tempfile.TemporaryDirectory(prefix="fxstack-") as folder:
         cache = Cache(root or Path(folder), options.cache_limit)
         cache.root.mkdir(parents=True, exist_ok=True)
         identity = json.dumps([triton_version(), capability, entries], sort_keys=True)
-        key = cache.key("cubins", source.text, identity)
+        key = cache.key("cubins", source.text, identity, compile_.__name__)
         archive = cache.build(
-            key, source.text, lambda text, out: compile_archive(text, out, entries, capability)
+            key, source.text, lambda text, out: compile_(text, out, entries, capability)
         )
         return read_archive(archive)
 
@@ -90,22 +110,41 @@ def triton_version() -> str:
 def compile_archive(
     text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int
 ) -> None:
-    """Compile ``entries`` of the module in ``text`` and write one archive of all."""
+    """Compile ``entries`` of the module in ``text`` and write one archive of all.
+
+    Raises:
+        CompilerFailedError: Triton rejects one.
+    """
+    compile_what_can_be(text, output, entries, capability)
+    for found in read_archive(output).values():
+        if isinstance(found, str):
+            raise CompilerFailedError(
+                f"Triton failed to compile a generated kernel for sm_{capability}; this is a defect of "
+                f"fxstack-inductor, please report it with this output:\n{found[-4000:]}"
+            )
+
+
+def compile_what_can_be(
+    text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int
+) -> None:
+    """The same, with the compiler's words in place of kernels that it rejects."""
     if importlib.util.find_spec("triton") is None:
         raise TritonMissing(TRITON_HINT)
     module = text.with_name("kernels.py")
     module.write_text(text.read_text())
     count = max(1, min(os.cpu_count() or 1, -(-len(entries) // ALONE)))
     parts = [text.with_name(f"part{k}.zip") for k in range(count)]
-    running = [_start(module, entries[k::count], capability, part) for k, part in enumerate(parts)]
-    failures = [error for process in running if (error := _finish(process))]
-    if failures:
-        raise CompilerFailedError(
-            f"Triton failed to compile a generated kernel for sm_{capability}; this is a defect of "
-            f"fxstack-inductor, please report it with this output:\n{failures[0][-4000:]}"
-        )
+    shares = [entries[k::count] for k in range(count)]
+    running = [
+        _start(module, share, capability, part) for share, part in zip(shares, parts, strict=True)
+    ]
     with zipfile.ZipFile(output, "w") as archive:
-        for part in parts:
+        for process, share, part in zip(running, shares, parts, strict=True):
+            died = _finish(process)
+            if died:  # of what Python cannot catch
+                for entry in share:
+                    archive.writestr(f"{entry['name']}.failed", died)
+                continue
             with zipfile.ZipFile(part) as made:
                 for name in made.namelist():
                     archive.writestr(name, made.read(name))
@@ -144,13 +183,14 @@ def _finish(process: subprocess.Popen[str]) -> str:
     return "" if process.returncode == 0 else printed or f"status {process.returncode}"
 
 
-def read_archive(path: Path) -> dict[str, Cubin]:
-    cubins = {}
+def read_archive(path: Path) -> dict[str, Cubin | str]:
+    found: dict[str, Cubin | str] = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            if name.endswith(".json"):
-                image = archive.read(name.replace(".json", ".cubin"))
-                cubins[name.removesuffix(".json")] = Cubin(
-                    image=image, **json.loads(archive.read(name))
-                )
-    return cubins
+            kernel, _, kind = name.rpartition(".")
+            if kind == "failed":
+                found[kernel] = archive.read(name).decode()
+            if kind == "json":
+                image = archive.read(f"{kernel}.cubin")
+                found[kernel] = Cubin(image=image, **json.loads(archive.read(name)))
+    return found

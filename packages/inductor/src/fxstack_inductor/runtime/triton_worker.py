@@ -9,6 +9,7 @@ import importlib.util
 import json
 import re
 import sys
+import traceback
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,11 +78,15 @@ def facts(compiled: Any) -> dict[str, Any]:
 def compile_entries(
     path: Path, entries: Iterable[Mapping[str, Any]], capability: int, output: Path
 ) -> None:
-    """Write ``<name>.cubin`` and ``<name>.json`` of each kernel into the archive ``output``."""
+    """Write ``<name>.cubin`` and ``<name>.json`` of each kernel into the archive ``output``, or ``<name>.failed``."""
     module = import_file(path, path.stem)
     with zipfile.ZipFile(output, "w") as archive:
         for entry in entries:
-            compiled = compile_kernel(getattr(module, entry["name"]), entry, capability)
+            try:
+                compiled = compile_kernel(getattr(module, entry["name"]), entry, capability)
+            except Exception:  # Triton's compiler raises anything
+                archive.writestr(f"{entry['name']}.failed", traceback.format_exc())
+                continue
             archive.writestr(f"{entry['name']}.cubin", compiled.asm["cubin"])
             archive.writestr(f"{entry['name']}.json", json.dumps(facts(compiled)))
 

@@ -59,7 +59,7 @@ def worth(plan: Plan, chosen: Rules, gpu: Gpu) -> set[str]:
     addends = {name for name, rule in chosen.items() if rule in ADDING}
     found = set()
     for kernel in product_kernels(plan):
-        origin = next(name for name in kernel.origins if name in chosen)
+        origin = origin_of(kernel, chosen)
         try:
             good = pays(tile_product(kernel), gpu, in_library=int(origin in addends))
         except NotLowered:
@@ -72,3 +72,8 @@ def worth(plan: Plan, chosen: Rules, gpu: Gpu) -> set[str]:
 def product_kernels(plan: Plan) -> Iterable[Kernel]:
     kernels = (step.kernel for step in plan.steps if isinstance(step, KernelStep))
     return (kernel for kernel in kernels if kernel.product is not None)
+
+
+def origin_of(kernel: Kernel, chosen: Rules) -> str:
+    """The node whose product the kernel computes."""
+    return next(name for name in kernel.origins if name in chosen)

@@ -1,0 +1,75 @@
+"""The saved file of choices: what was measured to be fastest, for one kind of device, driver and compiler.
+
+A choice that is in the file is never measured again, so that a program runs the same kernels every time; delete the file (or a
+line of it) to measure anew. It is JSON, one entry a kernel, with the time of each alternative, for people to read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fxstack_inductor.codegen.product_tiles import ProductConfig
+
+LIBRARY = "library"
+"""The alternative to every kernel of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``config`` is None for the library's product. ``micros``: what each alternative took; ``skipped``: why one has no time."""
+
+    config: ProductConfig | None
+    origins: str = ""
+    micros: dict[str, float] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def config_name(config: ProductConfig | None) -> str:
+    if config is None:
+        return LIBRARY
+    return (
+        f"{config.bm}x{config.bn}x{config.bk}, {config.num_warps} warps, {config.num_stages} stages"
+    )
+
+
+class SavedChoices:
+    """The choices in ``folder`` for ``machine``, a text that names device, driver and compiler."""
+
+    def __init__(self, folder: Path, machine: str) -> None:
+        plain = "".join(c if c.isalnum() or c in "-." else "_" for c in machine)
+        self.path = folder / f"{plain}.json"
+
+    def get(self, key: str) -> Choice | None:
+        entry = self._read().get(key)
+        return None if entry is None else _decoded(entry)
+
+    def put(self, key: str, choice: Choice) -> None:
+        """Add to what is in the file by now; the last of several processes wins a race, with a whole file."""
+        entries = {**self._read(), key: asdict(choice)}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=self.path.parent, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            json.dump(entries, file, indent=1, sort_keys=True)
+        Path(temporary).replace(self.path)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def _decoded(entry: Any) -> Choice | None:
+    """The choice, or None where the file was written by hand or by another version."""
+    try:
+        config = entry["config"]
+        made = None if config is None else ProductConfig(**config)
+        return Choice(made, entry["origins"], dict(entry["micros"]), dict(entry["skipped"]))
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,109 @@
+"""The timer of a real device, through torch's events and our own launcher."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.codegen import triton_ops
+from fxstack_inductor.codegen.triton import TritonSource
+from fxstack_inductor.runtime.cubins import Cubin, compiled_or_not, triton_version
+from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fxstack_inductor.codegen.triton import TritonKernel
+    from fxstack_inductor.cost.products import Work
+    from fxstack_inductor.options import InductorOptions
+
+RUNS = 12
+FLUSHED = 1 << 27
+"""Bytes that are written between runs, so that none finds its operands in the L2 cache."""
+
+
+def machine_name(device: int) -> str:
+    """What the times depend on: the device, the driver's and torch's CUDA version, and Triton's."""
+    properties = torch.cuda.get_device_properties(device)
+    driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: "")()
+    return f"{properties.name}-driver{driver}-cuda{torch.version.cuda}-triton{triton_version()}"
+
+
+@dataclass(frozen=True)
+class DeviceTimer:
+    """Times on device number ``device`` of compute capability ``capability``."""
+
+    device: int
+    capability: int
+    options: InductorOptions
+
+    def compile(self, kernels: Sequence[TritonKernel]) -> Mapping[str, Cubin | str]:
+        text = "\n\n".join([triton_ops.PRELUDE, *(kernel.text for kernel in kernels)]) + "\n"
+        source = TritonSource(text, {kernel.name: kernel for kernel in kernels})
+        return compiled_or_not(source, self.capability, self.options)
+
+    def kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
+        """Time a launch.
+
+        Raises:
+            CudaError: the driver rejects the kernel.
+            RuntimeError: there is too little memory.
+        """
+        launchers = Launchers(Driver(), self.options)
+        buffers = [
+            self._filled(ref.numel.as_int() or 1, ref.dtype) for ref in kernel.kernel.buffers
+        ]
+        record, launch = launchers.add(cubin, len(buffers), self.device)
+        grid = kernel.tiling.grid.as_int() or 1
+        pointers = [buffer.data_ptr() for buffer in buffers]
+        with torch.cuda.device(self.device):
+            stream = torch._C._cuda_getCurrentRawStream(self.device)
+            launch(record, stream, grid, *pointers)
+            launchers.check()
+            return self._median(lambda: launch(record, stream, grid, *pointers))
+
+    def library(self, work: Work, *, with_rest: bool) -> float:
+        batch, rows, columns, depth = work.sides
+        with torch.cuda.device(self.device):
+            left = self._filled(batch * rows * depth, torch.bfloat16).view(batch, rows, depth)
+            right = self._filled(batch * depth * columns, torch.bfloat16).view(
+                batch, depth, columns
+            )
+            seconds = self._median(lambda: torch.bmm(left, right))
+            if not with_rest:
+                return seconds
+            half = (work.result + work.beside) // 2
+            source = torch.empty(half, dtype=torch.int8, device=self._place)
+            target = torch.empty_like(source)
+            return seconds + self._median(lambda: target.copy_(source))
+
+    @property
+    def _place(self) -> torch.device:
+        return torch.device("cuda", self.device)
+
+    @cached_property
+    def _scratch(self) -> torch.Tensor:
+        return torch.empty(FLUSHED, dtype=torch.int8, device=self._place)
+
+    def _filled(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """Small numbers, as products in practice have; zeros for what may be an index."""
+        if not dtype.is_floating_point:
+            return torch.zeros(count, dtype=dtype, device=self._place)
+        return torch.rand(count, device=self._place).sub_(0.5).to(dtype)
+
+    def _median(self, run: Callable[[], Any]) -> float:
+        run()
+        times: list[float] = []
+        for _ in range(RUNS):
+            self._scratch.zero_()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end) / 1e3)
+        return statistics.median(times)

@@ -1,0 +1,105 @@
+"""Measure the alternatives for one matrix product, and choose.
+
+The kernels that can be had are compiled in parallel processes and timed on the device, and so is the library's product, with a
+copy of as many bytes as a kernel for the rest would move. What does not compile, launch, or fit into memory is named
+and skipped. Among times that are equal within the noise the first alternative is chosen: the library, then large tiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from fxstack_inductor.autotune.choices import Choice, config_name
+from fxstack_inductor.codegen.product_tiles import CONFIGS, fitting_configs, tile_product
+from fxstack_inductor.codegen.triton import triton_kernel
+from fxstack_inductor.cost.products import does_more, work_of
+from fxstack_inductor.errors import CudaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fxstack_inductor.autotune.choices import SavedChoices
+    from fxstack_inductor.codegen.product_tiles import ProductConfig
+    from fxstack_inductor.codegen.triton import TritonKernel
+    from fxstack_inductor.cost.products import Work
+    from fxstack_inductor.ir.kernel import Kernel
+    from fxstack_inductor.runtime.cubins import Cubin
+
+LOG = logging.getLogger(__name__)
+NOISE = 0.02
+FAILURES = (CudaError, RuntimeError, MemoryError)
+"""What a launch or an allocation raises; torch's OutOfMemoryError is a RuntimeError."""
+
+
+class Timer(Protocol):
+    """Compiles and times on one device; times are seconds, the median of several runs."""
+
+    def compile(self, kernels: Sequence[TritonKernel]) -> Mapping[str, Cubin | str]:
+        """By name: machine code, or why there is none."""
+
+    def kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
+        """Time a launch on buffers of the kernel's sizes."""
+
+    def library(self, work: Work, *, with_rest: bool) -> float:
+        """Time the library's product of these sizes and, if there is a rest, a copy of what it would move."""
+
+
+def choose(kernel: Kernel, saved: SavedChoices, timer: Timer, *, in_library: int) -> Choice:
+    """The saved choice for ``kernel``, or the measured one, which is then saved."""
+    key = _key(kernel, in_library)
+    found = saved.get(key)
+    if found is None:
+        found = measure(kernel, timer, in_library=in_library)
+        saved.put(key, found)
+    return found
+
+
+def _key(kernel: Kernel, in_library: int) -> str:
+    made = triton_kernel(kernel, "KERNEL", CONFIGS[0])
+    text = f"{made.text}\n{made.signature}\n{in_library}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def measure(kernel: Kernel, timer: Timer, *, in_library: int) -> Choice:
+    """Time every alternative."""
+    origins, tiling = ", ".join(kernel.origins), tile_product(kernel)
+    configs = fitting_configs(tiling)
+    made = [triton_kernel(kernel, f"kernel_{k}", config) for k, config in enumerate(configs)]
+    compiled = timer.compile(made)
+    work, with_rest = work_of(tiling), does_more(kernel, in_library)
+    runs: dict[ProductConfig | None, Callable[[], float]] = {
+        None: lambda: timer.library(work, with_rest=with_rest)
+    }
+    for config, one in zip(configs, made, strict=True):
+        runs[config] = partial(_timed, timer, one, compiled[one.name])
+    times: dict[ProductConfig | None, float] = {}
+    skipped: dict[str, str] = {}
+    for alternative, run in runs.items():
+        try:
+            times[alternative] = run()
+        except FAILURES as error:
+            skipped[config_name(alternative)] = _in_short(error)
+    for name, why in skipped.items():
+        LOG.info("autotuning %s: %s skipped: %s", origins, name, why)
+    micros = {config_name(c): round(1e6 * seconds, 2) for c, seconds in times.items()}
+    return Choice(_best(times), origins, micros, skipped)
+
+
+def _timed(timer: Timer, kernel: TritonKernel, cubin: Cubin | str) -> float:
+    if isinstance(cubin, str):
+        raise CudaError(cubin)
+    return timer.kernel(kernel, cubin)
+
+
+def _best(times: Mapping[ProductConfig | None, float]) -> ProductConfig | None:
+    if not times:
+        return None
+    limit = min(times.values()) * (1 + NOISE)
+    return next(config for config, seconds in times.items() if seconds <= limit)
+
+
+def _in_short(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -1,0 +1,61 @@
+"""The schedule of a graph whose matrix products were chosen by measurement on the device."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.autotune.choices import SavedChoices
+from fxstack_inductor.autotune.device import DeviceTimer, machine_name
+from fxstack_inductor.autotune.search import choose
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.schedule.templates import ADDING, origin_of, product_kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_inductor.autotune.search import Timer
+    from fxstack_inductor.codegen.product_tiles import ProductConfig
+    from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.schedule.plan import Plan
+    from fxstack_inductor.schedule.templates import Rules
+
+LOG = logging.getLogger(__name__)
+
+
+def tuned(
+    planned: Callable[[Rules], Plan], rules: Rules, saved: SavedChoices, timer: Timer
+) -> tuple[Plan, dict[str, ProductConfig]]:
+    """The schedule, and the tile sizes of its products by the kernel's name.
+
+    ``planned`` makes a schedule in which the products of the given nodes are kernels. A product whose library wins is
+    taken out; what remains may then fuse otherwise, and is measured again.
+    """
+    while True:
+        plan, configs, lost = planned(rules), {}, set()
+        for kernel in product_kernels(plan):
+            origin = origin_of(kernel, rules)
+            try:
+                choice = choose(kernel, saved, timer, in_library=int(rules[origin] in ADDING))
+            except NotLowered:
+                lost.add(origin)
+                continue
+            if choice.config is None:
+                lost.add(origin)
+            else:
+                configs[kernel.name] = choice.config
+        if not lost:
+            return plan, configs
+        rules = {name: rule for name, rule in rules.items() if name not in lost}
+
+
+def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, Timer] | None:
+    """The file and timer of a device; None, with a word in the log, where there is no device to measure on."""
+    if not torch.cuda.is_available():
+        LOG.info("autotuning needs a GPU: the cost model chooses")
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    saved = SavedChoices(options.cache_dir / "choices", machine_name(device))
+    return saved, DeviceTimer(device, 10 * major + minor, options)
