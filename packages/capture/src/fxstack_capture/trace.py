@@ -149,6 +149,9 @@ class TorchSide(Protocol):
     attribute_writes: list[AttributeWrite]
     """What the program assigned to attributes of tensors, in order."""
 
+    outer_modes: Sequence[Any]
+    """Torch-function modes of the program that were on outside and are set aside while tracing."""
+
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """Fake stand-in of a real tensor, guarded; its placeholder is made when an operation first uses it."""
 
@@ -160,6 +163,14 @@ class TorchSide(Protocol):
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one torch-level call and return its fake result (in-place operators return the same object)."""
+
+    def accessed(self, accessor: Any, args: tuple[Any, ...]) -> Any:
+        """A call of ``Tensor.attr.__get__``, ``__set__`` or ``__delete__``."""
+
+    def made_of(
+        self, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
+        """For a tensor of a user's class made in the trace: of which one, and how plain code makes it."""
 
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
         """Attribute of a tensor: metadata is read off the fake tensor, tensors are recorded, methods are bound methods."""
@@ -224,6 +235,12 @@ class CapturedCode:
     graph_module: GraphModule
     inputs: tuple[Source, ...]
     example_inputs: tuple[Any, ...]
+    overrides_classes: bool = False
+    """Whether tensors of classes with a ``__torch_function__`` take part, which must not see the graph's operators."""
+    redefined: tuple[int, ...] = ()
+    """Inputs whose classes have methods in place of torch's: the graph gets plain views of them."""
+    overrides_modes: bool = False
+    """Whether modes of the program are on around the call, which must not see them either."""
     demands: Callable[[], Iterable[tuple[Source, Check, tuple[tuple[str, int, str], ...]]]] = tuple
     """What is demanded of symbolic sizes by now; a backend that traces the graph again may demand more than capture."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.native_run import run
@@ -50,17 +52,20 @@ def construct(
         obj = _native_new(calls, cls, new, args, kwargs)
     else:
         obj = calls.call(new, (cls, *args), kwargs)
-    if not issubclass(type(obj), cls):
+    kind = calls.trace.torch.python_type(obj) if isinstance(obj, torch.Tensor) else type(obj)
+    if not issubclass(kind, cls):
         return obj
-    if type(obj) is not cls:
-        init = lookup(type(obj), "__init__")
-    if init is _object_init and not args and not kwargs:
+    if kind is not cls:
+        init = lookup(kind, "__init__")
+    if init is _object_init and (new is not _object_new or (not args and not kwargs)):
         return obj
     _initialise(calls, init, obj, args, kwargs)
     return obj
 
 
 def _native_new(calls: CallDispatcher, cls: type, new: Any, args: Any, kwargs: Any) -> Any:
+    if calls.is_leaf(new):
+        return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):
         raise graph_break("unsupported-call", f"the class {cls.__module__}.{cls.__qualname__}")
     return run(calls.trace, new, (cls, *args), kwargs)

@@ -21,6 +21,7 @@ from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch_wrappers import code_rule
 from fxstack_capture.kernels.launching import launch_rules
 from fxstack_capture.sources import BuiltinAttr, pinned
+from fxstack_capture.torch_side.overrides import is_accessor
 from fxstack_capture.world.constants import BUILTIN_METHOD
 from fxstack_capture.world.instances import has_finalizer
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -196,6 +197,8 @@ _MOVERS: frozenset[object] = frozenset(
 def _bound_slot(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     if isinstance(fn.__self__, torch.Tensor):
         return calls.trace.torch.call(fn, args, kwargs)
+    if is_accessor(fn):
+        return calls.trace.torch.accessed(fn, args)
     descriptor = fn.__objclass__.__dict__[fn.__name__]
     return calls.call(descriptor, (fn.__self__, *args), kwargs)
 
@@ -215,9 +218,10 @@ def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     """An object whose class defines ``__call__``."""
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
-    method = calls.world.classes.lookup(type(fn), "__call__")
+    cls = calls.trace.torch.python_type(fn) if isinstance(fn, torch.Tensor) else type(fn)
+    method = calls.world.classes.lookup(cls, "__call__")
     if method is ABSENT:
-        raise TypeError(f"'{type(fn).__name__}' object is not callable")
+        raise TypeError(f"'{cls.__name__}' object is not callable")
     if type(method) is types.FunctionType:
         return calls.call(method, (fn, *args), kwargs)
     if policy.is_pure_type(type(fn)) or method is _REFERENT:

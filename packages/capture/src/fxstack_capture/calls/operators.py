@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls import tensor_methods
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -45,6 +46,9 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     if special is not None:
         return special(calls, left, right)
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        result = tensor_methods.binary(calls, op, left, right)
+        if result is not NotImplemented:
+            return result
         return calls.trace.torch.call(op, (left, right), {})
     return run(calls.trace, op, (left, right), {})
 
@@ -64,7 +68,10 @@ def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
                 raise KeyError(right)
             return value
     if isinstance(left, torch.Tensor):
-        return calls.trace.torch.call(operator.getitem, (left, right), {})
+        method = tensor_methods.method(calls, left, "__getitem__")
+        if method is None:
+            return calls.trace.torch.call(operator.getitem, (left, right), {})
+        return calls.call(method, (left, right), {})
     if isinstance(left, type):
         return _class_getitem(calls, left, right)
     method = _user_method(calls, left, "__getitem__")
@@ -110,7 +117,10 @@ def _contains(calls: CallDispatcher, container: Any, item: Any) -> Any:
         state.expand()
         return run(calls.trace, container.__contains__, (item,), {})
     if isinstance(container, torch.Tensor):
-        return calls.trace.torch.call(operator.contains, (container, item), {})
+        method = tensor_methods.method(calls, container, "__contains__")
+        if method is None:
+            return calls.trace.torch.call(operator.contains, (container, item), {})
+        return calls.truth(calls.call(method, (container, item), {}))
     method = _user_method(calls, container, "__contains__")
     if method is not None:
         return calls.truth(calls.call(method, (container, item), {}))
@@ -161,6 +171,9 @@ def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
     if op is operator.truth:
         return truth(calls, value)
     if isinstance(value, torch.Tensor):
+        result = tensor_methods.unary(calls, op, value)
+        if result is not NotImplemented:
+            return result
         return calls.trace.torch.call(op, (value,), {})
     return run(calls.trace, op, (value,), {})
 
@@ -212,6 +225,9 @@ def _checked_truth(result: Any, name: str) -> bool:
 
 
 def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
+    method = tensor_methods.method(calls, value, "__bool__")
+    if method is not None:
+        return _checked_truth(calls.call(method, (value,), {}), "__bool__")
     result = calls.trace.torch.call(torch.Tensor.__bool__, (value,), {})
     if type(result) is bool:
         return result
@@ -235,20 +251,17 @@ def iterate(calls: CallDispatcher, value: Any) -> Any:
     if kind is Array:
         return calls.trace.torch.arrays.iterate(value)
     if isinstance(value, torch.Tensor):
-        return _iterate_tensor(calls, value)
-    method = _user_method(calls, value, "__iter__")
+        method = tensor_methods.method(calls, value, "__iter__")
+        if method is None:
+            return calls.trace.torch.call(torch.Tensor.__iter__, (value,), {})
+    else:
+        method = _user_method(calls, value, "__iter__")
     if method is not None:
         iterator = calls.call(method, (value,), {})
         if not hasattr(type(iterator), "__next__"):
             raise TypeError(f"iter() returned non-iterator of type '{type(iterator).__name__}'")
         return iterator
     return run(calls.trace, iter, (value,), {})
-
-
-def _iterate_tensor(calls: CallDispatcher, value: torch.Tensor) -> Any:
-    if value.dim() == 0:
-        raise TypeError("iteration over a 0-d tensor")
-    return iter(calls.trace.torch.call(torch.Tensor.unbind, (value, 0), {}))
 
 
 def advance(calls: CallDispatcher, iterator: Any) -> Any:

@@ -16,6 +16,7 @@ from fxstack_capture.interpreter.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.torch_side import TorchTracer
+from fxstack_capture.torch_side.modes_aside import set_aside
 from fxstack_capture.trace import Lazy, Trace
 from fxstack_capture.world import MirrorWorld
 from fxstack_capture.world.functions import Parts, mirror_cell
@@ -66,10 +67,12 @@ def attempt(
     root = _root_function(frame, trace)
     arguments = {name: Lazy(value, Local(name)) for name, value in frame.arguments.items()}
     try:
-        with _room(), trace.torch.session():
-            outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
-            trace.world.close()  # type: ignore[attr-defined]
-            yield Attempt(trace, outcome)
+        with _room(), set_aside() as modes:
+            trace.torch.outer_modes = modes
+            with trace.torch.session():
+                outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
+                trace.world.close()  # type: ignore[attr-defined]
+                yield Attempt(trace, outcome)
     except InterruptedTracing:
         raise KeyboardInterrupt from None
     finally:

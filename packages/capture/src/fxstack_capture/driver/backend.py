@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture import native
 from fxstack_capture.driver.errors import BackendError, SkipFrame
 from fxstack_capture.driver.verifying import verified
+from fxstack_capture.torch_side.modes_aside import without_classes, without_modes
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -42,4 +43,8 @@ def compile_graph(
         raise BackendError(name_of(backend), where, error)
     if options.verify_correctness:
         made = verified(made, captured.graph_module, name_of(backend), where)
+    if captured.overrides_modes:
+        made = without_modes(made)
+    if captured.overrides_classes:
+        made = without_classes(made, captured.redefined)
     return native.Disabled(made) if native.AVAILABLE else made  # type: ignore[no-any-return]

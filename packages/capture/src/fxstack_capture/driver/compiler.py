@@ -45,6 +45,7 @@ from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.stance import current_stance, with_changes
+from fxstack_capture.torch_side.modes_aside import set_aside
 from fxstack_capture.torch_side.unloaded import leave_compiler_unloaded
 from fxstack_capture.trace import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
@@ -322,7 +323,8 @@ class FrameCompiler:
         if draft is not None and draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             try:
-                graph = compile_graph(self.backend, draft.captured, where, self.options)
+                with set_aside():
+                    graph = compile_graph(self.backend, draft.captured, where, self.options)
             except SkipFrame as reason:
                 record = graph_break("skipped-by-backend", str(reason)).record
                 return self._plain(code, state, record.message)

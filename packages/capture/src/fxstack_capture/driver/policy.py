@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch.utils._device import DeviceContext
 
-from fxstack_capture.guards.torch_state import function_mode_at
+from fxstack_capture.torch_side import modes_aside
+from fxstack_capture.torch_side.modes_aside import can_be_followed
 from fxstack_capture.torch_side.wrapping import are_active
 
 if TYPE_CHECKING:
@@ -54,9 +54,13 @@ _OWN_PACKAGES = frozenset(
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 
 
+# Torch calls them for every operator of a region that runs in plain Python.
+_OVERRIDES = frozenset({"__torch_function__", "__torch_dispatch__"})
+
+
 def is_foreign(code: CodeType) -> bool:
     """Whether frames of this code always run in plain Python."""
-    if code.co_name in _COMPREHENSIONS:
+    if code.co_name in _COMPREHENSIONS or code.co_name in _OVERRIDES:
         return True
     file = code.co_filename
     if file.startswith(_OWN) or (
@@ -79,11 +83,10 @@ def is_own(function: FunctionType) -> bool:
 
 
 def has_foreign_modes() -> bool:
-    """Whether modes or transforms of the program see torch's calls: tracing would show them calls that are not its own."""
+    """Whether modes or transforms of the program see torch's calls that tracing has no model of."""
     if torch._C._len_torch_dispatch_stack() or are_active():
         return True
-    count = torch._C._len_torch_function_stack()
-    return any(type(function_mode_at(i)) is not DeviceContext for i in range(count))
+    return not all(map(can_be_followed, modes_aside.present()))
 
 
 def is_module_call(code: CodeType) -> bool:

@@ -38,7 +38,8 @@ def prepare_tensors(capsule: object = None) -> None:
     """Tell the native side what a tensor is and, with a capsule, to read tensors through the compiled
     checks.
     """
-    native.use_tensors(torch._C.TensorBase, torch._C._dispatch_keys, capsule)
+    quiet = torch._C.DisableTorchFunction
+    native.use_tensors(torch._C.TensorBase, torch._C._dispatch_keys, quiet, capsule)
 
 
 if native.AVAILABLE:

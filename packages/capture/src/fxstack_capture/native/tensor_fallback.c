@@ -1,13 +1,34 @@
 /* Tensor facts without torch's headers: through attributes, several hundred nanoseconds a tensor.
  *
- * Used until the compiled checks (tensor_check.cpp) are there, and where there is no C++ compiler. Attributes of
- * tensor subclasses may run their __torch_function__; the modes of the hook are off meanwhile. */
+ * Used until the compiled checks (tensor_check.cpp) are there, and where there is no C++ compiler. Every reading is
+ * between quiet_begin and quiet_end: no __torch_function__ of the program hears of it. */
 #include "tree.h"
 
 PyTypeObject *tensor_base;
 static PyObject *dispatch_keys; /* torch._C._dispatch_keys */
-static PyObject *name_dtype, *name_device, *name_layout, *name_requires_grad, *name_is_leaf, *name_shape, *name_stride,
+static PyObject *disable;       /* torch._C.DisableTorchFunction */
+static PyObject *name_enter, *name_exit, *name_dtype, *name_device, *name_layout, *name_requires_grad, *name_is_leaf, *name_shape, *name_stride,
     *name_storage_offset, *name_raw_repr, *name_untyped_storage, *name_cdata, *name_nbytes, *name_data_ptr;
+
+/* Torch functions are off until quiet_end gets what this gives; NULL (with an error) where that failed. */
+static PyObject *quiet_begin(void) {
+    PyObject *region = disable ? PyObject_CallNoArgs(disable) : NULL;
+    PyObject *entered = region ? PyObject_CallMethodNoArgs(region, name_enter) : NULL;
+    if (entered == NULL) Py_CLEAR(region);
+    Py_XDECREF(entered);
+    return region;
+}
+
+static void quiet_end(PyObject *region) {
+    PyObject *type, *value, *traceback;
+    if (region == NULL) return;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *left = PyObject_CallMethodObjArgs(region, name_exit, Py_None, Py_None, Py_None, NULL);
+    if (left == NULL) PyErr_Clear();
+    Py_XDECREF(left);
+    Py_DECREF(region);
+    PyErr_Restore(type, value, traceback);
+}
 
 static int attribute_same(PyObject *o, PyObject *name, PyObject *expected) {
     PyObject *value = PyObject_GetAttr(o, name);
@@ -64,7 +85,9 @@ static int demand_holds(const TensorDemand *d, PyObject *o) {
 }
 
 static int fallback_check(const TensorDemand *d, PyObject *o) {
-    int same = demand_holds(d, o);
+    PyObject *region = quiet_begin();
+    int same = region != NULL && demand_holds(d, o);
+    quiet_end(region);
     if (PyErr_Occurred()) return PyErr_Clear(), 0;
     return same;
 }
@@ -83,21 +106,32 @@ static int tuple_number(PyObject *tuple, Py_ssize_t dim, int64_t *out) {
 }
 
 static int fallback_size(PyObject *o, Py_ssize_t dim, int64_t *out) {
-    return tuple_number(PyObject_GetAttr(o, name_shape), dim, out);
+    PyObject *region = quiet_begin();
+    int ok = tuple_number(PyObject_GetAttr(o, name_shape), dim, out);
+    return quiet_end(region), ok;
 }
 
 static int fallback_stride(PyObject *o, Py_ssize_t dim, int64_t *out) {
-    return tuple_number(PyObject_CallMethodNoArgs(o, name_stride), dim, out);
+    PyObject *region = quiet_begin();
+    int ok = tuple_number(PyObject_CallMethodNoArgs(o, name_stride), dim, out);
+    return quiet_end(region), ok;
 }
 
 static int fallback_offset(PyObject *o, int64_t *out) {
+    PyObject *region = quiet_begin();
     int ok = call_number(o, name_storage_offset, out);
     if (!ok) PyErr_Clear();
-    return ok;
+    return quiet_end(region), ok;
+}
+
+static PyObject *storage_of(PyObject *o) {
+    PyObject *region = quiet_begin();
+    PyObject *storage = region ? PyObject_CallMethodNoArgs(o, name_untyped_storage) : NULL;
+    return quiet_end(region), storage;
 }
 
 static void *fallback_storage(PyObject *o) {
-    PyObject *storage = PyObject_CallMethodNoArgs(o, name_untyped_storage);
+    PyObject *storage = storage_of(o);
     PyObject *address = storage ? PyObject_GetAttr(storage, name_cdata) : NULL;
     void *pointer = address ? PyLong_AsVoidPtr(address) : NULL;
     Py_XDECREF(storage);
@@ -116,7 +150,7 @@ static int storage_number(PyObject *storage, PyObject *name, uintptr_t *out) {
 
 static int fallback_memory(PyObject *o, uintptr_t *begin, uintptr_t *end) {
     uintptr_t bytes = 0;
-    PyObject *storage = PyObject_CallMethodNoArgs(o, name_untyped_storage);
+    PyObject *storage = storage_of(o);
     int ok = storage_number(storage, name_nbytes, &bytes) && bytes > 0 && storage_number(storage, name_data_ptr, begin) && *begin;
     Py_XDECREF(storage);
     if (PyErr_Occurred()) PyErr_Clear();
@@ -135,8 +169,8 @@ const TensorApi *tensors = &fallback;
 
 static PyObject *py_use_tensors(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *base, *keys, *capsule = Py_None;
-    if (!PyArg_ParseTuple(args, "O!O|O:use_tensors", &PyType_Type, &base, &keys, &capsule)) return NULL;
+    PyObject *base, *keys, *quiet, *capsule = Py_None;
+    if (!PyArg_ParseTuple(args, "O!OO|O:use_tensors", &PyType_Type, &base, &keys, &quiet, &capsule)) return NULL;
     const TensorApi *api = &fallback;
     if (capsule != Py_None) {
         api = PyCapsule_GetPointer(capsule, TENSOR_API_CAPSULE);
@@ -149,6 +183,8 @@ static PyObject *py_use_tensors(PyObject *module, PyObject *args) {
     Py_INCREF(keys);
     Py_XSETREF(tensor_base, (PyTypeObject *)base);
     Py_XSETREF(dispatch_keys, keys);
+    Py_INCREF(quiet);
+    Py_XSETREF(disable, quiet);
     tensors = api;
     Py_RETURN_NONE;
 }
@@ -165,14 +201,14 @@ static PyObject *py_storage_key(PyObject *module, PyObject *o) {
 }
 
 PyMethodDef tensor_methods[] = {
-    {"use_tensors", py_use_tensors, METH_VARARGS, "use_tensors(TensorBase, dispatch_keys, capsule=None)"},
+    {"use_tensors", py_use_tensors, METH_VARARGS, "use_tensors(TensorBase, dispatch_keys, DisableTorchFunction, capsule=None)"},
     {"storage_key", py_storage_key, METH_O, "storage_key(tensor) -> identity of its storage as guards see it, 0 for none"},
     {NULL, NULL, 0, NULL},
 };
 
 int tensor_fallback_init(void) {
     const struct { PyObject **at; const char *name; } names[] = {
-        {&name_dtype, "dtype"}, {&name_device, "device"}, {&name_layout, "layout"}, {&name_requires_grad, "requires_grad"},
+        {&name_enter, "__enter__"}, {&name_exit, "__exit__"}, {&name_dtype, "dtype"}, {&name_device, "device"}, {&name_layout, "layout"}, {&name_requires_grad, "requires_grad"},
         {&name_is_leaf, "is_leaf"}, {&name_shape, "shape"}, {&name_stride, "stride"}, {&name_storage_offset, "storage_offset"},
         {&name_raw_repr, "raw_repr"}, {&name_untyped_storage, "untyped_storage"}, {&name_cdata, "_cdata"},
         {&name_nbytes, "nbytes"}, {&name_data_ptr, "data_ptr"},

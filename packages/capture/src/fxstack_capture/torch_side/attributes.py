@@ -17,6 +17,13 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict
 from fxstack_capture.torch_side.constants import is_plain
+from fxstack_capture.torch_side.standin_classes import (
+    is_tensor_getset,
+    is_users,
+    overrides,
+    shown_class,
+)
+from fxstack_capture.world.descriptors import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +60,17 @@ class AttributeWrite:
 
 def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     """CPython's attribute protocol on a stand-in; raises the AttributeError of a real tensor."""
+    if shown_class(tensor) is not None and is_users(tracer.python_type(tensor), name):
+        return _of_user_class(tracer, tensor, name)
+    if tracer.overrides.concern(None, (tensor,), {}):
+        raw = _on_class(torch.Tensor, name)
+        if is_tensor_getset(raw):
+            return tracer.overrides.call(raw.__get__, (tensor,), {})
+    return _plain(tracer, tensor, name)
+
+
+def _plain(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    """An attribute that no ``__torch_function__`` is asked about."""
     special = _LOADERS.get(name)
     if special is not None:
         return special(tracer, tensor)
@@ -66,6 +84,9 @@ def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     if own is not _MISSING:
         return own
     if descriptor is _MISSING:
+        hook = _hook(tracer, cls)
+        if hook is not None:
+            return tracer.trace.calls.call(hook, (tensor, name), {})
         raise AttributeError(
             f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor
         )
@@ -73,8 +94,61 @@ def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     return descriptor if getter is None else getter(descriptor, tensor, type(tensor))
 
 
+def _of_user_class(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    world: Any = tracer.trace.world
+    cls = tracer.python_type(tensor)
+    raw, getter, data = plan_of(world, cls, name)
+    own = _MISSING if data else _own_attribute(tracer, tensor, name)
+    if own is not _MISSING:
+        return own
+    return raw if getter is None else getter(world, raw, tensor, cls)
+
+
+def _hook(tracer: TorchTracer, cls: type) -> Any:
+    """The ``__getattr__`` of a user's class."""
+    if not is_users(cls, "__getattr__"):
+        return None
+    return plan_of(tracer.trace.world, cls, "__getattr__")[0]  # type: ignore[arg-type]
+
+
+def access(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
+    """``Tensor.attr.__get__``, ``__set__`` or ``__delete__``: how torch reports attribute access."""
+    name = func.__self__.__name__
+    match func.__name__:
+        case "__get__":
+            return _plain(tracer, args[0], name)
+        case "__set__":
+            return _store_plainly(tracer, args[0], name, args[1])
+        case _:
+            return _delete_plainly(tracer, args[0], name)
+
+
+def accessed(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
+    """As ``access``, for a program that makes this call itself."""
+    if tracer.overrides.concern(None, args, {}):
+        return tracer.overrides.call(func, args, {})
+    return access(tracer, func, args)
+
+
 def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
     """``tensor.name = value``; listed in ``attribute_writes`` for what is outside of the trace."""
+    if shown_class(tensor) is not None and is_users(tracer.python_type(tensor), name):
+        cls = tracer.python_type(tensor)
+        raw, _, data = plan_of(tracer.trace.world, cls, name)  # type: ignore[arg-type]
+        if data:
+            if type(raw) is not property or raw.fset is None:
+                raise graph_break("unsupported-object", f"assignment to {cls.__name__}.{name}")
+            tracer.trace.calls.call(raw.fset, (tensor, value), {})
+            return
+    if tracer.overrides.concern(None, (tensor,), {}):
+        raw = _on_class(torch.Tensor, name)
+        if is_tensor_getset(raw):
+            tracer.overrides.call(raw.__set__, (tensor, value), {})
+            return
+    _store_plainly(tracer, tensor, name, value)
+
+
+def _store_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
     if name == "requires_grad" and tracer.source_of(tensor) is None:
         tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
         return
@@ -84,6 +158,8 @@ def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> N
         descriptor = _on_class(tracer.python_type(tensor), name)
         if isinstance(descriptor, (GetSetDescriptorType, property)):
             raise graph_break("unsupported-object", f"assignment to Tensor.{name}")
+    if name == "grad":
+        demand_unobserved(tracer, tensor, name)
     tracer.attributes_of(tensor)[name] = value
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
 
@@ -107,7 +183,13 @@ _KEPT_BY_DATA = ("dtype", "device", "layout")
 
 
 def delete(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
-    load(tracer, tensor, name)
+    if tracer.overrides.concern(None, (tensor,), {}):
+        raise graph_break("unsupported-object", f"deletion of Tensor.{name}")
+    _delete_plainly(tracer, tensor, name)
+
+
+def _delete_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
+    _plain(tracer, tensor, name)
     if name == "grad":
         store(tracer, tensor, name, None)
         return
@@ -142,7 +224,7 @@ def _computed(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     if is_plain(value):
         return value
     if isinstance(value, torch.Tensor):
-        return tracer.call(getattr, (tensor, name), {})
+        return tracer.record(getattr, (tensor, name), {})
     raise graph_break("unsupported-object", f"Tensor.{name}")
 
 
@@ -157,7 +239,17 @@ def _grad(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
     real, source = tracer.original_of(tensor)
     if real is None or source is None:
         return None
+    demand_unobserved(tracer, tensor, "grad")
     return tracer.trace.world.enter(real.grad, BuiltinAttr(source, "grad"))
+
+
+def demand_unobserved(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
+    """What guards read and plain code writes must not run a user's ``__torch_function__``."""
+    cls = shown_class(tensor)
+    if cls is not None and overrides(cls):
+        raise graph_break("unsupported-object", f"{name} of a {cls.__qualname__}")
+    if tracer.outer_modes:
+        raise graph_break("unsupported-object", f"Tensor.{name} under a torch-function mode")
 
 
 def _grad_fn(_tracer: TorchTracer, tensor: torch.Tensor) -> None:
@@ -166,7 +258,7 @@ def _grad_fn(_tracer: TorchTracer, tensor: torch.Tensor) -> None:
 
 
 def _data(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
-    return tracer.call(getattr, (tensor, "data"), {})
+    return tracer.record(getattr, (tensor, "data"), {})
 
 
 _LOADERS: dict[str, Callable[[TorchTracer, torch.Tensor], Any]] = {

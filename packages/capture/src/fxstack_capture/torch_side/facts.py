@@ -8,12 +8,13 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import TensorIs
+from fxstack_capture.torch_side.standin_classes import why_not_followed
 from fxstack_capture.torch_side.wrapping import is_wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
+PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def tensor_is(
@@ -47,8 +48,10 @@ def demand_supported(real: torch.Tensor) -> None:
 
 def _unsupported_kind(real: torch.Tensor) -> str | None:
     cls = type(real)
-    if cls not in _PLAIN_CLASSES:
-        return f"{cls.__module__}.{cls.__qualname__}"
+    if cls not in PLAIN_CLASSES:
+        why = why_not_followed(cls)
+        if why is not None:
+            return f"class {cls.__module__}.{cls.__qualname__}, which {why},"
     if real.layout is not torch.strided:
         return f"layout {real.layout}"
     if real.is_quantized:

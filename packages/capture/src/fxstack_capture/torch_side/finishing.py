@@ -14,6 +14,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.guards import check_strict, shape_guards
 from fxstack_capture.torch_side.graph import SYMBOLIC
+from fxstack_capture.torch_side.standin_classes import redefines, shown_class
 from fxstack_capture.trace import CapturedCode
 from fxstack_interchange.modules import make_graph_module
 
@@ -54,8 +55,18 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
         graph_module=make_graph_module(_root(tracer), graph, "CapturedGraph"),
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
+        overrides_classes=tracer.overrides.has_classes,
+        redefined=tuple(
+            place for place, node in enumerate(placeholders) if _redefines(node.meta["val"])
+        ),
+        overrides_modes=bool(tracer.outer_modes),
         demands=partial(shape_guards, tracer.geometry),
     )
+
+
+def _redefines(value: object) -> bool:
+    cls = shown_class(value) if isinstance(value, torch.Tensor) else None
+    return cls is not None and redefines(cls)
 
 
 def _root(tracer: TorchTracer) -> torch.nn.Module:

@@ -19,6 +19,8 @@ from torch.utils._pytree import tree_leaves
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.guards.records import IdentityIs, LengthIs
 from fxstack_capture.sources import BuiltinAttr
+from fxstack_capture.torch_side.attributes import demand_unobserved
+from fxstack_capture.torch_side.overrides import Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +120,8 @@ def _accumulate(
     tracer: TorchTracer, leaf: torch.Tensor, gradient: torch.Tensor, busy: Sequence[torch.Tensor]
 ) -> None:
     """What ``AccumulateGrad`` does (torch/csrc/autograd/functions/accumulate_grad.h)."""
-    old = tracer.load_attr(leaf, "grad")
+    with tracer.overrides.at(Level.ALL_OFF):  # autograd asks nobody
+        old = tracer.load_attr(leaf, "grad")
     if old is not None:
         tracer.record(torch.Tensor.add_, (old, gradient), {})
         return
@@ -215,6 +218,7 @@ def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:
         if hooks:
             raise graph_break("unsupported-call", "a gradient of a tensor that has hooks")
         none_left = IdentityIs(None, id(None)) if hooks is None else LengthIs(0)
+        demand_unobserved(tracer, leaf, name)
         tracer.trace.guard(BuiltinAttr(source, name), none_left)
 
 

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side import gradients
+from fxstack_capture.torch_side.standin_classes import shown_class
 
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 def make(tracer: TorchTracer, data: Any, requires_grad: bool) -> torch.Tensor:
     """``torch.nn.Parameter(data, requires_grad)``; raises what that raises."""
-    if not isinstance(data, FakeTensor):
+    if not isinstance(data, FakeTensor) or shown_class(data) is not None:
         raise graph_break(
-            "unsupported-call", "torch.nn.Parameter of what is no tensor of the graph"
+            "unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph"
         )
     if requires_grad and not (data.is_floating_point() or data.is_complex()):
         torch.Tensor._make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises

@@ -19,6 +19,7 @@ from fxstack_capture.torch_side import (
     higher_order,
     layers,
     numpy_arrays,
+    override_rules,
     state,
 )
 from fxstack_capture.torch_side.execution import name_of
@@ -161,6 +162,13 @@ def iterate(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
     return iter(tracer.record(torch.Tensor.unbind, (tensor, 0), {}))
 
 
+def length(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    if tensor.dim() == 0:
+        raise TypeError("len() of a 0-d tensor")
+    return tracer.record(torch.Tensor.size, (tensor, 0), {})
+
+
 def is_bound(fn: object) -> bool:
     kinds = (MethodType, BuiltinFunctionType, MethodWrapperType)
     return isinstance(fn, kinds) and isinstance(fn.__self__, torch.Tensor)
@@ -206,7 +214,6 @@ _METHOD_RULES: dict[str, Rule] = {
             "share_memory_",
             "is_shared",
             "is_pinned",
-            "as_subclass",
             "module_load",
             "_use_count",
             "apply_",
@@ -221,6 +228,8 @@ _METHOD_RULES: dict[str, Rule] = {
         changes_input_metadata,
     ),
     "__iter__": iterate,
+    "__len__": length,
+    "as_subclass": override_rules.AS_SUBCLASS,
     "backward": gradients.method,
 }
 
@@ -252,15 +261,7 @@ _QUERIES = (
     torch._C._get_deterministic_algorithms_warn_only,
     torch._C._get_cudnn_enabled,
     torch._C._get_mkldnn_enabled,
-    torch._C._is_torch_function_enabled,
-    torch._C._is_torch_function_mode_enabled,
-    torch.get_default_device,
-    torch._C._is_torch_function_all_disabled,
-    torch._C._len_torch_function_stack,
     torch._C._len_torch_dispatch_stack,
-    torch._C._has_torch_function,
-    torch._C._has_torch_function_unary,
-    torch._C._has_torch_function_variadic,
     torch._C._get_privateuse1_backend_name,
     torch._C._group_tensors_by_device_and_dtype,
     torch._C._functorch.peek_interpreter_stack,
@@ -319,6 +320,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.autocast_increment_nesting: deeper_autocast,
     torch.autocast_decrement_nesting: shallower_autocast,
     **layers.RULES,
+    **override_rules.RULES,
     torch.from_numpy: numpy_arrays.from_numpy,
     torch.tensor: numpy_arrays.tensor,
     torch.as_tensor: numpy_arrays.as_tensor,

@@ -89,7 +89,8 @@ class Symbols:
         if expr in env:
             return env[expr].node
         last = next(iter(reversed(graph.nodes)))
-        node = sympy_interp(GraphAnalysis, env, expr).node
+        with torch._C._EnableTorchFunction():  # type: ignore[attr-defined]  # which proxies rely on
+            node = sympy_interp(GraphAnalysis, env, expr).node
         _annotate_after(last, graph)
         if value is not None:
             node.meta.update(val=value, example_value=value)

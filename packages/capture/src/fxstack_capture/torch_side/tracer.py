@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ from fxstack_capture.torch_side import (
     gradients,
     leaves,
     numpy_arrays,
+    overrides,
     parameters,
     rules,
     state,
@@ -39,6 +41,7 @@ from fxstack_capture.torch_side.fakes import Faker
 from fxstack_capture.torch_side.function_mode import RecordingMode
 from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder
 from fxstack_capture.torch_side.locations import Locations
+from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.symbols import Symbols
 from fxstack_capture.torch_side.targets import target_of
 from fxstack_capture.torch_side.transforms import Transforms
@@ -78,6 +81,8 @@ class TorchTracer:
         self.overriding: dict[Callable[..., Any], Callable[..., Any]] = {}
         """What stands in for a function while an operator gives it another meaning."""
         self.arrays = ArrayTracer(self)
+        self.overrides = overrides.Overrides(self)
+        self.outer_modes: Sequence[Any] = ()
         self.busy = False
         self.differentiated = False
         self.has_leaves = False
@@ -130,6 +135,8 @@ class TorchTracer:
         if id(fake) not in self._originals:
             self._originals[id(fake)] = real, source
             self._inputs.append((fake, real, source))
+            if type(real) not in facts.PLAIN_CLASSES:
+                self.overrides.show(fake, type(real))
             self.builder.enter(fake, source)
             if self._offsets_guarded:
                 self.guard_offset(real, source)
@@ -186,6 +193,9 @@ class TorchTracer:
         return list(self._inputs)
 
     def python_type(self, tensor: torch.Tensor) -> type:
+        shown = shown_class(tensor)
+        if shown is not None:
+            return shown
         cls: type = torch.nn.Parameter if getattr(tensor, "_is_param", False) else torch.Tensor
         return cls
 
@@ -201,6 +211,14 @@ class TorchTracer:
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._entry_state is not None:
             self._guard_state()
+        if self.overrides.concern(fn, args, kwargs):
+            return self.overrides.call(fn, args, kwargs)
+        return self.call_plainly(fn, args, kwargs)
+
+    def call_plainly(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that no ``__torch_function__`` of the program sees."""
         if self.overriding and fn in self.overriding:
             return self.overriding[fn](*args, **kwargs)
         rule = rules.rule_of(fn)
@@ -208,8 +226,21 @@ class TorchTracer:
             return rule(self, fn, args, kwargs)
         return self.record(fn, args, kwargs)
 
+    def reported(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call as torch reports it to a mode."""
+        if overrides.is_accessor(func):
+            return attributes.access(self, func, args)
+        return self.call_plainly(func, args, kwargs)
+
     def _guard_state(self) -> None:
-        """Whatever torch does depends on its global state as it was when the trace began."""
+        """Whatever torch does depends on its global state as it was when the trace began.
+
+        Modes that are set aside have entered like other objects, so it is not those very ones that are demanded.
+        """
+        if self.outer_modes and self._entry_state is not None:
+            self._entry_state = replace(self._entry_state, function_modes=())
         self.trace.guard(pinned(torch, "torch"), TorchStateIs(self._entry_state))
         self._entry_state = None
 
@@ -334,10 +365,18 @@ class TorchTracer:
             return tensor, parameters.with_hidden_history
         return tensor, self._finishes.get(id(tensor))
 
+    def made_of(
+        self, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
+        return self.overrides.leaving(tensor)
+
     # --- attributes ------------------------------------------------------------------------------
 
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
         return attributes.load(self, tensor, name)
+
+    def accessed(self, accessor: Any, args: tuple[Any, ...]) -> Any:
+        return attributes.accessed(self, accessor, args)
 
     def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None:
         attributes.store(self, tensor, name, value)
@@ -399,7 +438,10 @@ class TorchTracer:
     def _session(self) -> Iterator[None]:
         self._set_memo(active=True)
         try:
-            with state.session(self.state), self.transforms.session():
+            aside = self.overrides.session(self.outer_modes)
+            with state.session(self.state), self.transforms.session(), aside:
+                if self.outer_modes:
+                    self._guard_state()
                 yield
         finally:
             self._set_memo(active=False)
@@ -411,7 +453,7 @@ class TorchTracer:
 
     def state_delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Calls that bring torch's state from what it was when the trace began to what it is now."""
-        return self.state.delta()
+        return self.state.delta() + self.overrides.delta()
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         return finishing.finish(self, outputs)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls import tensor_methods
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
@@ -104,7 +105,7 @@ def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
     if isinstance(classes, types.UnionType):
         return any(_tensor_isinstance(trace, value, c) for c in classes.__args__)
     if classes is torch.nn.Parameter or classes is torch.nn.parameter.Parameter:
-        return issubclass(shown, torch.nn.Parameter)
+        return issubclass(shown, torch.nn.Parameter) or bool(getattr(value, "_is_param", False))
     if classes is torch.nn.Buffer:
         try:
             return bool(trace.torch.load_attr(value, "_is_buffer"))
@@ -146,6 +147,9 @@ def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 @RULES.rule(hash)
 def _hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and isinstance(args[0], torch.Tensor):
+        method = tensor_methods.method(trace.calls, args[0], "__hash__")  # type: ignore[arg-type]
+        if method is not None:
+            return trace.calls.call(method, args, {})
         return _tensor_hash(trace, args, kwargs)
     number = run(trace, hash, args, kwargs)
     if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
@@ -291,9 +295,8 @@ def _len(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(value) in _CONTAINERS:
         return len(value)
     if isinstance(value, torch.Tensor):
-        if value.dim() == 0:
-            raise TypeError("len() of a 0-d tensor")
-        return trace.torch.call(torch.Tensor.size, (value, 0), {})
+        method = tensor_methods.method(trace.calls, value, "__len__")  # type: ignore[arg-type]
+        return trace.calls.call(method or torch.Tensor.__len__, (value,), {})
     return run(trace, len, args, {})
 
 
@@ -332,7 +335,10 @@ def _setitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if type(target) is Array:
         return trace.torch.arrays.call(operator.setitem, args, {})
     if isinstance(target, torch.Tensor):
-        return trace.torch.call(operator.setitem, args, {})
+        method = tensor_methods.method(trace.calls, target, "__setitem__")  # type: ignore[arg-type]
+        if method is None:
+            return trace.torch.call(operator.setitem, args, {})
+        return trace.calls.call(method, args, {})
     return run(trace, operator.setitem, args, {})
 
 
@@ -351,6 +357,9 @@ def _conversion(cls: type, method: Any) -> None:
         if len(args) == 1 and not kwargs:
             value = args[0]
             if isinstance(value, torch.Tensor):
+                own = tensor_methods.method(trace.calls, value, f"__{cls.__name__}__")  # type: ignore[arg-type]
+                if own is not None:
+                    raise graph_break("unsupported-call", f"{cls.__name__}() of {type(value)}")
                 return trace.torch.call(method, args, {})
             if type(value) in PLAIN_TYPES:
                 return _SYMBOLIC_CONVERSIONS[cls](value)

@@ -32,9 +32,6 @@ _COMPUTE_OTHERWISE = frozenset({"torch.optim.sgd", "torch.nn.modules.transformer
     torch._jit_internal.is_scripting,
     torch.onnx.is_in_onnx_export,
     torch._C._is_tracing,
-    torch.overrides.has_torch_function,
-    torch.overrides.has_torch_function_unary,
-    torch.overrides.has_torch_function_variadic,
 )
 def _no(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return False

@@ -141,6 +141,11 @@ class Rebuilder:
             drawn = self.trace.torch.drawn_at(obj)
             return self.output(obj) if drawn is None else self.loads.expr(drawn)
         if issubclass(type(obj), torch.Tensor):
+            made_of = self.trace.torch.made_of(obj)
+            if made_of is not None:
+                of, finish = made_of
+                made = call(self.constant(finish, finish.__name__), self.expr(of))
+                return self.assign(made, finish.__name__)
             return self.output(obj)
         rule = find.rule_for(type(obj))
         self._open[id(obj)] = None

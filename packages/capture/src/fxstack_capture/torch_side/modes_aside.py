@@ -1,0 +1,94 @@
+"""Torch-function modes of the program that are on around a compiled call: off while we trace, compile and run graphs."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._device import DeviceContext
+
+from fxstack_capture.guards.torch_state import function_mode_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_ASIDE: ContextVar[tuple[Any, ...]] = ContextVar("_ASIDE", default=())
+_PUSH = torch._C._push_on_torch_function_stack
+_POP = torch._C._pop_torch_function_stack
+_COUNT = torch._C._len_torch_function_stack
+
+
+def present() -> tuple[Any, ...]:
+    """The modes that are on, outermost first; none if all of them are default devices, which may stay on."""
+    count = _COUNT()
+    modes = tuple(function_mode_at(i) for i in range(count))
+    return () if all(type(mode) is DeviceContext for mode in modes) else modes
+
+
+def can_be_followed(mode: object) -> bool:
+    """Whether a mode's ``__torch_function__`` is a user's Python, or that of a default device."""
+    cls = type(mode)
+    if cls is DeviceContext:
+        return True
+    own = cls.__module__.split(".", 1)[0] in ("torch", "fxstack_capture", "fxstack_functionalize")
+    return not own and isinstance(getattr(cls, "__torch_function__", None), FunctionType)
+
+
+@contextmanager
+def set_aside() -> Iterator[tuple[Any, ...]]:
+    """Inside, modes of the program are off; gives them."""
+    modes = present()
+    if not modes:
+        yield modes
+        return
+    token = _ASIDE.set(modes)
+    for _ in modes:
+        _POP()
+    try:
+        yield modes
+    finally:
+        for mode in modes:
+            _PUSH(mode)
+        _ASIDE.reset(token)
+
+
+def mode_at(place: int) -> Any:
+    """The mode that the program has at a place of torch's stack, also while it is aside."""
+    aside = _ASIDE.get()
+    return aside[place] if aside else function_mode_at(place)
+
+
+def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn`` with the modes of the program off."""
+
+    @functools.wraps(fn)
+    def call(*args: Any) -> Any:
+        with set_aside():
+            return fn(*args)
+
+    return call
+
+
+def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Callable[..., Any]:
+    """``fn`` with ``__torch_function__`` of classes off, and some arguments as plain views."""
+
+    @functools.wraps(fn)
+    def call(*args: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return fn(*args)
+
+    @functools.wraps(fn)
+    def call_on_views(*args: Any) -> Any:
+        plain = list(args)
+        for place in redefined:
+            plain[place] = _as_plain(plain[place], torch.Tensor)
+        return call(*plain)
+
+    return call_on_views if redefined else call
+
+
+_as_plain = torch._C.TensorBase.as_subclass

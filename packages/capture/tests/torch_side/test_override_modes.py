@@ -1,0 +1,154 @@
+"""Torch-function modes of the program, entered inside or around: compiled is as eager, down to the calls they see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from overriding import LOG, LogMode, logged, same
+from torch.overrides import TorchFunctionMode
+
+import fxstack_capture as fx
+
+PROGRAMS: list[Any] = []
+
+
+def p(graphs: int | None = 1, make: Any = None, calls: int = 2) -> Any:
+    """Register a program with the number of its graphs and what makes its arguments."""
+
+    def register(fn: Any) -> Any:
+        PROGRAMS.append(pytest.param(fn, make or logged(), graphs, calls, id=fn.__name__))
+        return fn
+
+    return register
+
+
+@p()
+def mode_in(x, y):
+    with LogMode() as m:
+        a = y + 1
+        b = x + y
+    return a, b, m.count
+
+
+@p()
+def modes_in(x, y):
+    with LogMode("a"), LogMode("b") as b:
+        c = torch.zeros(3) + y
+    return c, b.count, y + 1
+
+
+@p(graphs=None)
+def mode_break(x, y):
+    with LogMode("a") as m:
+        a = y + 1
+        print(end="")
+        fx.graph_break()
+        b = a * 2
+    return a, b, m.count, b + 1
+
+
+@p()
+def outer(x, y):
+    with LogMode("out"):
+        return inner(x, y)
+
+
+def inner(x, y):
+    return x + y, torch.zeros(3)
+
+
+class Replace(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.sin:
+            func = torch.cos
+        return func(*args, **(kwargs or {}))
+
+
+@p(make=lambda: (torch.ones(3),))
+def replace(x):
+    with Replace():
+        a = torch.sin(x)
+        b = x.sin()
+    return a, b, torch.sin(x)
+
+
+class Raises(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.sin:
+            raise ValueError("no sin")
+        return func(*args, **(kwargs or {}))
+
+
+@p(make=lambda: (torch.ones(3),))
+def raises(x):
+    try:
+        with Raises():
+            torch.sin(x)
+    except ValueError as e:
+        return x * 2, str(e)
+
+
+@p(make=lambda: (torch.ones(3),), graphs=None)
+def raises2(x):
+    with Raises():
+        y = x * 2
+        return torch.sin(y)
+
+
+class Redisp(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        with self:
+            LOG.append(func)
+            if len(LOG) < 4:
+                return func(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+@p(make=lambda: (torch.ones(3),))
+def redisp(x):
+    with Redisp():
+        return torch.sin(x)
+
+
+@p(make=lambda: (torch.ones(3),))
+def device(x):
+    with torch.device("cpu"):
+        a = torch.zeros(3)
+    return a + x
+
+
+@p(make=lambda: (torch.ones(3),))
+def device_meta(x):
+    with torch.device("meta"):
+        a = torch.zeros(3)
+    return a.device.type, x + 1
+
+
+@p()
+def ng_mode(x, y):
+    with LogMode("m"), torch.no_grad():
+        return y * x
+
+
+@p()
+def dis_all(x, y):
+    with LogMode("m"), torch._C.DisableTorchFunction():
+        return x + y
+
+
+@p()
+def tens(x, y):
+    with LogMode("m"):
+        return (
+            torch.tensor([1.0, 2.0]),
+            torch.arange(3),
+            torch.full((2,), 1.0),
+            torch.randn(2).shape,
+        )
+
+
+@pytest.mark.parametrize(("fn", "make", "graphs", "calls"), PROGRAMS)
+def test_same_as_eager(fn: Any, make: Any, graphs: int | None, calls: int) -> None:
+    same(fn, make, graphs=graphs, calls=calls)
