@@ -47,9 +47,9 @@ def observe(scope, fn, calls, raised=error_alone):
     return seen
 
 
-def compare(seed, breaks=True, calls=(0, 0, 1, 3)):
-    """None when compiled and plain agree, else what differs."""
-    source = program(seed, breaks)
+def compare(seed, breaks=True, calls=(0, 0, 1, 3), write=program):
+    """None when compiled and plain agree, else what differs; ``write`` makes the program."""
+    source = write(seed, breaks)
     plain, compiled = load(source, f"<plain {seed}>"), load(source, "<string>")
     expected = observe(plain, plain["f"], calls)
     fn = fxstack_capture.optimize()(compiled["f"])

@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 from differential import compare
+from language_programs import language_program
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -18,3 +19,10 @@ def test_programs_without(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert compare(seed, breaks=False) is None
+
+
+@pytest.mark.parametrize("seed", [3, 41, 58, 59, 1000])
+def test_programs_of_more_of_the_language(seed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert compare(seed, write=language_program) is None

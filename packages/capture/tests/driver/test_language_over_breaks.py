@@ -91,6 +91,34 @@ def errors_that_name_tensors(x):
     return found, x + 1
 
 
+def thrown_into_a_delegating_generator(x):
+    def inner():
+        try:
+            got = yield x
+        except KeyError:
+            got = "caught"
+        return got
+
+    def outer():
+        result = yield from inner()
+        yield result
+
+    found = []
+    for act in (lambda g: g.throw(KeyError), lambda g: g.send(4), next):
+        generator = outer()
+        next(generator)
+        fx.graph_break()
+        found.append(act(generator))
+    generator = outer()
+    next(generator)
+    fx.graph_break()
+    try:
+        generator.throw(ValueError("v"))
+    except ValueError as error:
+        found.append((str(error), list(generator)))
+    return found, x + 1
+
+
 @pytest.mark.parametrize(
     ("fn", "args"),
     [
@@ -100,6 +128,7 @@ def errors_that_name_tensors(x):
         (argument_gets_keys, (X, {"p": 1, "q": 2})),
         (kinds_of_dict_iterators, (X,)),
         (error_of_an_operator, (X,)),
+        (thrown_into_a_delegating_generator, (X,)),
         (errors_that_name_tensors, (X,)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -1,8 +1,9 @@
 """Random programs over tensors and containers, plain and compiled: prints the seeds that differ and a summary.
 
-    python packages/capture/tests/sweeps/programs.py [--first 0] [--count 2000] [--whole] [--seconds 3600]
+    python packages/capture/tests/sweeps/programs.py [--first 0] [--count 2000] [--whole] [--language] [--seconds 3600]
 
-``--whole``: programs without anything that ends a graph. Stops after ``--seconds``.
+``--whole``: programs without anything that ends a graph. ``--language``: those that use more of the language. Stops after
+``--seconds``.
 """
 
 import sys
@@ -14,7 +15,10 @@ sys.path[:0] = [str(TESTS / part) for part in ("api", "emit", "sweeps")]
 
 import seeds  # noqa: E402
 from differential import compare  # noqa: E402
+from language_programs import language_program  # noqa: E402
+from programs import program  # noqa: E402
 
 if __name__ == "__main__":
-    given = seeds.options(2000, 3600.0, "--whole")
-    sys.exit(seeds.sweep(partial(compare, breaks=not given.whole), given))
+    given = seeds.options(2000, 3600.0, "--whole", "--language")
+    write = language_program if given.language else program
+    sys.exit(seeds.sweep(partial(compare, breaks=not given.whole, write=write), given))

@@ -6,6 +6,7 @@ the generator advances it over that yield, so that ``send``, ``throw`` and ``clo
 
 from __future__ import annotations
 
+import dis
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ def suspended_at(
     start = _start(body, slots, layout, user)
     again = [Op("YIELD_VALUE", yielding.arg), Op("RESUME", resuming.arg)]
     ops = [*start, *again, Op("JUMP_FORWARD", 0, body.ops[index + 1])]
+    if body.ops[index - 2].name == "SEND" and "CLEANUP_THROW" not in dis.opmap:
+        ops = _delegating(start, again, body.ops[index + 1], body.ops[index - 2])
     for op in ops:
         op.position = yielding.position
     if entry is not None:
@@ -54,6 +57,16 @@ def suspended_at(
     body.ops[:first] = ops
     code, _ = assemble(user, body, layout, user.co_stacksize + len(slots) + 2, (None,))
     return Suspension(code, free)
+
+
+def _delegating(start: list[Op], again: list[Op], following: Op, sending: Op) -> list[Op]:
+    """Suspended in ``yield from``, before 3.12: ``throw`` finds the SEND in front of the yield, whose jump it makes when
+    the inner generator ends. It reads one byte of the distance, so the jump goes by way of another.
+    """
+    landing = Op("JUMP_FORWARD", 0, sending.target)
+    unreached = Op("SEND", 0, landing)
+    onward = Op("JUMP_FORWARD", 0, following)
+    return [*start, Op("JUMP_FORWARD", 0, again[0]), unreached, *again, onward, landing]
 
 
 def _start(body: Body, slots: tuple[Slot, ...], layout: Layout, user: CodeType) -> list[Op]:

@@ -270,11 +270,11 @@ class MirrorWorld:
 
     def has_other_keys(self, mapping: dict[Any, Any]) -> bool:
         """Whether a dictionary of the outside will have other keys, or another order of them, when the frame is left."""
-        entry = self.registry.by_standin.get(id(mapping))
+        entry: Any = self.registry.by_standin.get(id(mapping))
         if entry is None:
             return False
-        now, before = dict.__iter__(mapping), dict.__iter__(entry.original)  # type: ignore[arg-type]
-        pairs = zip_longest(now, map(self._standin_of, before), fillvalue=ABSENT)
+        now, before = dict.__iter__(mapping), dict.__iter__(entry.original)
+        pairs: Any = zip_longest(now, map(self._standin_of, before), fillvalue=ABSENT)
         return any(a is not b and (type(a), a) != (type(b), b) for a, b in pairs)
 
     def _standin_of(self, obj: object) -> object:
