@@ -75,7 +75,61 @@ def test_either_side_may_be_the_sum():
     assert externs(check(mirrored, A, B, C)).count("aten.addmm.default") == 2
 
 
-@pytest.mark.parametrize("fn", [used_twice, broadcast, scaled, the_same])
+TURNED = {
+    "t": lambda x: x.t(),
+    "transpose": lambda x: x.transpose(-1, 0),
+    "permute": lambda x: x.permute(1, 0),
+    "thrice": lambda x: x.t().t().transpose(1, 0),
+}
+
+
+@pytest.mark.parametrize("turn", TURNED.values(), ids=TURNED)
+def test_transposed_products(turn):
+    def twice(a, b, c):
+        return (turn(turn(a @ b)) + turn(turn(b @ c)) + c @ a).sin()
+
+    def once(a, b, c):
+        return turn(a @ b) + turn(b @ c) + turn(c @ a)
+
+    a, b = torch.randn(3, 8), torch.randn(8, 5)
+    check(lambda a, b: turn(a @ b) + turn(a @ (b * 2)), a, b)
+    for fn in (twice, once):
+        assert externs(check(fn, A, B, C)) == ["aten.mm.default", *["aten.addmm.default"] * 2]
+
+
+def turned_apart(a, b, c):
+    return (a @ b).t() + b @ c
+
+
+def turned_and_read(a, b, c):
+    turned = (a @ b).t()
+    return turned + (b @ c).t(), turned.sin()
+
+
+def turned_sum(a, b, c):
+    return ((a @ b).t() + (b @ c).t()).t() + c @ a
+
+
+def test_a_turned_sum_is_no_product():
+    assert externs(check(turned_sum, A, B, C)).count("aten.addmm.default") == 1
+
+
+def test_a_recurrent_weight_has_one_gradient_buffer():
+    def run(x, inner, own):
+        state = x.new_zeros(2, 4)
+        for step in x.unbind(1):
+            state = (
+                torch.nn.functional.linear(step, inner) + torch.nn.functional.linear(state, own)
+            ).tanh()
+        return state
+
+    compiled = check_gradients(run, torch.randn(2, 5, 3), torch.randn(4, 3), torch.randn(4, 4))
+    assert externs(compiled).count("aten.addmm.default") >= 4 + 4
+
+
+@pytest.mark.parametrize(
+    "fn", [turned_apart, turned_and_read, used_twice, broadcast, scaled, the_same]
+)
 def test_other_sums_stay(fn):
     assert "aten.addmm.default" not in externs(check(fn, A, B, C))
 

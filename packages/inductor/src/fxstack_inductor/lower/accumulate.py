@@ -3,15 +3,17 @@
 ``add(add(a @ b, c @ d), e @ f)`` becomes ``addmm(addmm(a @ b, c, d), e, f)``. BLAS adds a product to what is
 there, so the products need no memory of their own, and the sum no kernel that reads them all (``schedule.memory`` gives
 the sums one place). It is done where every summand is a product that nothing else reads, in single and double precision;
-the sum is rounded as often as before, in another order.
+the sum is rounded as often as before, in another order. Products may be transposed, all or none: autograd transposes a
+weight's gradient twice, and a sum of transposed products is the transposed sum.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.lower.registry import find_overload
@@ -20,35 +22,95 @@ from fxstack_interchange.modules import make_graph_module
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ADD, MM, ADDMM = (find_overload(name) for name in ("add.Tensor", "mm.default", "addmm.default"))
+    from torch.fx import GraphModule
+
+ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
+    find_overload(f"{name}")
+    for name in (
+        "add.Tensor",
+        "mm.default",
+        "addmm.default",
+        "t.default",
+        "transpose.int",
+        "permute.default",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A summand: the product ``node``, behind transposes that come to one if ``turned`` and to none if not."""
+
+    node: FxNode
+    turned: bool
+    transposes: tuple[FxNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What a sum is made of: another sum (by its node) or a product, and the product that is added."""
+
+    base: FxNode | Product
+    product: Product
 
 
 def accumulate_products(graph_module: GraphModule) -> GraphModule:
     """The same program with such sums replaced, or ``graph_module`` itself if it has none; it is not changed."""
-    sums: dict[FxNode, tuple[FxNode, FxNode]] = {}
+    sums: dict[FxNode, Sum] = {}
     for node in graph_module.graph.nodes:
-        found = _summands(node, sums)
+        found = _sum(node, sums)
         if found is not None:
             sums[node] = found
     return _rewritten(graph_module, sums) if sums else graph_module
 
 
-def _summands(
-    node: FxNode, sums: Mapping[FxNode, tuple[FxNode, FxNode]]
-) -> tuple[FxNode, FxNode] | None:
-    """What ``node`` adds to, and the product that it adds; None if it is no such sum."""
+def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
+    """``node`` as a sum of products; None if it is none."""
     if node.target is not ADD or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
-    if first is second or not all(_owned(part) for part in (first, second)):
+    if first is second or not _owned(first) or not _owned(second):
         return None
-    for base, product in ((first, second), (second, first)):
-        if (
-            product.target is MM
-            and (base.target is MM or base in sums)
-            and _alike(node, base, product)
-        ):
-            return base, product
+    assert isinstance(first, FxNode)
+    assert isinstance(second, FxNode)
+    if not _alike(node, first, second):
+        return None
+    for base, added in ((first, second), (second, first)):
+        product = _product(added)
+        if product is None:
+            continue
+        before = _product(base)
+        turned = sums[base].product.turned if base in sums else None
+        if before is not None and before.turned == product.turned:
+            return Sum(before, product)
+        if turned == product.turned:
+            return Sum(base, product)
+    return None
+
+
+def _product(node: FxNode) -> Product | None:
+    """What is behind the transposes of ``node``, if it is a product and nothing else reads it."""
+    turned, transposes = False, []
+    while _owned(node):
+        if node.target is MM:
+            return Product(node, turned, tuple(transposes))
+        swaps = _swaps(node)
+        if swaps is None:
+            return None
+        turned ^= swaps
+        transposes.append(node)
+        node = node.args[0]  # type: ignore[assignment]
+    return None
+
+
+def _swaps(node: FxNode) -> bool | None:
+    """Whether ``node`` swaps the dimensions of a matrix; None if it is no transpose."""
+    if node.target is T:
+        return True
+    if node.target is TRANSPOSE:
+        return (node.args[1] - node.args[2]) % 2 == 1  # type: ignore[operator, no-any-return]
+    if node.target is PERMUTE:
+        return [d % 2 for d in node.args[1]] == [1, 0]  # type: ignore[union-attr, operator]
     return None
 
 
@@ -63,24 +125,41 @@ def _alike(*nodes: FxNode) -> bool:
         isinstance(v, torch.Tensor)
         and v.dtype in (torch.float32, torch.float64)
         and v.device.type == "cpu"
+        and v.dim() == 2
         and v.shape == values[0].shape
         and v.stride() == values[0].stride()
         for v in values
     )
 
 
-def _rewritten(
-    graph_module: GraphModule, sums: Mapping[FxNode, tuple[FxNode, FxNode]]
-) -> GraphModule:
+def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphModule:
     graph = Graph()
     copies: dict[FxNode, FxNode] = {}
-    merged = {product for _, product in sums.values()}
+    """By nodes of the given graph; of a sum of turned products that another one adds to, the sum before it is turned."""
+    bases = {found.base for found in sums.values()}
+    products = [found.product for found in sums.values()]
+    dropped = {node for product in products for node in (product.node, *product.transposes)}
+    for base in bases:
+        if isinstance(base, Product):
+            dropped.update(base.transposes)
     for node in graph_module.graph.nodes:
         if node in sums:
-            base, product = sums[node]
-            arguments = (copies[base], *(copies[arg] for arg in product.args))
-            copies[node] = graph.create_node("call_function", ADDMM, arguments, {}, node.name)
-            copies[node].meta = dict(node.meta)
-        elif node not in merged:
+            found = sums[node]
+            turned, final = found.product.turned, node not in bases
+            base = found.base.node if isinstance(found.base, Product) else found.base
+            factors = (copies[factor] for factor in found.product.node.args)  # type: ignore[index]
+            name = f"{node.name}_turned" if turned and final else node.name
+            made = graph.create_node("call_function", ADDMM, (copies[base], *factors), {}, name)
+            made.meta = {**node.meta, "val": _value(node, turned=turned)}
+            copies[node] = made
+            if turned and final:
+                copies[node] = graph.create_node("call_function", T, (made,), {}, node.name)
+                copies[node].meta = dict(node.meta)
+        elif node not in dropped:
             copies[node] = graph.node_copy(node, copies.__getitem__)
     return make_graph_module(graph_module, graph)
+
+
+def _value(node: FxNode, *, turned: bool) -> torch.Tensor:
+    value: torch.Tensor = node.meta["val"]
+    return value.t() if turned else value
