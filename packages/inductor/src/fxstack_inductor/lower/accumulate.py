@@ -90,7 +90,8 @@ def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
 
 def _product(node: FxNode) -> Product | None:
     """What is behind the transposes of ``node``, if it is a product and nothing else reads it."""
-    turned, transposes = False, []
+    turned = False
+    transposes: list[FxNode] = []
     while _owned(node):
         if node.target is MM:
             return Product(node, turned, tuple(transposes))
