@@ -44,12 +44,16 @@ class GraphBreak(BaseException):
         self.record = BreakRecord(reason, detail, stack)
         self.error: Exception | None = None
         """Raised to the caller of the compiled code instead of breaking the graph."""
+        self.earlier: int | None = None
+        """A step of the root frame before which the graph has to end, though the trouble comes later."""
         self.path: tuple[int, ...] = ()
         """Where to stop before it: a step of the root frame, of the frame that this step calls, and so on."""
 
     def leave(self, step: int, *, is_linked: bool) -> None:
         """Note that it leaves a frame at its step number ``step``; see ``interpreter.stopping`` for ``is_linked``."""
         self.path = (step, *self.path) if is_linked else ()
+        if self.earlier is not None:
+            self.path = (self.earlier,)
 
 
 _REASONS = (

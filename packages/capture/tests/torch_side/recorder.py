@@ -21,6 +21,8 @@ from fxstack_capture.trace import Trace
 
 
 class Stack:
+    root_step = 0
+
     def user_stack(self):
         frame = sys._getframe(1)
         skip = ("fxstack_capture", "recorder", "site-packages/torch", "contextlib")

@@ -7,6 +7,7 @@ the program puts on tensors live in a table beside the fakes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import GetSetDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,6 @@ _OUTSIDE_OF_THE_GRAPH = frozenset(
     {
         "_version",
         "_cdata",
-        "_backward_hooks",
-        "_post_accumulate_grad_hooks",
         "_base",
         "volatile",
         "__cuda_array_interface__",
@@ -154,6 +153,8 @@ def _store_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: 
         return
     if name == "data":
         _replace_data(tracer, tensor, value)
+    elif name in HOOKS:
+        hooks_of(tracer, tensor, name)  # those of a result are not in the graph
     elif name != "grad":
         descriptor = _on_class(tracer.python_type(tensor), name)
         if isinstance(descriptor, (GetSetDescriptorType, property)):
@@ -252,6 +253,21 @@ def demand_unobserved(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> N
         raise graph_break("unsupported-object", f"Tensor.{name} under a torch-function mode")
 
 
+def hooks_of(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    """The table of hooks of a leaf from outside; None while there is none."""
+    written = tracer.attributes_of(tensor)
+    if name in written:
+        return written[name]
+    real, source = tracer.original_of(tensor)
+    if real is None or source is None or not tensor.is_leaf:
+        raise graph_break("unsupported-object", f"Tensor.{name}")
+    demand_unobserved(tracer, tensor, name)
+    return tracer.trace.world.enter(getattr(real, name), BuiltinAttr(source, name))
+
+
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
 def _grad_fn(_tracer: TorchTracer, tensor: torch.Tensor) -> None:
     if tensor.grad_fn is not None:
         raise graph_break("unsupported-object", "Tensor.grad_fn of a tensor that has history")
@@ -268,4 +284,5 @@ _LOADERS: dict[str, Callable[[TorchTracer, torch.Tensor], Any]] = {
     "grad_fn": _grad_fn,
     "_grad_fn": _grad_fn,
     "data": _data,
+    **{name: partial(hooks_of, name=name) for name in HOOKS},
 }

@@ -17,9 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.guards.records import IdentityIs, LengthIs
-from fxstack_capture.sources import BuiltinAttr
-from fxstack_capture.torch_side.attributes import demand_unobserved
+from fxstack_capture.torch_side.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.overrides import Level
 
 if TYPE_CHECKING:
@@ -33,8 +31,6 @@ _METHOD = inspect.signature(torch.Tensor.backward)
 
 OUTSIDE = "torch::autograd::Error"
 """The name of the history of inputs that are no leaves (``fakes.with_history``)."""
-
-_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def grad(
@@ -210,16 +206,8 @@ def _function_of(root: torch.Tensor) -> Any:
 def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:
     if not tracer.builder.is_known(leaf):
         raise graph_break("unsupported-call", "a gradient of a tensor outside of the graph")
-    real, source = tracer.original_of(leaf)
-    if real is None or source is None:
-        return
-    for name in _HOOKS:
-        hooks = getattr(real, name)
-        if hooks:
-            raise graph_break("unsupported-call", "a gradient of a tensor that has hooks")
-        none_left = IdentityIs(None, id(None)) if hooks is None else LengthIs(0)
-        demand_unobserved(tracer, leaf, name)
-        tracer.trace.guard(BuiltinAttr(source, name), none_left)
+    if tracer.source_of(leaf) is not None and any(hooks_of(tracer, leaf, name) for name in HOOKS):
+        raise graph_break("unsupported-call", "a gradient of a tensor that has hooks")
 
 
 # --- what is left of history ---------------------------------------------------------------------

@@ -21,6 +21,7 @@ from fxstack_capture.torch_side import (
     numpy_arrays,
     override_rules,
     state,
+    tensor_hooks,
 )
 from fxstack_capture.torch_side.execution import name_of
 
@@ -202,9 +203,6 @@ _METHOD_RULES: dict[str, Rule] = {
             "__setstate__",
             "__dlpack__",
             "__array_wrap__",
-            "register_hook",
-            "register_post_accumulate_grad_hook",
-            "retain_grad",
             "data_ptr",
             "const_data_ptr",
             "mutable_data_ptr",
@@ -231,6 +229,9 @@ _METHOD_RULES: dict[str, Rule] = {
     "__len__": length,
     "as_subclass": override_rules.AS_SUBCLASS,
     "backward": gradients.method,
+    "register_hook": tensor_hooks.register,
+    "register_post_accumulate_grad_hook": tensor_hooks.register,
+    "retain_grad": tensor_hooks.retain_grad,
 }
 
 _QUERIES = (

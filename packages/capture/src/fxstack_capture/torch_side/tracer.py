@@ -74,6 +74,8 @@ class TorchTracer:
         self.state = state.StateLog()
         self.transforms = Transforms(self)
         self.counters = Counters(self)
+        self.steps: dict[torch.fx.Node, int] = {}
+        """The step of the root frame at which a node was made."""
         self._entry_state: TorchState | None = snapshot()
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
@@ -312,6 +314,7 @@ class TorchTracer:
 
     def annotate(self, node: torch.fx.Node) -> None:
         """Say where in the program a node comes from."""
+        self.steps[node] = self.trace.interp.root_step
         node.meta["stack_trace"] = self._locations.text(self.trace.interp.user_stack())
         node.meta["source_fn_stack"] = [(node.name, node.target)]
         node.meta.update(self._tags)
