@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import HasKey
+from fxstack_capture.guards.records import HasKey, IdentityIs
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.standin_classes import (
@@ -262,7 +262,11 @@ def hooks_of(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     if real is None or source is None or not tensor.is_leaf:
         raise graph_break("unsupported-object", f"Tensor.{name}")
     demand_unobserved(tracer, tensor, name)
-    return tracer.trace.world.enter(getattr(real, name), BuiltinAttr(source, name))
+    hooks = getattr(real, name)
+    if hooks is not None:
+        return tracer.trace.world.enter(hooks, BuiltinAttr(source, name))
+    tracer.trace.guard(BuiltinAttr(source, name), IdentityIs(None, id(None)))
+    return None
 
 
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
