@@ -32,15 +32,17 @@ SOURCES = [
 
 SHARES = {
     "environment": 0.03,
-    "kernels": 0.25,
+    "kernels": 0.22,
+    "products": 0.15,
     "launch": 0.05,
-    "opdb": 0.22,
-    "models": 0.45,
+    "opdb": 0.17,
+    "models": 0.38,
 }
 """Sections in order, and the share of the time that each may take."""
 
 MODEL_NAMES = ("gpt2", "llama", "bert", "vit", "mlp", "t5", "resnet", "convnext", "whisper", "unet")
 MODES = ("default", "reduce-overhead")
+TUNED = ("default", "max-autotune-no-cudagraphs")
 
 
 def environment(report: Report, machine: Machine) -> None:
@@ -75,21 +77,42 @@ def kernels(report: Report, machine: Machine) -> None:
             expected = case.run(*case.inputs)
             for name, compiler in machine.compilers().items():
                 run = compiler(case.run)
-                found |= _one_kernel(machine, case, run, expected, name)
+                found |= _one_case(machine, case, run, expected, name)
             return {**found, "of_copy": found["fxstack default gbps"] / copy}
 
         report.attempt(case.name, row, machine.pick(0, 6))
 
 
-def _one_kernel(
+def _one_case(
     machine: Machine, case: Any, run: Callable[..., Any], expected: Any, name: str
 ) -> dict[str, Any]:
     from gpu_measure import difference
 
     wrong = difference(run(*case.inputs), expected, case.tolerance)
     ms = machine.median_ms(lambda: run(*case.inputs))
-    found: dict[str, Any] = {f"{name} ms": ms, f"{name} gbps": case.traffic / ms / 1e6}
+    found: dict[str, Any] = {f"{name} ms": ms}
+    if case.traffic:
+        found[f"{name} gbps"] = case.traffic / ms / 1e6
+    if case.operations:
+        found[f"{name} tflops"] = case.operations / ms / 1e9
     return found | ({f"{name} wrong": wrong} if wrong else {})
+
+
+def products(report: Report, machine: Machine) -> None:
+    """Matrix products and attention against cuBLAS and torch's flash attention (eager's), tile sizes predicted and measured."""
+    from gpu_cases import arithmetic_bound
+
+    for case in arithmetic_bound(machine):
+
+        def row(case: Any = case) -> dict[str, Any]:
+            expected = case.run(*case.inputs)
+            found: dict[str, Any] = {}
+            for name, compiler in machine.compilers(machine.pick(TUNED[:1], TUNED)).items():
+                if name != f"torch.compile {TUNED[1]}":  # it would take minutes
+                    found |= _one_case(machine, case, compiler(case.run), expected, name)
+            return {**found, "of_eager": found["eager ms"] / found["fxstack default ms"]}
+
+        report.attempt(case.name, row, machine.pick(0, 8))
 
 
 def launch(report: Report, machine: Machine) -> None:
@@ -217,6 +240,7 @@ def _compared(found: dict[str, Any]) -> dict[str, Any]:
 SECTIONS: dict[str, Callable[[Report, Machine], None]] = {
     "environment": environment,
     "kernels": kernels,
+    "products": products,
     "launch": launch,
     "opdb": opdb,
     "models": models,

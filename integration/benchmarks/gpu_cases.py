@@ -1,4 +1,4 @@
-"""Memory-bound functions that every transformer runs: what they compute, and the bytes they must move."""
+"""What every transformer runs: memory-bound functions with the bytes that they must move, and products with their operations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional as F  # noqa: N812
+from torch.nn.attention.flex_attention import flex_attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """``run(*inputs)``; ``traffic`` is the least number of bytes it can move."""
+    """``run(*inputs)``; ``traffic`` is the least number of bytes it can move, ``operations`` what its products come to."""
 
     name: str
     run: Callable[..., Any]
     inputs: tuple[Any, ...]
     traffic: int
     tolerance: float = 2e-2
+    operations: int = 0
 
 
 def _bytes(*tensors: torch.Tensor) -> int:
@@ -77,3 +79,62 @@ def memory_bound(machine: Machine) -> list[Case]:
         Case("adamw", adamw, state, 7 * _bytes(wide), 1e-5),
         Case("argmax", lambda a: a.argmax(-1), (logits,), _bytes(logits)),
     ]
+
+
+def swiglu(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.silu(x @ w) * (x @ v)
+
+
+def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def flex_alibi(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return flex_attention(q, k, v, lambda s, _b, h, m, n: s + (n - m) * torch.exp2(-(h + 1) / 4.0))
+
+
+def arithmetic_bound(machine: Machine) -> list[Case]:
+    """Products with what is fused to them, and attention, in bfloat16."""
+
+    def randn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=machine.device).to(torch.bfloat16) / shape[-1] ** 0.5
+
+    def product(name: str, run: Callable[..., Any], sides: tuple[int, ...], weights: int) -> Case:
+        m, n, k = sides
+        inputs = (randn(m, k), *(randn(k, n) for _ in range(weights)))
+        return Case(f"{name} {m}x{n}x{k}", run, inputs, 0, 4e-2, 2 * m * n * k * weights)
+
+    small, large = machine.pick((16, 16, 16), (4096,) * 3), machine.pick((16, 32, 16), (8192,) * 3)
+    flat = machine.pick((32, 16, 16), (8192, 4096, 512))
+    heads = machine.pick((1, 2, 16, 16), (4, 32, 4096, 128))
+    few = machine.pick((1, 2, 16, 16), (2, 16, 1024, 64))
+    return [
+        product("mm", lambda x, w: x @ w, small, 1),
+        product("mm", lambda x, w: x @ w, large, 1),
+        product("mm gelu", lambda x, w: F.gelu(x @ w), small, 1),
+        product("mm gelu", lambda x, w: F.gelu(x @ w), flat, 1),
+        product("mm relu residual", lambda x, w: (x @ w).relu() + x, small, 1),
+        product("swiglu", swiglu, small, 2),
+        Case(
+            "causal attention",
+            causal,
+            tuple(randn(*heads) for _ in range(3)),
+            0,
+            2e-2,
+            _scores(heads),
+        ),
+        Case(
+            "flex attention",
+            flex_alibi,
+            tuple(randn(*few) for _ in range(3)),
+            0,
+            2e-2,
+            2 * _scores(few),
+        ),
+    ]
+
+
+def _scores(shape: tuple[int, ...]) -> int:
+    """Operations of the two products of causal attention."""
+    batch, heads, length, width = shape
+    return 2 * batch * heads * length * length * width

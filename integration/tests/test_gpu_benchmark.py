@@ -22,7 +22,9 @@ def printed(tmp_path_factory):
     return done.stdout
 
 
-@pytest.mark.parametrize("section", ["environment", "kernels", "launch", "opdb", "models"])
+@pytest.mark.parametrize(
+    "section", ["environment", "kernels", "products", "launch", "opdb", "models"]
+)
 def test_each_section_reports(printed, section):
     assert f"\n{section}: " in f"\n{printed}"
 
