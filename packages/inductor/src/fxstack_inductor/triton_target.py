@@ -22,6 +22,7 @@ from fxstack_inductor.errors import TRITON_HINT, TritonMissing
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.lower.scalars import numbers_on_device
 from fxstack_inductor.runtime.cubins import load_cubins
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.cost.model import Cost
     from fxstack_inductor.ir.nodes import Node
     from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.schedule.templates import Rules
+    from fxstack_inductor.schedule.templates import Candidates
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ def lower_triton(
     options = replace(
         options, target="cuda"
     )  # rules decide by it where a graph of CPU tensors is shown
+    graph_module = numbers_on_device(graph_module)
     device = "cuda" if on_cuda(graph_module) else "cpu"
     scheduled, configs = _plan(graph_module, options, device, gpu_of(target))
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
@@ -130,7 +132,8 @@ def _plan(
 ) -> tuple[Plan, dict[str, ProductConfig]]:
     """The schedule, in which matrix products that pay are kernels and all others calls, and tile sizes that were measured."""
 
-    def planned(rules: Rules) -> Plan:
+    def planned(chosen: Candidates) -> Plan:
+        rules = {name: one.rule for name, one in chosen.items()}
         program = lower_graph(graph_module, RULES, options, device, rules)
         split_reductions(program)
         return plan(program, options)
@@ -144,7 +147,7 @@ def _plan(
     kept = worth(made, chosen, gpu)
     if kept == set(chosen):
         return made, {}
-    return planned({name: rule for name, rule in chosen.items() if name in kept}), {}
+    return planned({name: one for name, one in chosen.items() if name in kept}), {}
 
 
 def _first_device(graph_module: GraphModule) -> int:

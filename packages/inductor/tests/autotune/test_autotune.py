@@ -40,7 +40,7 @@ class FakeTimer:
         assert cubin is CUBIN
         return self._time(kernel.config)
 
-    def library(self, work, *, with_rest):
+    def library(self, work, _dtype, *, with_rest):
         self.work = work, with_rest
         return self._time(None)
 
@@ -68,7 +68,8 @@ def planner(fn, count=2, size=512):
     graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
 
     def planned(rules):
-        return plan(lower_graph(graph, RULES, OPTIONS, "cpu", rules), OPTIONS)
+        chosen = {name: one.rule for name, one in rules.items()}
+        return plan(lower_graph(graph, RULES, OPTIONS, "cpu", chosen), OPTIONS)
 
     return planned, candidates(graph)
 
@@ -132,7 +133,7 @@ def test_what_fails_is_named_and_skipped():
     }
     planned, rules = planner(gelu)
     (kernel,) = product_kernels(planned(rules))
-    choice = measure(kernel, FakeTimer(failures), in_library=0)
+    choice = measure(kernel, FakeTimer(failures), *rules.values())
     assert sorted(choice.skipped.values()) == [
         "CudaError: PassManager::run failed",
         "OutOfMemoryError: too little",
@@ -144,7 +145,7 @@ def test_the_library_is_left_when_everything_fails():
     failing = dict.fromkeys([None, *CONFIGS], CudaError("broken"))
     planned, rules = planner(gelu)
     (kernel,) = product_kernels(planned(rules))
-    assert measure(kernel, FakeTimer(failing), in_library=0).config is None
+    assert measure(kernel, FakeTimer(failing), *rules.values()).config is None
 
 
 def test_products_that_remain_are_measured_as_they_fuse_then(tmp_path):

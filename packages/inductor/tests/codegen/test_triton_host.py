@@ -67,6 +67,12 @@ def test_what_is_written_to_an_aligned_copy_is_copied_back(tmp_path, offset, mon
     assert torch.equal(x, torch.zeros(8) if offset else torch.ones(8))
 
 
+def test_numbers_of_vmap_are_constants_of_the_kernel():
+    low = lowered(torch.vmap(lambda x: x * 2.5 + 1), (8, 16))
+    assert len(kernels(low)) == len(low.plan.steps) == 1
+    assert graph_refusal(low.plan) is None
+
+
 def test_each_device_has_its_stream_and_record():
     def two(x):
         return x + 1, x.to("cuda:1") * 2

@@ -60,6 +60,10 @@ CASES = {
         lambda x, w, b, i: (x @ w) + b[i],
         *(half(M, K), half(K, N), half(5, N), torch.randint(0, 5, (M,))),
     ),
+    "widened": (
+        lambda x, w: x.float() @ w.float().mT * 0.5,
+        *(half(2, M, K), half(2, N, K)),
+    ),
     "softmax": (lambda x, w: (x @ w).float().softmax(-1), half(M, K), half(K, N)),
 }
 
@@ -93,6 +97,8 @@ CHOICES = {
     ),
     "a reduction takes another kernel": (lambda x, w: (x @ w).softmax(-1), *LARGE, 0),
     "float32": (lambda x, w: (x @ w).relu(), *(t.float() for t in LARGE), 0),
+    "float32 of bfloat16": (lambda x, w: x.float() @ w.float(), *LARGE, 1),
+    "float32 beside bfloat16": (lambda x, w: x @ w.float(), LARGE[0].float(), LARGE[1], 0),
     "tiny": (lambda x, w: (x @ w).relu(), empty(8, 64), empty(64, 64), 0),
 }
 

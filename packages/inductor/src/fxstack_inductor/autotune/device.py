@@ -66,13 +66,11 @@ class DeviceTimer:
             launchers.check()
             return self._median(lambda: launch(record, stream, grid, *pointers))
 
-    def library(self, work: Work, *, with_rest: bool) -> float:
+    def library(self, work: Work, dtype: torch.dtype, *, with_rest: bool) -> float:
         batch, rows, columns, depth = work.sides
         with torch.cuda.device(self.device):
-            left = self._filled(batch * rows * depth, torch.bfloat16).view(batch, rows, depth)
-            right = self._filled(batch * depth * columns, torch.bfloat16).view(
-                batch, depth, columns
-            )
+            left = self._filled(batch * rows * depth, dtype).view(batch, rows, depth)
+            right = self._filled(batch * depth * columns, dtype).view(batch, depth, columns)
             seconds = self._median(lambda: torch.bmm(left, right))
             if not with_rest:
                 return seconds

@@ -21,12 +21,15 @@ from fxstack_inductor.errors import CudaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import torch
+
     from fxstack_inductor.autotune.choices import SavedChoices
     from fxstack_inductor.codegen.product_tiles import ProductConfig
     from fxstack_inductor.codegen.triton import TritonKernel
     from fxstack_inductor.cost.products import Work
     from fxstack_inductor.ir.kernel import Kernel
     from fxstack_inductor.runtime.cubins import Cubin
+    from fxstack_inductor.schedule.templates import Candidate
 
 LOG = logging.getLogger(__name__)
 NOISE = 0.02
@@ -43,38 +46,38 @@ class Timer(Protocol):
     def kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
         """Time a launch on buffers of the kernel's sizes."""
 
-    def library(self, work: Work, *, with_rest: bool) -> float:
+    def library(self, work: Work, dtype: torch.dtype, *, with_rest: bool) -> float:
         """Time the library's product of these sizes and, if there is a rest, a copy of what it would move."""
 
 
-def choose(kernel: Kernel, saved: SavedChoices, timer: Timer, *, in_library: int) -> Choice:
+def choose(kernel: Kernel, saved: SavedChoices, timer: Timer, one: Candidate) -> Choice:
     """The saved choice for ``kernel``, or the measured one, which is then saved."""
-    key = _key(kernel, in_library)
+    key = _key(kernel, one)
     found = saved.get(key)
     if found is None:
-        found = measure(kernel, timer, in_library=in_library)
+        found = measure(kernel, timer, one)
         saved.put(key, found)
     return found
 
 
-def _key(kernel: Kernel, in_library: int) -> str:
+def _key(kernel: Kernel, one: Candidate) -> str:
     made = triton_kernel(kernel, "KERNEL", CONFIGS[0])
-    text = f"{made.text}\n{made.signature}\n{in_library}"
+    text = f"{made.text}\n{made.signature}\n{one.in_library} {one.dtype}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def measure(kernel: Kernel, timer: Timer, *, in_library: int) -> Choice:
+def measure(kernel: Kernel, timer: Timer, one: Candidate) -> Choice:
     """Time every alternative."""
     origins, tiling = ", ".join(kernel.origins), tile_product(kernel)
     configs = fitting_configs(tiling)
     made = [triton_kernel(kernel, f"kernel_{k}", config) for k, config in enumerate(configs)]
     compiled = timer.compile(made)
-    work, with_rest = work_of(tiling), does_more(kernel, in_library)
+    work, with_rest = work_of(tiling), does_more(kernel, one.in_library)
     runs: dict[ProductConfig | None, Callable[[], float]] = {
-        None: lambda: timer.library(work, with_rest=with_rest)
+        None: lambda: timer.library(work, one.dtype, with_rest=with_rest)
     }
-    for config, one in zip(configs, made, strict=True):
-        runs[config] = partial(_timed, timer, one, compiled[one.name])
+    for config, tiled in zip(configs, made, strict=True):
+        runs[config] = partial(_timed, timer, tiled, compiled[tiled.name])
     times: dict[ProductConfig | None, float] = {}
     skipped: dict[str, str] = {}
     for alternative, run in runs.items():

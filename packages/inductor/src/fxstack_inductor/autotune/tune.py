@@ -11,7 +11,7 @@ from fxstack_inductor.autotune.choices import SavedChoices
 from fxstack_inductor.autotune.device import DeviceTimer, machine_name
 from fxstack_inductor.autotune.search import choose
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.schedule.templates import ADDING, origin_of, product_kernels
+from fxstack_inductor.schedule.templates import origin_of, product_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from fxstack_inductor.codegen.product_tiles import ProductConfig
     from fxstack_inductor.options import InductorOptions
     from fxstack_inductor.schedule.plan import Plan
-    from fxstack_inductor.schedule.templates import Rules
+    from fxstack_inductor.schedule.templates import Candidates
 
 LOG = logging.getLogger(__name__)
 
 
 def tuned(
-    planned: Callable[[Rules], Plan], rules: Rules, saved: SavedChoices, timer: Timer
+    planned: Callable[[Candidates], Plan], chosen: Candidates, saved: SavedChoices, timer: Timer
 ) -> tuple[Plan, dict[str, ProductConfig]]:
     """The schedule, and the tile sizes of its products by the kernel's name.
 
@@ -34,11 +34,11 @@ def tuned(
     taken out; what remains may then fuse otherwise, and is measured again.
     """
     while True:
-        plan, configs, lost = planned(rules), {}, set()
+        plan, configs, lost = planned(chosen), {}, set()
         for kernel in product_kernels(plan):
-            origin = origin_of(kernel, rules)
+            origin = origin_of(kernel, chosen)
             try:
-                choice = choose(kernel, saved, timer, in_library=int(rules[origin] in ADDING))
+                choice = choose(kernel, saved, timer, chosen[origin])
             except NotLowered:
                 lost.add(origin)
                 continue
@@ -48,7 +48,7 @@ def tuned(
                 configs[kernel.name] = choice.config
         if not lost:
             return plan, configs
-        rules = {name: rule for name, rule in rules.items() if name not in lost}
+        chosen = {name: one for name, one in chosen.items() if name not in lost}
 
 
 def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, Timer] | None:

@@ -53,19 +53,22 @@ def work_of(tiling: ProductTiling) -> Work:
     return Work(sides, factors, result, max(moved - factors, result), operations)
 
 
-def pays(tiling: ProductTiling, gpu: Gpu, *, in_library: int) -> bool:
-    """Whether the kernel is predicted to beat the library's call and a kernel for the rest.
+def pays(tiling: ProductTiling, gpu: Gpu, dtype: torch.dtype, *, in_library: int) -> bool:
+    """Whether the kernel is predicted to beat the library's call, a product of ``dtype``, and a kernel for the rest.
 
     ``in_library``: how many of the buffers beside the factors the call takes itself (the addend of ``addmm``).
     """
-    if not does_more(tiling.kernel, in_library):
+    more = does_more(tiling.kernel, in_library)
+    if not more and dtype.itemsize == HALF:
         return False
     work = work_of(tiling)
+    wider = dtype.itemsize // HALF
     bandwidth = gpu.bandwidth * REACHED_BANDWIDTH
-    rate = gpu.peak(torch.bfloat16, matrix=True) * REACHED_MATRIX
-    call = max(work.operations / rate, (work.factors + work.result) / bandwidth, gpu.launch)
-    rest = max((work.result + work.beside) / bandwidth, gpu.launch)
-    return predict_product(tiling, gpu)[0] < MARGIN * (call + rest)
+    rate = gpu.peak(dtype, matrix=True) * REACHED_MATRIX
+    moved = wider * (work.factors + work.result)
+    call = max(work.operations / rate, moved / bandwidth, gpu.launch)
+    rest = max((work.result + work.beside) / bandwidth, gpu.launch) if more else 0.0
+    return bool(predict_product(tiling, gpu)[0] < MARGIN * (call + rest))
 
 
 def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.nodes import HALF_DTYPES, Call, Node
+from fxstack_inductor.ir.nodes import HALF_DTYPES, Call, Node, Pointwise, Read, View
 from fxstack_inductor.lower.context import (
     broadcast_coords,
     cast,
@@ -68,8 +68,8 @@ def _scaled(body: Body, factor: Any) -> Body:
 
 
 def _product(ctx: Context, a: Node, b: Node) -> Node:
-    dtype = ctx.value.dtype
-    if dtype not in HALF_DTYPES or {a.dtype, b.dtype} != {dtype}:
+    dtype, made = precision(a), ctx.value.dtype
+    if dtype not in HALF_DTYPES or precision(b) != dtype or made not in {dtype, _F32}:
         raise NotLowered(f"a product of {a.dtype} and {b.dtype}")
     rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     batch = tuple(a.shape[:-2])
@@ -79,7 +79,19 @@ def _product(ctx: Context, a: Node, b: Node) -> Node:
         left, right = read(a, (*at, m, *reduced)), read(b, (*at, *reduced, n))
         return Call("mul", (round_to(left, dtype), round_to(right, dtype)), _F32)
 
-    return ctx.reduction("dot", (*batch, rows, columns), (depth,), dtype, body)
+    return ctx.reduction("dot", (*batch, rows, columns), (depth,), made, body)
+
+
+def precision(node: Node) -> torch.dtype:
+    """The narrowest floating dtype that is known to hold all elements: that of the tensor that ``node`` is a conversion of.
+
+    Products of half-precision numbers are exact in float32, so matrix instructions for these compute a float32 product of them.
+    """
+    while isinstance(node, View) or (isinstance(node, Pointwise) and isinstance(node.body, Read)):
+        if node.dtype in HALF_DTYPES:
+            break
+        node = node.base if isinstance(node, View) else node.body.node  # type: ignore[union-attr]
+    return node.dtype
 
 
 RULES: MappingProxyType[Any, Callable[..., Node]] = MappingProxyType(

@@ -78,7 +78,8 @@ def _archive(
         cache = Cache(root or Path(folder), options.cache_limit)
         cache.root.mkdir(parents=True, exist_ok=True)
         identity = json.dumps([triton_version(), capability, entries], sort_keys=True)
-        key = cache.key("cubins", source.text, identity, compile_.__name__)
+        kind = "some" if compile_ is compile_what_can_be else "all"
+        key = cache.key("cubins", source.text, identity, kind)
         archive = cache.build(
             key, source.text, lambda text, out: compile_(text, out, entries, capability)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,45 +24,80 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Kernel
     from fxstack_inductor.schedule.plan import Plan
 
-    Rules = dict[str, Callable[..., Any]]
+    Candidates = dict[str, "Candidate"]
+    """By the names of the nodes."""
 
 ADDING = (addmm, baddbmm)
+aten = torch.ops.aten
+CONVERSIONS = frozenset({aten._to_copy.default, torch.ops.prims.convert_element_type.default})
+PASSING = frozenset(
+    {
+        *(aten.view.default, aten._unsafe_view.default, aten.permute.default, aten.t.default),
+        *(aten.transpose.int, aten.expand.default, aten.unsqueeze.default, aten.clone.default),
+    }
+)
+"""Operators whose result has the elements of their first argument."""
 
 
-def candidates(graph_module: GraphModule) -> Rules:
-    """The rules of the products that can be kernels of our own, by the names of their nodes."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A product that can be a kernel of our own. ``dtype`` is that of the library's product."""
+
+    rule: Callable[..., Any]
+    dtype: torch.dtype
+
+    @property
+    def in_library(self) -> int:
+        """How many tensors beside the factors the library's call takes."""
+        return int(self.rule in ADDING)
+
+
+def candidates(graph_module: GraphModule) -> Candidates:
+    """The products that can be kernels of our own."""
     return {
-        node.name: RULES[node.target]
+        node.name: Candidate(RULES[node.target], node.meta["val"].dtype)
         for node in graph_module.graph.nodes
         if node.target in RULES and _can_be_one(node)
     }
 
 
 def _can_be_one(node: FxNode) -> bool:
-    """Half-precision matrices of known sizes that are neither tiny nor empty.
+    """Matrices of half-precision numbers and of known sizes that are neither tiny nor empty.
 
-    Products of float32 are left to the library, which asks at each call whether TF32 is allowed.
+    Other products of float32 are left to the library, which asks at each call whether TF32 is allowed.
     """
     values = [node.meta.get("val"), *(arg.meta.get("val") for arg in node.all_input_nodes)]
     if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
         return False
-    if values[0].dtype not in HALF_DTYPES:
-        return False
     sizes = [s for v in values for s in (*v.shape, *v.stride())]
     if not all(isinstance(s, int) for s in sizes):
         return False
-    factors = [arg.meta["val"] for arg in node.args if hasattr(arg, "meta")][-2:]
-    return all(min(f.shape[-2:]) >= LEAST and f.numel() for f in factors)
+    factors = [arg for arg in node.args if hasattr(arg, "meta")][-2:]
+    held = {_held(factor) for factor in factors}
+    if len(held) > 1 or held.isdisjoint(HALF_DTYPES):
+        return False
+    shapes = [factor.meta["val"].shape for factor in factors]
+    return all(min(shape[-2:]) >= LEAST and 0 not in shape for shape in shapes)
 
 
-def worth(plan: Plan, chosen: Rules, gpu: Gpu) -> set[str]:
+def _held(node: FxNode) -> torch.dtype:
+    """The dtype of what ``node`` is a conversion of."""
+    while node.target in PASSING:
+        node = node.args[0]  # type: ignore[assignment]
+    if node.target in CONVERSIONS and node.meta["val"].dtype is torch.float32:
+        node = node.args[0]  # type: ignore[assignment]
+    found: torch.dtype = node.meta["val"].dtype
+    return found
+
+
+def worth(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
     """The names of those of the ``chosen`` nodes whose kernels are predicted to beat the library."""
-    addends = {name for name, rule in chosen.items() if rule in ADDING}
     found = set()
     for kernel in product_kernels(plan):
         origin = origin_of(kernel, chosen)
         try:
-            good = pays(tile_product(kernel), gpu, in_library=int(origin in addends))
+            one = chosen[origin]
+            good = pays(tile_product(kernel), gpu, one.dtype, in_library=one.in_library)
         except NotLowered:
             good = False
         if good:
@@ -74,6 +110,6 @@ def product_kernels(plan: Plan) -> Iterable[Kernel]:
     return (kernel for kernel in kernels if kernel.product is not None)
 
 
-def origin_of(kernel: Kernel, chosen: Rules) -> str:
+def origin_of(kernel: Kernel, chosen: Candidates) -> str:
     """The node whose product the kernel computes."""
     return next(name for name in kernel.origins if name in chosen)

@@ -1,0 +1,83 @@
+"""Numbers beside tensors on a GPU: ``vmap`` makes zero-dimensional tensors on CPU of them, which would keep operators apart.
+
+Eager takes such a tensor beside others as the number that it holds. So an operator on a GPU can as well have it on its device,
+where it is a constant of the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import GraphModule
+from torch.fx import Node as FxNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+aten = torch.ops.aten
+NUMBERS = frozenset({aten._to_copy.default, aten.scalar_tensor.default})
+"""Operators that make a tensor of the number that is their only argument."""
+
+
+def numbers_on_device(graph_module: GraphModule) -> GraphModule:
+    """``graph_module``, or a copy in which operators on a GPU have no numbers on CPU among their arguments."""
+    found = [node for node in graph_module.graph.nodes if _is_number(node)]
+    if not any(_on_gpu(user) for node in found for user in node.users):
+        return graph_module
+    graph = torch.fx.Graph()
+    copies: dict[FxNode, FxNode] = {}
+    graph.output(graph.graph_copy(graph_module.graph, copies))
+    made = GraphModule(graph_module, graph)
+    last, old = next(iter(reversed(graph.nodes))), next(iter(reversed(graph_module.graph.nodes)))
+    last.meta = dict(old.meta)
+    for node in found:
+        _move(graph, copies[node], {user.name for user in node.users if _on_gpu(user)})
+    return made
+
+
+def _is_number(node: FxNode) -> bool:
+    value = node.meta.get("val")
+    return (
+        node.target in NUMBERS
+        and isinstance(node.args[0], (bool, int, float))
+        and isinstance(value, torch.Tensor)
+        and (value.dim(), value.device.type) == (0, "cpu")
+    )
+
+
+def _on_gpu(node: FxNode) -> bool:
+    """Whether the operator's result is on a GPU and it takes tensors from there: a copy to the device takes none."""
+    tensors = [arg.meta.get("val") for arg in node.all_input_nodes]
+    return (
+        node.op == "call_function"
+        and _gpu(node.meta.get("val")) is not None
+        and any(_gpu(value) is not None for value in tensors)
+    )
+
+
+def _gpu(value: object) -> torch.device | None:
+    found = (v.device for v in _flat(value) if isinstance(v, torch.Tensor))
+    return next((device for device in found if device.type == "cuda"), None)
+
+
+def _flat(value: object) -> Iterable[object]:
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _move(graph: torch.fx.Graph, node: FxNode, users: set[str]) -> None:
+    moved: dict[torch.device, FxNode] = {}
+    value = node.meta["val"]
+    for user in [u for u in node.users if u.name in users]:
+        device = _gpu(user.meta["val"])
+        assert device is not None
+        if device not in moved:
+            with graph.inserting_after(node):
+                options = {"dtype": value.dtype, "device": device}
+                new = graph.call_function(aten.full.default, ([], node.args[0]), options)
+            with value.fake_mode:
+                new.meta = {**node.meta, "val": value.new_empty((), device=device)}
+            moved[device] = new
+        user.replace_input_with(node, moved[device])
+    if not node.users:
+        graph.erase_node(node)
