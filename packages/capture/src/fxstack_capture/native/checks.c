@@ -109,19 +109,30 @@ static int check_has_attr(Test *t, const Value *v) {
     return instance_attr_find(&step, v, &unused) == t->number;
 }
 
+static inline int is_empty_dict(PyObject *object) { return PyDict_Check(object) && PyDict_GET_SIZE(object) == 0; }
+
 /* Names of an instance dictionary: the first t->number are not there, the others are empty dicts. */
-static int check_members_are(Test *t, const Value *v) {
+static int look_at_members(Test *t, const Value *v, int note) {
     Node *names = t->program;
     if (v->object == NULL) return 0;
     for (int64_t i = 0; i < t->number2; i++) {
         Value found;
         int there = instance_attr_find(&names[i], v, &found);
-        if (i < t->number) {
-            if (there) return 0;
-        } else if (!there || !PyDict_Check(found.object) || PyDict_GET_SIZE(found.object) != 0) {
-            return 0;
-        }
+        if (there != (i >= t->number) || (there && !is_empty_dict(found.object))) return 0;
+        if (note) names[i].known = there ? found.object : NULL;
     }
+    return 1;
+}
+
+static int check_members_are(Test *t, const Value *v) { return look_at_members(t, v, 0); }
+static int note_members(Test *t, const Value *v) { return look_at_members(t, v, 1); }
+
+/* The members are the objects that were noted: are the tables among them still empty? */
+static int check_members_again(Test *t, const Value *v) {
+    Node *names = t->program;
+    (void)v;
+    for (int64_t i = t->number; i < t->number2; i++)
+        if (!is_empty_dict(names[i].known)) return 0;
     return 1;
 }
 
@@ -367,20 +378,35 @@ static int build_state(Tree *tree, Test *t, PyObject *args) {
     return t->numbers && t->object ? 0 : -1;
 }
 
+/* What is asked of the object alone, and never changes: who it is, the value of a constant, a class that objects cannot leave. */
+static int is_of_constant(const Test *t) {
+    if (t->run == check_type_is && (t->weak || t->object == (PyObject *)&PyModule_Type)) return 0; /* modules may change theirs */
+    if (t->run == check_type_is) return !(((PyTypeObject *)t->object)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+    return t->run == check_identity_is || t->run == check_equals || t->run == check_word_is;
+}
+
 static const struct {
     const char *kind;
     TestFunction run;
     int (*build)(Tree *, Test *, PyObject *);
     int arity;
+    Dictionary settled_by;
 } table[] = {
-    {"TypeIs", check_type_is, build_weak, 1},           {"IdentityIs", check_identity_is, build_weak, 1},
-    {"Equals", check_equals, build_held, 1},           {"WordIs", check_word_is, build_nothing, 0},
-    {"LengthIs", check_length_is, build_length, 1},    {"KeysAre", check_keys_are, build_keys, 2},
-    {"HasKey", check_has_key, build_has_key, 2},       {"HasAttr", check_has_attr, build_has_key, 2},
-    {"MembersAre", check_members_are, build_members, 2},
-    {"SlotUnset", check_slot_unset, build_slot, 1},    {"CellEmpty", check_cell_empty, build_nothing, 0},
-    {"RangeIs", check_range_is, build_held, 1},        {"ClassUnchanged", check_class_unchanged, build_class, 2},
-    {"TensorIs", check_tensor_is, build_tensor, 10},   {"TorchStateIs", check_torch_state, build_state, 3},
+    {"TypeIs", check_type_is, build_weak, 1, DICT_NONE},
+    {"IdentityIs", check_identity_is, build_weak, 1, DICT_NONE},
+    {"Equals", check_equals, build_held, 1, DICT_NONE},
+    {"WordIs", check_word_is, build_nothing, 0, DICT_NONE},
+    {"LengthIs", check_length_is, build_length, 1, DICT_NONE},
+    {"KeysAre", check_keys_are, build_keys, 2, DICT_OWN},
+    {"HasKey", check_has_key, build_has_key, 2, DICT_OWN},
+    {"HasAttr", check_has_attr, build_has_key, 2, DICT_OF_INSTANCE},
+    {"MembersAre", check_members_are, build_members, 2, DICT_OF_INSTANCE},
+    {"SlotUnset", check_slot_unset, build_slot, 1, DICT_NONE},
+    {"CellEmpty", check_cell_empty, build_nothing, 0, DICT_NONE},
+    {"RangeIs", check_range_is, build_held, 1, DICT_NONE},
+    {"ClassUnchanged", check_class_unchanged, build_class, 2, DICT_NONE},
+    {"TensorIs", check_tensor_is, build_tensor, 10, DICT_NONE},
+    {"TorchStateIs", check_torch_state, build_state, 3, DICT_NONE},
 };
 
 int test_build(Tree *tree, Test *test, const char *kind, PyObject *args) {
@@ -389,7 +415,11 @@ int test_build(Tree *tree, Test *test, const char *kind, PyObject *args) {
         if (PyTuple_GET_SIZE(args) != table[i].arity)
             return PyErr_Format(PyExc_TypeError, "%s takes %d arguments", kind, table[i].arity), -1;
         test->run = table[i].run;
-        return table[i].build(tree, test, args);
+        test->settled_by = table[i].settled_by;
+        if (test->run == check_members_are) test->first = note_members, test->again = check_members_again;
+        if (table[i].build(tree, test, args) < 0) return -1;
+        test->of_constant = is_of_constant(test);
+        return 0;
     }
     return PyErr_Format(PyExc_ValueError, "unknown check %s", kind), -1;
 }
@@ -399,4 +429,5 @@ void test_release(Test *test) {
     PyMem_Free(test->tensor);
     PyMem_Free(test->numbers);
     PyMem_Free(test->program);
+    PyMem_Free(test->memory);
 }

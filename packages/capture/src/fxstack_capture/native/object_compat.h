@@ -36,6 +36,16 @@ static inline PyDictKeysObject *instance_keys(PyObject *object) {
     return ((PyHeapTypeObject *)Py_TYPE(object))->ht_cached_keys;
 }
 
+/* A number that is another one after every change of a dictionary, and that no two dictionaries share. 0: it has none. (From 3.13
+ * on, storing an attribute of an object that keeps its values inline changes its dictionary and not the number.) */
+static inline uint64_t dict_version(PyObject *dict) {
+#if FXSTACK_313
+    return (void)dict, 0;
+#else
+    return dict != NULL && PyDict_CheckExact(dict) ? ((PyDictObject *)dict)->ma_version_tag : 0;
+#endif
+}
+
 /* values.c: the index of a constant key in a table of keys, or -1. */
 HIDDEN Py_ssize_t keys_find(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash);
 

@@ -42,21 +42,23 @@ static int all_different(void *const *pointers, int n) {
     return 1;
 }
 
+/* The same pointers as when they were found to be different are different. */
 static int relate_all_distinct(Test *t, const Value *registers) {
-    int n;
+    int n, known = 1;
     const int *list = register_list(t, &n);
-    void **pointers = PyMem_Malloc((n + 1) * sizeof *pointers);
-    if (pointers == NULL) return 0;
+    void **pointers = t->memory;
     for (int i = 0; i < n; i++) {
-        pointers[i] = registers[list[i]].object;
+        void *object = registers[list[i]].object;
+        known &= pointers[i] == object;
+        pointers[i] = object;
     }
-    int ok = all_different(pointers, n);
-    PyMem_Free(pointers);
-    return ok;
+    if (known && t->number) return 1;
+    return (int)(t->number = all_different(pointers, n));
 }
 
 typedef struct {
     uintptr_t begin, end;
+    int index; /* in the list of registers */
 } Memory;
 
 static int by_begin(const void *left, const void *right) {
@@ -64,20 +66,27 @@ static int by_begin(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Storages may be different and still be made over the same memory (two tensors from one NumPy array). */
+static int is_apart(const Memory *used, int n) {
+    for (int i = 1; i < n; i++)
+        if (used[i - 1].end > used[i].begin) return 0;
+    return 1;
+}
+
+/* Storages may be different and still be made over the same memory (two tensors from one NumPy array). They are kept in the
+ * order of last time, which for the parameters of a model is the order of this time. */
 static int relate_no_overlap(Test *t, const Value *registers) {
-    int n, count = 0, ok = 1;
+    int n;
     const int *list = register_list(t, &n);
-    Memory *used = PyMem_Malloc((n + 1) * sizeof *used);
-    if (used == NULL) return 0;
+    Memory *used = t->memory;
     for (int i = 0; i < n; i++) {
-        PyObject *object = registers[list[i]].object;
-        count += is_tensor(object) && tensors->memory(object, &used[count].begin, &used[count].end);
+        Memory *m = &used[i];
+        PyObject *object = registers[list[m->index]].object;
+        if (is_tensor(object) && tensors->memory(object, &m->begin, &m->end)) continue;
+        m->begin = m->end = 0;
     }
-    qsort(used, count, sizeof *used, by_begin);
-    for (int i = 1; i < count; i++) ok &= used[i - 1].end <= used[i].begin;
-    PyMem_Free(used);
-    return ok;
+    if (is_apart(used, n)) return 1;
+    qsort(used, n, sizeof *used, by_begin);
+    return is_apart(used, n);
 }
 
 static int relate_shares_storage(Test *t, const Value *registers) {
@@ -113,12 +122,24 @@ static int *registers_of(PyObject *numbers, int limit) {
 static const struct {
     const char *kind;
     RelationFunction run;
+    size_t memory; /* for each register */
 } table[] = {
-    {"SameObject", relate_same_object},
-    {"AllDistinct", relate_all_distinct},
-    {"NoOverlap", relate_no_overlap},
-    {"SharesStorage", relate_shares_storage},
+    {"SameObject", relate_same_object, 0},
+    {"AllDistinct", relate_all_distinct, sizeof(void *)},
+    {"NoOverlap", relate_no_overlap, sizeof(Memory)},
+    {"SharesStorage", relate_shares_storage, 0},
 };
+
+static int give_memory(Test *test, size_t size) {
+    int n;
+    register_list(test, &n);
+    if (size == 0) return 0;
+    test->memory = PyMem_Calloc(n + 1, size);
+    if (test->memory == NULL) return PyErr_NoMemory(), -1;
+    if (test->relation == relate_no_overlap)
+        for (int i = 0; i < n; i++) ((Memory *)test->memory)[i].index = i;
+    return 0;
+}
 
 int relation_build(Tree *tree, Test *test, const char *kind, PyObject *arguments) {
     if (strcmp(kind, "ShapeHolds") == 0) return shape_build(tree, test, arguments);
@@ -128,7 +149,7 @@ int relation_build(Tree *tree, Test *test, const char *kind, PyObject *arguments
         if (strcmp(kind, table[i].kind) != 0) continue;
         test->relation = table[i].run;
         test->program = registers_of(numbers, tree->register_count);
-        return test->program ? 0 : -1;
+        return test->program ? give_memory(test, table[i].memory) : -1;
     }
     return PyErr_Format(PyExc_ValueError, "unknown relation %s", kind), -1;
 }

@@ -251,3 +251,7 @@ int steps_init(void) {
 }
 
 int instance_attr_find(Node *node, const Value *from, Value *to) { return step_instance_attr(node, from, to); }
+
+int is_instance_attr(const Node *node) { return node->root == ROOT_STEP && node->step == step_instance_attr; }
+
+int is_key(const Node *node) { return node->root == ROOT_STEP && node->step == step_key; }

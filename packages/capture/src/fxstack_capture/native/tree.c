@@ -2,6 +2,7 @@
  *
  * A node is a value and how it is reached from its parent; it carries tests and children. Relations between
  * values are checked last, over the registers that nodes have filled. */
+#include "object_compat.h"
 #include "tree.h"
 #include <string.h>
 #include <structmember.h>
@@ -63,6 +64,7 @@ typedef struct {
     PyObject *const *locals;
     Value *registers; /* NULL: no relations */
     int failed;       /* the guard that does not hold */
+    int remember;     /* this check may use and change what nodes know */
 } Run;
 
 static int reach(Node *node, const Run *run, const Value *from, Value *to) {
@@ -84,15 +86,37 @@ static int reach(Node *node, const Run *run, const Value *from, Value *to) {
     return to->object != NULL;
 }
 
-static int check_node(Node *node, Run *run, const Value *from) {
-    Value value = {NULL, 0, 0};
-    if (unlikely(!reach(node, run, from, &value))) return run->failed = node->guard, 0;
-    int ok = 1;
-    for (int i = 0; i < node->test_count && ok; i++) {
-        ok = node->tests[i].run(&node->tests[i], &value);
-        if (unlikely(!ok)) run->failed = node->tests[i].guard;
+/* The number of the state of the dictionary that decides about a node; 0: there is none. */
+static inline uint64_t version_of(const Node *node, PyObject *object) {
+    PyObject *dict = NULL;
+    if (object == NULL || node->settles == DICT_NONE) return 0;
+    if (node->settles == DICT_OWN) return dict_version(object);
+    return instance_values(object, &dict) != NULL ? 0 : dict_version(dict);
+}
+
+/* All tests that are open, or (`settled` is 0) all. */
+static int check_tests(Node *node, Run *run, const Value *value, int settled) {
+    int count = settled ? node->open_tests : node->test_count;
+    for (int i = 0; i < count; i++) {
+        Test *t = &node->tests[i];
+        TestFunction function = t->again == NULL || !run->remember ? t->run : settled ? t->again : t->first;
+        if (unlikely(!function(t, value))) return run->failed = t->guard, 0;
     }
-    for (int i = 0; i < node->child_count && ok; i++) ok = check_node(&node->children[i], run, &value);
+    return 1;
+}
+
+/* `settled`: the dictionary that decides about its parent is as it was (settled.c). */
+static int check_node(Node *node, Run *run, const Value *from, int settled) {
+    Value value = {NULL, 0, 0};
+    if (settled && node->follows != DICT_NONE) value.object = node->known;
+    else if (unlikely(!reach(node, run, from, &value))) return run->failed = node->guard, 0;
+    uint64_t version = run->remember ? version_of(node, value.object) : 0;
+    int same = version != 0 && version == node->version;
+    if (run->remember && !same) node->version = 0, node->known = value.object;
+    int ok = check_tests(node, run, &value, same);
+    int count = same ? node->open_children : node->child_count;
+    for (int i = 0; i < count && ok; i++) ok = check_node(&node->children[i], run, &value, same);
+    if (ok && run->remember) node->version = version, node->known = value.object;
     if (node->register_index >= 0 && ok) {
         run->registers[node->register_index] = value; /* keeps the reference if there is one */
         return 1;
@@ -103,9 +127,9 @@ static int check_node(Node *node, Run *run, const Value *from) {
 
 static int check_all(Tree *tree, Run *run) {
     int first = tree->failed_last; /* what failed last is likely to fail next */
-    if (first < tree->root_count && !check_node(&tree->roots[first], run, NULL)) return 0;
+    if (first < tree->root_count && !check_node(&tree->roots[first], run, NULL, 0)) return 0;
     for (int i = 0; i < tree->root_count; i++)
-        if (i != first && !check_node(&tree->roots[i], run, NULL)) return tree->failed_last = i, 0;
+        if (i != first && !check_node(&tree->roots[i], run, NULL, 0)) return tree->failed_last = i, 0;
     for (int i = 0; i < tree->relation_count; i++) {
         Test *t = &tree->relations[i];
         if (!t->relation(t, run->registers)) return run->failed = t->guard, 0;
@@ -135,10 +159,12 @@ static int run_tree(Tree *tree, PyFunctionObject *func, PyObject *const *locals,
     size_t size = tree->register_count * sizeof(Value);
     if (tree->register_count > 32 && (registers = PyMem_Malloc(size)) == NULL) return tree->guard_count;
     memset(registers, 0, size);
-    Run run = {func, locals, registers, -1};
+    Run run = {func, locals, registers, -1, !tree->busy};
+    if (run.remember) tree->busy = 1;
     scope->mode = MODE_OFF; /* an attribute implemented in C may call back */
     int ok = check_all(tree, &run);
     if (ok && inputs != NULL && (*inputs = collect(tree, registers)) == NULL) ok = 0, run.failed = tree->guard_count;
+    if (run.remember) tree->busy = 0;
     current_scope()->mode = mode;
     for (int i = 0; i < tree->register_count; i++)
         if (registers[i].owned) Py_DECREF(registers[i].object);
@@ -212,7 +238,9 @@ static int build_node(Tree *tree, Node *node, PyObject *spec) {
     node->tests = build_tests(tree, tests, &node->test_count, 0);
     if (PyErr_Occurred()) return -1;
     node->children = build_nodes(tree, children, &node->child_count);
-    return PyErr_Occurred() ? -1 : 0;
+    if (PyErr_Occurred()) return -1;
+    node_settle(node);
+    return 0;
 }
 
 static Node *build_nodes(Tree *tree, PyObject *specs, int *count) {

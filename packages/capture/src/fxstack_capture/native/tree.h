@@ -23,8 +23,14 @@ typedef int (*RelationFunction)(Test *test, const Value *registers);
 
 typedef enum { ROOT_STEP, ROOT_LOCAL, ROOT_FREE, ROOT_FREE_CELL, ROOT_GLOBALS, ROOT_PINNED, ROOT_PINNED_WEAKLY, ROOT_NOTHING } Root;
 
+/* Which dictionary decides about a node's children and tests: the value itself, or that of its attributes. */
+typedef enum { DICT_NONE, DICT_OWN, DICT_OF_INSTANCE } Dictionary;
+
 struct Test {
     TestFunction run;
+    TestFunction first, again; /* the same, noting what `again` needs to check what is left while the dictionary is as it was; or NULL */
+    Dictionary settled_by;     /* holds, or its `again` does, as long as this dictionary is as it was */
+    int of_constant;           /* holds of an object for ever */
     RelationFunction relation;
     int guard;                 /* index of the guard that it stands for */
     int weak;                  /* object is a weak reference */
@@ -33,6 +39,7 @@ struct Test {
     TensorDemand *tensor;      /* owned */
     TorchNumbers *numbers;     /* owned */
     void *program;             /* owned: ShapeProgram or register list */
+    void *memory;              /* owned: what a relation found last time */
 };
 
 struct Node {
@@ -47,6 +54,11 @@ struct Node {
     Py_hash_t hash;
     Py_ssize_t index; /* position asked for */
     Py_ssize_t hint;  /* where a key was found last time */
+    /* settled.c: what need not be asked again while a dictionary is as it was */
+    Dictionary settles, follows; /* decides about its children; has decided what its value is */
+    int open_tests, open_children; /* how many, the first ones, must be looked at nevertheless */
+    uint64_t version;            /* of the dictionary, when everything held */
+    PyObject *known;             /* the value then; borrowed, alive as long as the dictionary of the parent is as it was */
 };
 
 struct Tree {
@@ -62,6 +74,7 @@ struct Tree {
     PyObject *weakrefs;
     Entry *entry;      /* borrowed */
     int dead;          /* something that it refers to weakly is gone */
+    int busy;          /* a check is under way: another one (of another thread, or called from within) remembers nothing */
 };
 
 /* building (tree.c): keep a reference for as long as the tree lives; NULL with an exception */
@@ -75,7 +88,12 @@ static inline int holds_object(PyObject *held, int weak, PyObject *object) {
 HIDDEN int step_build(Tree *tree, Node *node, const char *kind, PyObject *argument); /* -1 with an exception */
 HIDDEN int steps_init(void);
 HIDDEN int instance_attr_find(Node *node, const Value *from, Value *to); /* as a StepFunction */
+HIDDEN int is_instance_attr(const Node *node);
+HIDDEN int is_key(const Node *node);
 HIDDEN extern PyTypeObject *deque_type;
+
+/* settled.c */
+HIDDEN void node_settle(Node *node); /* once its tests and children are built */
 
 /* checks.c, relations.c */
 HIDDEN int test_build(Tree *tree, Test *test, const char *kind, PyObject *arguments);
