@@ -21,7 +21,7 @@ def test_programs_without(seed):
         assert compare(seed, breaks=False) is None
 
 
-@pytest.mark.parametrize("seed", [3, 41, 58, 59, 1000])
+@pytest.mark.parametrize("seed", [41, 58, 1000])
 def test_programs_of_more_of_the_language(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -68,11 +68,6 @@ class Place:
     callee: Callee | None = None
     first: bool = False
 
-    @property
-    def is_raising(self) -> bool:
-        """Whether an exception is raised first, here or in a callee."""
-        return self.raising or (self.callee is not None and self.callee.place.is_raising)
-
 
 @dataclass(frozen=True, slots=True)
 class Callee:
@@ -133,7 +128,7 @@ class Resumptions:
     """Resume functions by the user's code object and place; they live as long as their owner."""
 
     def __init__(self, never_trace: Callable[[CodeType], None]) -> None:
-        """``never_trace`` is told of code that must run as it is: stubs, and what raises an exception first."""
+        """``never_trace`` is told of code that must run as it is: stubs."""
         self.unsafe_to_trace = never_trace
         self._made: dict[tuple[int, Place], Resumption] = {}
         self._by_code: dict[int, Resumption] = {}
@@ -147,8 +142,6 @@ class Resumptions:
             inner = None if callee is None else self.at(callee.user, callee.place).code
             made = self._made[key] = resumption(user, place, inner)
             self._by_code[id(made.code)] = made
-            if place.is_raising:
-                self.unsafe_to_trace(made.code)
         return made
 
     def flow(self, user: CodeType) -> Flow:

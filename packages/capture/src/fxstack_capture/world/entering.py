@@ -275,6 +275,7 @@ HANDLERS: dict[type, Handler] = {
     bytearray: containers.bytearray_,
     types.MappingProxyType: mapping_proxy,
     random.Random: unread,
+    types.TracebackType: unread,
     torch.Size: containers.size,
 }
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import collections
 import types
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
-from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, ValueAt
+from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, SlotAttr, ValueAt
 from fxstack_capture.world.constants import is_constant_key, is_value
 from fxstack_capture.world.descriptors import raw_dict
 from fxstack_capture.world.instances import (
@@ -81,9 +82,26 @@ def exception(world: MirrorWorld, obj: BaseException, source: Source) -> Any:
         entered = world.enter(chained.__get__(obj), BuiltinAttr(source, name))
         if entered is not None:
             chained.__set__(standin, entered)
+    _enter_members(world, obj, standin, source)
     suppressed = world.enter(obj.__suppress_context__, BuiltinAttr(source, "__suppress_context__"))
     standin.__suppress_context__ = suppressed
     return standin
+
+
+def _enter_members(
+    world: MirrorWorld, obj: BaseException, standin: BaseException, source: Source
+) -> None:
+    """What classes written in C keep beside the arguments: ``errno``, ``name``, ``value``, ``lineno``, ..."""
+    for owner in type.__dict__["__mro__"].__get__(type(obj)):
+        if owner.__flags__ & _HEAP_TYPE:
+            continue
+        for name, member in vars(owner).items():
+            if type(member) is not types.MemberDescriptorType or name.startswith("_"):
+                continue
+            entered = world.enter(member.__get__(obj), SlotAttr(source, owner, name))
+            if member.__get__(standin) is not entered:
+                with suppress(AttributeError):  # read-only: made from the arguments
+                    member.__set__(standin, entered)
 
 
 def value_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
