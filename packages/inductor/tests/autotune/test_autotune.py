@@ -6,22 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
+from product_graphs import OPTIONS, gelu, planner
 
-from fxstack_inductor import InductorOptions, decompositions
 from fxstack_inductor.autotune.choices import Choice, SavedChoices
 from fxstack_inductor.autotune.search import measure
 from fxstack_inductor.autotune.tune import device_tuner, tuned
 from fxstack_inductor.codegen.product_tiles import CONFIGS
 from fxstack_inductor.codegen.triton import triton_source
 from fxstack_inductor.errors import CudaError
-from fxstack_inductor.lower.graph import lower_graph
-from fxstack_inductor.lower.rules import RULES
-from fxstack_inductor.schedule.plan import plan
 from fxstack_inductor.schedule.steps import KernelStep
-from fxstack_inductor.schedule.templates import candidates, product_kernels
+from fxstack_inductor.schedule.templates import product_kernels
 
-OPTIONS = InductorOptions(target="cuda")
 FIRST, SECOND, *_ = CONFIGS
 
 
@@ -55,23 +50,8 @@ class FakeTimer:
 CUBIN = object()
 
 
-def gelu(x, w):
-    return torch.nn.functional.gelu(x @ w)
-
-
 def gated(x, w, v):
     return (x @ w).relu() * (x @ v)
-
-
-def planner(fn, count=2, size=512):
-    inputs = [torch.empty(size, size, dtype=torch.bfloat16) for _ in range(count)]
-    graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
-
-    def planned(rules):
-        chosen = {name: one.rule for name, one in rules.items()}
-        return plan(lower_graph(graph, RULES, OPTIONS, "cpu", chosen), OPTIONS)
-
-    return planned, candidates(graph)
 
 
 def tune(tmp_path, fn, times, count=2):

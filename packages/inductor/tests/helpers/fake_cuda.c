@@ -12,6 +12,7 @@ Call fake_calls[MOST];
 int fake_count, fake_status, fake_limit, loaded, shared_asked;
 static void *current;
 
+int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuInit(unsigned flags) { return 0; }
 int cuDeviceGet(int *device, int index) { *device = index; return 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)(intptr_t)(0x1000 + device); return 0; }

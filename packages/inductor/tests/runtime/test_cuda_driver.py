@@ -89,3 +89,7 @@ def test_the_record_is_laid_out_as_in_c(cuda):
     launchers, record, _ = added(cuda, threads=64)
     assert record == ctypes.addressof(launchers.records[0])
     assert launchers.records[0].threads == 64
+
+
+def test_the_driver_says_its_version(cuda):
+    assert cuda.driver.version() == 13000

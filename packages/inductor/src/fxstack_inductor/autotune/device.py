@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fxstack_inductor.codegen import triton_ops
 from fxstack_inductor.codegen.triton import TritonSource
@@ -15,7 +17,7 @@ from fxstack_inductor.runtime.cubins import Cubin, compiled_or_not, triton_versi
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fxstack_inductor.codegen.triton import TritonKernel
     from fxstack_inductor.cost.products import Work
@@ -29,8 +31,8 @@ FLUSHED = 1 << 27
 def machine_name(device: int) -> str:
     """What the times depend on: the device, the driver's and torch's CUDA version, and Triton's."""
     properties = torch.cuda.get_device_properties(device)
-    driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: "")()
-    return f"{properties.name}-driver{driver}-cuda{torch.version.cuda}-triton{triton_version()}"
+    driver, cuda = Driver().version(), torch.version.cuda
+    return f"{properties.name}-driver{driver}-cuda{cuda}-triton{triton_version()}"
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ class DeviceTimer:
             CudaError: the driver rejects the kernel.
             RuntimeError: there is too little memory.
         """
+        with self._apart():
+            return self._kernel(kernel, cubin)
+
+    def _kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
         launchers = Launchers(Driver(), self.options)
         buffers = [
             self._filled(ref.numel.as_int() or 1, ref.dtype) for ref in kernel.kernel.buffers
@@ -60,15 +66,14 @@ class DeviceTimer:
         record, launch = launchers.add(cubin, len(buffers), self.device)
         grid = kernel.tiling.grid.as_int() or 1
         pointers = [buffer.data_ptr() for buffer in buffers]
-        with torch.cuda.device(self.device):
-            stream = torch._C._cuda_getCurrentRawStream(self.device)
-            launch(record, stream, grid, *pointers)
-            launchers.check()
-            return self._median(lambda: launch(record, stream, grid, *pointers))
+        stream = torch._C._cuda_getCurrentRawStream(self.device)
+        launch(record, stream, grid, *pointers)
+        launchers.check()
+        return self._median(lambda: launch(record, stream, grid, *pointers))
 
     def library(self, work: Work, dtype: torch.dtype, *, with_rest: bool) -> float:
         batch, rows, columns, depth = work.sides
-        with torch.cuda.device(self.device):
+        with self._apart():
             left = self._filled(batch * rows * depth, dtype).view(batch, rows, depth)
             right = self._filled(batch * depth * columns, dtype).view(batch, depth, columns)
             seconds = self._median(lambda: torch.bmm(left, right))
@@ -78,6 +83,13 @@ class DeviceTimer:
             source = torch.empty(half, dtype=torch.int8, device=self._place)
             target = torch.empty_like(source)
             return seconds + self._median(lambda: target.copy_(source))
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """On the device, whatever the program has on: a graph is compiled in the middle of it."""
+        off = torch.autocast("cuda", enabled=False)
+        with torch.cuda.device(self.device), _disable_current_modes(), torch.no_grad(), off:
+            yield
 
     @property
     def _place(self) -> torch.device:
@@ -91,7 +103,8 @@ class DeviceTimer:
         """Small numbers, as products in practice have; zeros for what may be an index."""
         if not dtype.is_floating_point:
             return torch.zeros(count, dtype=dtype, device=self._place)
-        return torch.rand(count, device=self._place).sub_(0.5).to(dtype)
+        own = torch.Generator(self._place).manual_seed(0)  # the program's numbers are its own
+        return torch.rand(count, device=self._place, generator=own).sub_(0.5).to(dtype)
 
     def _median(self, run: Callable[[], Any]) -> float:
         run()

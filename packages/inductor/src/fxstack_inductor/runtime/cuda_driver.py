@@ -109,6 +109,12 @@ class Driver:
     def address(self, name: str) -> int:
         return ctypes.cast(self.library[name], ctypes.c_void_p).value or 0
 
+    def version(self) -> int:
+        """The newest CUDA that the driver knows, 13000 for 13.0."""
+        found = ctypes.c_int()
+        self._check(self.library.cuDriverGetVersion(ctypes.byref(found)))
+        return found.value
+
     def context(self, device: int) -> int:
         """The primary context of device number ``device``, the one that torch uses."""
         handle, context = ctypes.c_int(), ctypes.c_void_p()

@@ -1,0 +1,27 @@
+"""Graphs with matrix products, scheduled as for a GPU that is not there."""
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_inductor import InductorOptions, decompositions
+from fxstack_inductor.lower.graph import lower_graph
+from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.schedule.plan import plan
+from fxstack_inductor.schedule.templates import candidates
+
+OPTIONS = InductorOptions(target="cuda")
+
+
+def gelu(x, w):
+    return torch.nn.functional.gelu(x @ w)
+
+
+def planner(fn, count=2, size=512):
+    inputs = [torch.empty(size, size, dtype=torch.bfloat16) for _ in range(count)]
+    graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
+
+    def planned(rules):
+        chosen = {name: one.rule for name, one in rules.items()}
+        return plan(lower_graph(graph, RULES, OPTIONS, "cpu", chosen), OPTIONS)
+
+    return planned, candidates(graph)
