@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fxstack.safe import Choice
     from fxstack_capture.breaks import BreakRecord
@@ -31,11 +31,12 @@ class CompileLog:
     """Everything one compiled callable compiled, in order. Safe to append from several threads."""
 
     times: list[StageTime] = field(default_factory=list)
-    graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
     breaks: list[BreakRecord] = field(default_factory=list)
     recompilations: list[Recompilation] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     """What ``mode="safe"`` kept."""
+    _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
+    _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -68,7 +69,19 @@ class CompileLog:
 
     def keep(self, graph: int, stage_graph: StageGraph) -> None:
         with self._lock:
-            self.graphs.append((graph, stage_graph))
+            self._graphs.append((graph, stage_graph))
+
+    def keep_later(self, remake: Callable[[], object]) -> None:
+        """Have ``remake`` keep the graphs of a program that came from the disk without them, if somebody asks."""
+        with self._lock:
+            self._later.append(remake)
+
+    @property
+    def graphs(self) -> list[tuple[int, StageGraph]]:
+        """The stage graphs by the captured graph that they come from."""
+        while self._later:
+            self._later.pop(0)()
+        return sorted(self._graphs, key=lambda kept: kept[0])
 
     # what capture tells its observer
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
-from fxstack.refusals import eager_error
+from fxstack.disk import program_store
+from fxstack.refusals import eager_error, repeatable
 from fxstack.safe import Trial
 from fxstack_capture import disable
 from fxstack_capture.collector import paused_collector
@@ -20,6 +21,7 @@ from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_partition import partition
 
 if TYPE_CHECKING:
+    from fxstack.disk import ProgramStore
     from fxstack.log import CompileLog
     from fxstack.settings import CompileOptions
     from fxstack_interchange import Partition, StageGraph
@@ -44,7 +46,10 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
         graph = Compilation(options, log, log.next_graph())
         try:
             compilers = (graph.compile_forward, graph.compile_backward)
-            made = graph.ahead_of_time(graph_module, example_inputs, compilers, decompositions())
+            store = program_store(options, log, graph.number, graph.repeats)
+            made = graph.ahead_of_time(
+                graph_module, example_inputs, compilers, decompositions(), store
+            )
         except (UnsupportedGraphError, *UNAVAILABLE) as error:
             return _in_eager(graph_module, example_inputs, error)
         if options.mode != "safe":
@@ -92,16 +97,16 @@ class Compilation:
     options: CompileOptions
     log: CompileLog
     number: int
-    forward: list[GraphModule] = field(default_factory=list)
-    """What a call runs, a backward apart."""
+    repeats: list[bool] = field(default_factory=list)
+    """Whether the graphs of a call, a backward apart, may run twice."""
 
     def compile_forward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        self.forward.append(graph_module)
+        self.repeats.append(repeatable(graph_module))
         return self.compile_stage(graph_module, example_inputs)
 
     def on_error(self, failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """The exception is eager's, where the graph can run again."""
-        return eager_error(failure, eager, args, self.forward)
+        return eager_error(failure, eager, args, repeats=all(self.repeats))
 
     def compile_stage(
         self, graph_module: GraphModule, example_inputs: Sequence[Any], *, boxed: bool = False
@@ -141,6 +146,7 @@ class Compilation:
         example_inputs: Sequence[Any],
         compilers: tuple[StageCompiler, StageCompiler],
         table: dict[Any, Callable[..., Any]] | None,
+        store: ProgramStore | None = None,
     ) -> Compiled:
         forward, backward = compilers
         inner = ("partition", "inductor")
@@ -156,6 +162,7 @@ class Compilation:
             inference_compiler=forward,
             decompositions=table,
             options=replace(self.options.functionalize, on_error=self.on_error),
+            store=store,
         )
         spent = sum(map(self.log.seconds, inner)) - before
         own = time.perf_counter() - start - spent

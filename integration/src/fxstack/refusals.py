@@ -29,16 +29,19 @@ def eager_error(
     failure: Exception,
     eager: Callable[..., Any],
     args: tuple[Any, ...],
-    graph_modules: list[GraphModule],
+    *,
+    repeats: bool,
 ) -> Any:
-    """Raise what ``eager``, the captured graph, raises where its compiled ``graph_modules`` raised ``failure``.
+    """Raise what ``eager``, the captured graph, raises where its compiled graphs raised ``failure``.
+
+    ``repeats`` says whether they may run twice.
 
     Where eager torch raises nothing its results are returned, with a warning: the compiled graph was wrong.
     """
     # Kernels find a bad index before anything is written: inductor runs the decomposed graph again and says so.
     if not isinstance(failure.__context__, IndexOutOfRange):
         hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-        if hooks is not None or not all(map(repeatable, graph_modules)):
+        if hooks is not None or not repeats:
             raise failure
     results = eager(*args)
     text = f"{type(failure).__name__}: {failure}".splitlines()[0][:300]

@@ -29,7 +29,16 @@ class Reading:
     """What decoding an argument needs: the nodes so far, and the symbols."""
 
     nodes: Mapping[str, Node]
-    table: SymbolTable
+    table: SymbolTable | None
+
+    @property
+    def symbols(self) -> SymbolTable:
+        if self.table is None:
+            raise LoadError("a symbolic number where there are no symbols")
+        return self.table
+
+
+_NOTHING = Reading({}, None)
 
 
 @dataclass(frozen=True)
@@ -120,19 +129,19 @@ CODECS: tuple[Codec, ...] = (
         "symint",
         (torch.SymInt,),
         lambda v: to_text(v.node.expr),
-        lambda c, r, _: r.table.integer(c),
+        lambda c, r, _: r.symbols.integer(c),
     ),
     Codec(
         "symfloat",
         (torch.SymFloat,),
         lambda v: to_text(v.node.expr),
-        lambda c, r, _: r.table.floating(c),
+        lambda c, r, _: r.symbols.floating(c),
     ),
     Codec(
         "symbool",
         (torch.SymBool,),
         lambda v: to_text(v.node.expr),
-        lambda c, r, _: r.table.boolean(c),
+        lambda c, r, _: r.symbols.boolean(c),
     ),
     Codec("float", (float,), lambda v: repr(float(v)), lambda c, _r, _d: parse_float(c)),
     Codec("complex", (complex,), lambda v: [repr(v.real), repr(v.imag)], _complex),
@@ -177,6 +186,15 @@ def encode(value: Any) -> Any:
     if callable(value):
         return {"target": name_of(value)}
     raise SaveError(f"an argument of type {type(value).__qualname__} has no form in the format")
+
+
+def decode_constant(record: Any) -> Any:
+    """Return the argument that ``record`` stands for, which neither nodes nor symbols are part of.
+
+    Raises:
+        LoadError: it is malformed, or refers to a node or symbol.
+    """
+    return decode(record, _NOTHING)
 
 
 def decode(record: Any, reading: Reading, depth: int = 0) -> Any:

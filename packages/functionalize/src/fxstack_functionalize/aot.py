@@ -6,18 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize.disk import Shelf
+from fxstack_functionalize.disk.again import Remade, from_disk, in_present_state
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.inputs import prepare
 from fxstack_functionalize.options import AotOptions
-from fxstack_functionalize.runtime import Stages, inference_wrapper, training_wrapper
+from fxstack_functionalize.runtime import (
+    Pair,
+    Program,
+    Stages,
+    compile_pair,
+    inference_wrapper,
+    training_wrapper,
+)
 from fxstack_functionalize.trace import Traced, TraceRequest, trace
-from fxstack_interchange import verify
+from fxstack_interchange import OutputKind, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from torch.fx import GraphModule
 
+    from fxstack_functionalize.disk import Store
     from fxstack_interchange import Partition, StageGraph
 
     Decompositions = Mapping[Any, Callable[..., Any]]
@@ -80,12 +90,14 @@ def aot(
     partitioner: Partitioner,
     decompositions: Decompositions | None = None,
     options: AotOptions | None = None,
+    store: Store | None = None,
 ) -> Callable[..., Any]:
     """Compile ``gm`` ahead of time and return a callable with its signature and eager's exact semantics.
 
     Whether it trains is decided by the examples' ``requires_grad`` and the grad mode now. ``fw_compiler`` gets the
     forward graph, ``bw_compiler`` (default: the same) the backward, at its first use unless it has symbolic sizes,
-    ``inference_compiler`` (default: the same) a graph without gradients.
+    ``inference_compiler`` (default: the same) a graph without gradients. What ``store`` holds of an earlier compilation of
+    the same graph is used again; a training step is kept there when its backward has run.
 
     Raises:
         UnsupportedGraphError: if the graph cannot be made functional exactly; nothing has run then.
@@ -100,19 +112,40 @@ def aot(
         keep_mutations=options.keep_inference_mutations,
         replay_views=options.replay_views,
     )
-    traced = trace(captured, request, decompositions)
-    if options.verify:
-        verify(traced.stage_graph)
+    shelf = Shelf(store, captured, request, options)
+    compilers = (fw_compiler, bw_compiler or fw_compiler)
+    stages = _stages(compilers, partitioner, decompositions, options)
+
+    def make() -> Traced:
+        traced = trace(captured, request, decompositions)
+        if options.verify:
+            verify(traced.stage_graph)
+        return traced
+
+    found = shelf.find()
+    if found is not None:
+        again = from_disk(found, shelf, Remade(make, stages, in_present_state()), options)
+        if again is not None:
+            return again
+    traced = make()
     if traced.trains:
-        compilers = (fw_compiler, bw_compiler or fw_compiler)
-        stages = _stages(traced, compilers, partitioner, decompositions, options)
-        return training_wrapper(traced, stages, options)
+        return training_wrapper(_program(traced, stages, shelf), options)
     compiled = _compile(inference_compiler or fw_compiler, traced.stage_graph)
-    return inference_wrapper(traced, compiled, options)
+    shelf.keep_inference(traced.shell, compiled)
+    return inference_wrapper(traced.shell, compiled, options)
+
+
+def _program(traced: Traced, stages: Stages, shelf: Shelf) -> Program:
+    def made(pair: Pair, backward: Callable[..., Any]) -> None:
+        shelf.keep_training(traced.shell, pair, backward)
+
+    def pair() -> Pair:
+        return compile_pair(traced, stages.partition(traced.stage_graph), stages, made)
+
+    return Program(traced.shell, lambda: traced, pair, stages)
 
 
 def _stages(
-    traced: Traced,
     compilers: tuple[Compiler, Compiler],
     partitioner: Partitioner,
     decompositions: Decompositions | None,
@@ -122,7 +155,7 @@ def _stages(
 
     def cut(joint: StageGraph) -> Partition:
         partition = partitioner(joint)
-        _check_partition(traced, partition)
+        _check_partition(joint, partition)
         return partition
 
     def checked(partition: Partition) -> Partition:
@@ -157,9 +190,9 @@ def _has_symbols(stage: StageGraph) -> bool:
     )
 
 
-def _check_partition(traced: Traced, partition: Partition) -> None:
-    count = traced.info.output_count
-    ours = traced.stage_graph.signature.outputs[:count]
+def _check_partition(joint: StageGraph, partition: Partition) -> None:
+    ours = [spec for spec in joint.signature.outputs if spec.kind is not OutputKind.GRADIENT]
+    count = len(ours)
     theirs = partition.forward.signature.outputs[:count]
     if [spec.kind for spec in ours] != [spec.kind for spec in theirs]:
         raise CompilerContractError(

@@ -25,6 +25,7 @@ from fxstack_functionalize.joint import add_backward
 from fxstack_functionalize.metadata import GraphInfo
 from fxstack_functionalize.rng import NeedsModesError
 from fxstack_functionalize.session import Session
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.tracer import AtenTracer
 from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.kernels import NAMESPACE
@@ -40,11 +41,17 @@ class Traced:
     """A traced graph with the records that its runtime wrapper is made from."""
 
     stage_graph: StageGraph
-    info: GraphInfo
-    out_spec: pytree.TreeSpec
-    captured: Captured
+    shell: Shell
     backward_nodes: frozenset[str]
     """Names of the nodes that were recorded while autograd ran the backward."""
+
+    @property
+    def captured(self) -> Captured:
+        return self.shell.captured
+
+    @property
+    def info(self) -> GraphInfo:
+        return self.shell.info
 
     @property
     def trains(self) -> bool:
@@ -156,7 +163,7 @@ def _trace_with(
                 slots, info = copy_back_in_graph(session, slots, info)
             stage_graph = finish(session, Stage.FUNCTIONAL, slots, ())
     backward_nodes = frozenset(node.name for node in session.tracer.backward_nodes)
-    return Traced(stage_graph, info, out_spec, captured, backward_nodes)
+    return Traced(stage_graph, Shell(captured, info, out_spec), backward_nodes)
 
 
 def _run(session: Session) -> Any:

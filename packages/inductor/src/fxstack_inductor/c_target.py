@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.fx import Interpreter
-
+from fxstack_inductor.c_image import image_of, link
 from fxstack_inductor.codegen.c import c_source
 from fxstack_inductor.codegen.native import NativeProgram, native_program, through_shim
 from fxstack_inductor.codegen.wrapper import HostProgram, host_program
-from fxstack_inductor.errors import CompilerFailedError, IndexOutOfRange, NoCompilerError
+from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.lower.accumulate import accumulate_products
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
-from fxstack_inductor.runtime.arena import Workspace, flat, shared_pool
-from fxstack_inductor.runtime.dropout import DRAW, bernoulli
-from fxstack_inductor.runtime.loader import functions_of, load_library
-from fxstack_inductor.runtime.native import Refused, bind, native_table, pack
+from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 
@@ -102,71 +96,12 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
     """
     lowered = lower_c(graph_module, options, boxed=boxed)
     try:
-        library = load_library(lowered.text, options) if lowered.text else None
+        run = link(image_of(lowered, boxed=boxed), options, lambda: graph_module)
     except CompilerFailedError as failure:
         raise CompilerFailedError(f"{failure}\n{SHOW_IT}") from failure
     except NoCompilerError:
         if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
             raise
         return load_c(graph_module, replace(options, host="python"), boxed=boxed)
-    program = lowered.program
-    packing = pack if isinstance(program, NativeProgram) else flat
-    workspace = Workspace(program.slots, program.windows, program.symbols, shared_pool(), packing)
-    error = ctypes.c_int32(0)
-    namespace = {
-        **program.constants,
-        "take": workspace.take,
-        "give": workspace.give,
-        "error": error,
-        "error_address": ctypes.addressof(error),
-        "out_of_range": IndexOutOfRange,
-    }
-    if library is not None:
-        namespace |= functions_of(library, program.arguments)
-    if DRAW in program.arguments:
-        namespace["bernoulli"] = bernoulli(namespace[DRAW])
-    code = compile(program.source, f"<fxstack {graph_module._get_name()}>", "exec")
-    exec(code, namespace)  # noqa: S102 - the program was generated just above
-    if isinstance(program, NativeProgram) and library is not None:
-        namespace["call"] = bind(library, tuple(namespace[name] for name in program.state))
-    run = _entry(namespace["call"], graph_module, lowered, error)
-    if boxed:
-        run.boxed = True  # type: ignore[attr-defined]
     run.lowered = lowered  # type: ignore[attr-defined]
-    return run
-
-
-def _entry(
-    call: Compiled, graph_module: GraphModule, lowered: Lowered, error: ctypes.c_int32
-) -> Compiled:
-    """``call`` without autograd, and with eager's error for an index that is out of range."""
-    below_autograd = torch._C._AutoDispatchBelowAutograd
-    steps = lowered.plan.steps
-    checked = any(isinstance(s, KernelStep) and s.kernel.checked for s in steps)
-    if isinstance(lowered.program, NativeProgram) and not lowered.program.calls_back:
-        # Nothing in it asks torch's dispatcher.
-        def direct(*args: Any) -> tuple[Any, ...]:
-            return call(*args)
-    else:
-
-        def direct(*args: Any) -> tuple[Any, ...]:
-            with below_autograd():
-                return call(*args)
-
-    if not checked:
-        return direct
-
-    def run(*args: Any) -> tuple[Any, ...]:
-        boxed = getattr(run, "boxed", False)
-        inputs = tuple(args[0]) if boxed else args
-        try:
-            return direct(*args)
-        except IndexOutOfRange:
-            error.value = 0
-            # Nothing has been written to an input yet: eager raises its own error.
-            with torch.no_grad():
-                interpreter = Interpreter(graph_module)
-                interpreter.extra_traceback = False
-                return tuple(interpreter.run(*inputs))
-
     return run

@@ -17,6 +17,7 @@ from fxstack_inductor.codegen.triton_host import (
     interpreted_program,
     launches,
 )
+from fxstack_inductor.codegen.wrapper import linked
 from fxstack_inductor.cost.devices import gpu_of
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
 from fxstack_inductor.ir.nodes import ExternCall
@@ -172,7 +173,7 @@ def load_triton(
             "TRITON_INTERPRET=1 before Triton is imported to run the kernels in its interpreter"
         )
     lowered = lower_triton(graph_module, options, interpreted=interpreted)
-    namespace = dict(lowered.program.constants)
+    namespace = linked(lowered.program.constants)
     if lowered.source.functions:
         add = _interpreted_kernels if interpreted else _device_kernels
         namespace |= add(lowered, options)

@@ -16,22 +16,22 @@ from fxstack_functionalize.symbols import evaluable, evaluator
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.shell import Shell
 
 
 class FirstCall:
     """Call it with the arguments and results while ``pending`` is not empty."""
 
-    def __init__(self, traced: Traced, role: str, *, check_strides: bool) -> None:
+    def __init__(self, shell: Shell, role: str, *, check_strides: bool) -> None:
         self.pending: list[bool] = [True]
         self._role = role
-        self._count = traced.info.output_count
-        self._bind = evaluator(traced.captured)
+        self._count = shell.info.output_count
+        self._bind = evaluator(shell.captured)
         self._checked = False
         self._expected = {
             position: strides
-            for position, strides in enumerate(traced.info.strides)
-            if check_strides and strides is not None and evaluable(traced.captured, strides)
+            for position, strides in enumerate(shell.info.strides)
+            if check_strides and strides is not None and evaluable(shell.captured, strides)
         }
 
     def __call__(self, args: Sequence[Any], flat: Sequence[Any]) -> Sequence[Any]:

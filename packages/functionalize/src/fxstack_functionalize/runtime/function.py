@@ -16,21 +16,19 @@ from fxstack_functionalize.runtime.saved import (
     add_saving,
     add_unsaving,
     saved_inputs,
-    saved_tensors,
 )
 from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder
 from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.unpacked import unpacked_checker
 from fxstack_functionalize.symbols import evaluator
-from fxstack_interchange import OutputKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.runtime.saved import SavedTensor
-    from fxstack_functionalize.trace import Traced
-    from fxstack_interchange import Partition
+    from fxstack_functionalize.shell import Shell
 
     Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
     Call = Callable[[list[Any]], Sequence[Any]]
@@ -40,27 +38,23 @@ FORWARD = "forward graph"
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What the two methods are generated for; ``tensors`` and ``symbols`` are the positions of what is saved."""
+    """What the two methods are generated for."""
 
-    traced: Traced
-    partition: Partition
+    shell: Shell
+    plan: TrainingPlan
     saving: Saving
-    tensors: range
-    symbols: range
     saved: tuple[SavedTensor, ...]
     second: SecondOrder
 
 
 def make_function(
-    traced: Traced, partition: Partition, forward: Compiled, backward: Call, saving: Saving
+    shell: Shell, plan: TrainingPlan, forward: Compiled, backward: Call, saving: Saving
 ) -> Callable[..., Any]:
     """Return a function of the call's arguments that gives the flat outputs, with ``backward`` as their gradient."""
-    tensors, symbols = _saved_layout(partition, traced.info.output_count)
-    names = [spec.name for spec in traced.stage_graph.signature.inputs]
-    saved = tuple(saved_tensors(partition, traced.info, tensors, names, saving))
-    held = saved_inputs(saved, len(names)) if saving is Saving.PLAIN else None
-    second = SecondOrder(traced, held)
-    case = _Case(traced, partition, saving, tensors, symbols, saved, second)
+    saved = plan.saved(saving)
+    held = saved_inputs(saved, len(shell.info.inputs)) if saving is Saving.PLAIN else None
+    second = SecondOrder(shell, plan.refusal, held)
+    case = _Case(shell, plan, saving, saved, second)
 
     class Compiled(torch.autograd.Function):
         pass
@@ -73,9 +67,8 @@ def make_function(
 
 
 def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
-    traced, symbols = case.traced, case.symbols
-    info = traced.info
-    expected = len(case.partition.forward.signature.outputs)
+    info, symbols = case.shell.info, case.plan.symbols
+    expected = case.plan.forward_results
     source = Source()
     source.add(
         "with exclude(view_keys):", exclude=torch._C._ExcludeDispatchKeyGuard, view_keys=VIEW_KEYS
@@ -90,29 +83,28 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     source.add(f"if len(flat) != {expected}:")
     source.add(f"    check(flat, {expected}, {FORWARD!r})", check=check_results)
     source.add(f"results = tuple(flat[:{info.output_count}])")
-    share = _custom_views(traced)
+    share = _custom_views(case.shell)
     if share is not None:
         source.add("results = share(args, results)", share=share)
     add_saving(source, case.saved)
     if symbols:
         source.add(f"ctx.symbols = flat[{symbols.start}:]")
-    keep_sizes = sizes_keeper(traced)
+    keep_sizes = sizes_keeper(info, case.plan)
     if keep_sizes is not None:
         source.add("ctx.sizes = keep_sizes(results)", keep_sizes=keep_sizes)
     if case.second.keeps:
         source.add("ctx.inputs = keep(args)", keep=case.second.keep)
     source.add("ctx.set_materialize_grads(False)")
-    constant = _constant_tensors(traced)
-    if constant:
-        listed = ", ".join(f"results[{position}]" for position in constant)
+    if case.plan.constant:
+        listed = ", ".join(f"results[{position}]" for position in case.plan.constant)
         source.add(f"ctx.mark_non_differentiable({listed})")
     source.add("return results")
     return source.build("ctx, *args")
 
 
 def _backward(case: _Case, backward: Call) -> Callable[..., Any]:
-    traced, partition, saved = case.traced, case.partition, case.saved
-    plan = BackwardPlan(traced, partition)
+    info, saved = case.shell.info, case.saved
+    plan = BackwardPlan(info, case.plan)
     source = Source()
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
     arguments = add_unsaving(source, saved)
@@ -121,12 +113,10 @@ def _backward(case: _Case, backward: Call) -> Callable[..., Any]:
     if saved:
         source.add("saved = kept = None")
     if case.saving is Saving.HOOKED and saved:
-        results: Any = partition.forward.graph_module.graph.output_node().args[0]
-        examples = [results[position].meta["val"] for position in case.tensors]
-        source.add("arguments = unpacked(arguments)", unpacked=unpacked_checker(examples))
-    if case.symbols:
+        source.add("arguments = unpacked(arguments)", unpacked=unpacked_checker(case.plan.examples))
+    if case.plan.symbols:
         source.add("arguments += ctx.symbols")
-    sizes = "ctx.sizes" if sizes_keeper(traced) is not None else "plan.sizes"
+    sizes = "ctx.sizes" if sizes_keeper(info, case.plan) is not None else "plan.sizes"
     source.add("with no_grad():", no_grad=torch.no_grad)
     source.add(f"    arguments += plan.tangents(grads, {sizes})", plan=plan)
     source.add("    gradients = plan.gradients(compiled(arguments), grads)", compiled=backward)
@@ -145,25 +135,12 @@ def _add_twice(source: Source, second: SecondOrder) -> None:
         source.add(f"    once = refuse({kept}, saved)", refuse=second.refuse)
 
 
-def _constant_tensors(traced: Traced) -> list[int]:
-    """Positions of the flat outputs that are tensors without gradient."""
-    results = traced.stage_graph.graph_module.graph.output_node().args[0]
-    differentiable = set(traced.info.differentiable)
-    return [
-        position
-        for position, node in enumerate(results[: traced.info.output_count])
-        if position not in differentiable
-        and isinstance(node, torch.fx.Node)
-        and isinstance(node.meta.get("val"), torch.Tensor)
-    ]
-
-
-def _custom_views(traced: Traced) -> Share | None:
+def _custom_views(shell: Shell) -> Share | None:
     """Return a function that replaces outputs by real views where a custom function returned a view."""
-    views = traced.info.custom_views
+    views = shell.info.custom_views
     if not views:
         return None
-    bind = evaluator(traced.captured)
+    bind = evaluator(shell.captured)
 
     def share(args: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
         made = list(results)
@@ -173,17 +150,3 @@ def _custom_views(traced: Traced) -> Share | None:
         return tuple(made)
 
     return share
-
-
-def _saved_layout(partition: Partition, count: int) -> tuple[range, range]:
-    """Saved tensors come first, then saved symbols, as the stage's convention has it."""
-    kinds = partition.forward.signature.outputs
-    total = len(kinds)
-    nodes = partition.forward.graph_module.graph.output_node().args[0]
-    split = total
-    for position in range(count, total):
-        assert kinds[position].kind is OutputKind.SAVED
-        if not isinstance(nodes[position].meta.get("val"), torch.Tensor):
-            split = position
-            break
-    return range(count, split), range(split, total)

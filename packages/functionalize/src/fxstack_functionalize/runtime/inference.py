@@ -19,16 +19,14 @@ if TYPE_CHECKING:
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.runtime.source import Source
-    from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.shell import Shell
 
 ROLE = "inference graph"
 
 
-def inference_wrapper(
-    traced: Traced, compiled: Compiled, options: AotOptions
-) -> Callable[..., Any]:
+def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> Callable[..., Any]:
     """Return the callable with the captured graph's own signature."""
-    info = traced.info
+    info = shell.info
     boxed = is_boxed(compiled, ROLE) or info.autocast
     target = without_autocast(listed(compiled, ROLE)) if info.autocast else compiled
     guarded = info.grad_mode and bool(info.grad_inputs)
@@ -41,4 +39,4 @@ def inference_wrapper(
         if guarded:
             end_without_grad(source)
 
-    return wrapper(traced, options, ROLE, compute)
+    return wrapper(shell, options, ROLE, compute)

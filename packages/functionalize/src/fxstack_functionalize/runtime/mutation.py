@@ -13,17 +13,17 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.shell import Shell
 
     WriteBack = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
-def write_back(traced: Traced) -> WriteBack | None:
+def write_back(shell: Shell) -> WriteBack | None:
     """Return a function of (arguments, flat outputs) that finishes all mutations; None if there are none.
 
     A change that autograd sees is copied in grad mode, and so gets a gradient; all others under no_grad.
     """
-    info = traced.info
+    info = shell.info
     if not (info.mutated or info.in_graph):
         return None
     copies = [
@@ -33,10 +33,10 @@ def write_back(traced: Traced) -> WriteBack | None:
     rises = [(position, info.inputs[position].version_bumps - 1) for position in info.mutated]
     rises += [(position, info.inputs[position].version_bumps) for position in info.in_graph]
     # Members of a merged base count their own changes; the base itself has no counter that anyone sees.
-    rises = [(at, rise) for at, rise in rises if traced.captured.inputs[at].members is None]
+    rises = [(at, rise) for at, rise in rises if shell.captured.inputs[at].members is None]
     rises += [
         (at, info.inputs[at].version_bumps)
-        for spec in traced.captured.inputs
+        for spec in shell.captured.inputs
         for at in spec.members or ()
     ]
     rises = [(position, rise) for position, rise in rises if rise]

@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     import torch
 
     from fxstack_functionalize.metadata import AliasInfo, OutputInfo
-    from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.shell import Shell
 
 
-def output_lines(traced: Traced, namespace: dict[str, Any]) -> list[str]:
+def output_lines(shell: Shell, namespace: dict[str, Any]) -> list[str]:
     """Generate the statements that return the user's outputs, given ``args`` and the graph's results ``flat``.
 
     A plain output costs one subscript. The objects that the statements name are added to ``namespace``.
     """
-    info = traced.info
+    info = shell.info
     lines = [_alias_line(number, alias, namespace) for number, alias in enumerate(info.aliases)]
     if any(alias.sizes for alias in info.aliases):
-        namespace["bind"] = evaluator(traced.captured)
+        namespace["bind"] = evaluator(shell.captured)
         lines.insert(0, "sizes = bind(args)")
     items = [_item(number, seen, namespace) for number, seen in enumerate(info.outputs)]
     result = f"({', '.join(items)}{',' if items else ''})"
-    if not _is_flat_tuple(traced.out_spec):
-        namespace["spec"] = traced.out_spec
+    if not _is_flat_tuple(shell.out_spec):
+        namespace["spec"] = shell.out_spec
         namespace["unflatten"] = pytree.tree_unflatten
         result = f"unflatten({result}, spec)"
     return [*lines, f"return {result}"]

@@ -24,6 +24,7 @@ from fxstack_functionalize.session import version_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from fxstack_functionalize.shell import Shell
     from fxstack_functionalize.trace import Traced
 
     Kept = tuple[Any, ...]
@@ -40,10 +41,13 @@ NOTHING_KEPT: Kept = ((), [], (), [])
 class SecondOrder:
     """Differentiates one captured graph in eager. ``refusal`` says why that cannot be, if so."""
 
-    def __init__(self, traced: Traced, held: Mapping[int, int] | None) -> None:
-        """``held`` says where in ``ctx.saved_tensors`` inputs are found; None if hooks have packed these."""
-        inputs = traced.info.inputs
-        self.refusal = "saved-tensor hooks are on" if held is None else _refusal(traced)
+    def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int] | None) -> None:
+        """``refusal`` is the graph's own; ``held`` says where in ``ctx.saved_tensors`` inputs are found.
+
+        It is None if hooks have packed these.
+        """
+        inputs = shell.info.inputs
+        self.refusal = "saved-tensor hooks are on" if held is None else refusal
         self._held = list((held or {}).items())
         kept = [i for i in range(len(inputs)) if i not in (held or {})]
         tensors = [i for i in kept if inputs[i].is_tensor]
@@ -53,11 +57,11 @@ class SecondOrder:
         self.keeps = bool(kept)
         self._places = [*leaves, *others, *numbers]
         self._leaves, self._others, self._numbers = map(_picker, (leaves, others, numbers))
-        self._graph = traced.captured.graph_module
-        self._owned = dict(traced.captured.owned)
+        self._graph = shell.captured.graph_module
+        self._owned = dict(shell.captured.owned)
         self._count = len(self._graph.graph.find_nodes(op="placeholder"))
-        self._wanted = traced.info.grad_inputs
-        self._differentiable = traced.info.differentiable
+        self._wanted = shell.info.grad_inputs
+        self._differentiable = shell.info.differentiable
 
     def keep(self, args: Sequence[Any]) -> Kept:
         """Return what remembers the inputs of a call that autograd does not save, until its backward."""
@@ -140,7 +144,7 @@ class _Once(torch.autograd.Function):
         raise RuntimeError(double_backward(ctx.why))
 
 
-def _refusal(traced: Traced) -> str | None:
+def refusal(traced: Traced) -> str | None:
     """Say why the captured graph cannot be differentiated in eager later, None if it can."""
     info = traced.info
     direct = {

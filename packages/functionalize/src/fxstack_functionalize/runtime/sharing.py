@@ -15,13 +15,13 @@ from fxstack_functionalize.bases import extent
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.shell import Shell
 
 
-def sharing_guard(traced: Traced) -> Callable[[Sequence[Any]], bool] | None:
+def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     """Return a predicate on the call's arguments: may the compiled graph be used? None if it always may."""
-    inputs = traced.captured.inputs
-    changed = {i for i, seen in enumerate(traced.info.inputs) if seen.mutates_data}
+    inputs = shell.captured.inputs
+    changed = {i for i, seen in enumerate(shell.info.inputs) if seen.mutates_data}
     if not changed:
         return None
     groups = [spec.members for spec in inputs if spec.members is not None]
@@ -33,7 +33,7 @@ def sharing_guard(traced: Traced) -> Callable[[Sequence[Any]], bool] | None:
         for index, spec in enumerate(inputs)
         if isinstance(spec.fake, torch.Tensor) and spec.members is None
     }
-    relative = [_relative(traced, group) for group in groups]
+    relative = [_relative(shell, group) for group in groups]
     checked = [index for index in bytes_of if index not in grouped]
 
     def same_sharing(args: Sequence[Any]) -> bool:
@@ -82,20 +82,20 @@ def _bytes(fake: torch.Tensor) -> int | None:
     return None if span is None else (span[1] - span[0]) * fake.element_size()
 
 
-def _relative(traced: Traced, group: Sequence[int]) -> list[tuple[int, int]]:
+def _relative(shell: Shell, group: Sequence[int]) -> list[tuple[int, int]]:
     """Byte offsets of a group's members in their common storage."""
-    fakes = [traced.captured.inputs[index].fake for index in group]
+    fakes = [shell.captured.inputs[index].fake for index in group]
     return [
         (index, fake.storage_offset() * fake.element_size())
         for index, fake in zip(group, fakes, strict=True)
     ]
 
 
-def base_maker(traced: Traced) -> Callable[[Sequence[Any]], list[torch.Tensor]] | None:
+def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | None:
     """Return a function that makes the base inputs from the call's arguments; None if there are none."""
     plans = [
         (spec.members[0], spec.fake.shape[0])
-        for spec in traced.captured.inputs
+        for spec in shell.captured.inputs
         if spec.members is not None
     ]
     if not plans:

@@ -14,15 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
-    from torch.fx import Node
+
+    from fxstack_functionalize.runtime.plan import Example
 
 
-def tangent_fixer(placeholder: Node) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that makes a gradient dense in the order of ``placeholder``'s example."""
-    return dense_like(placeholder.meta["val"])
-
-
-def dense_like(example: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that makes a tensor of the same size dense, its dimensions in the order of ``example``'s."""
     order = _dimension_order(example)
     if order == list(range(example.dim())):
@@ -35,7 +31,7 @@ def dense_like(example: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     return fix
 
 
-def _dimension_order(example: torch.Tensor) -> list[int]:
+def _dimension_order(example: Example) -> list[int]:
     """Dimensions from the outermost to the innermost in memory; ties keep their order."""
     if example.is_contiguous():
         return list(range(example.dim()))

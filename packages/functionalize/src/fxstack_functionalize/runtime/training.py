@@ -19,6 +19,7 @@ from fxstack_functionalize.runtime.calling import check_results, listed
 from fxstack_functionalize.runtime.function import make_function
 from fxstack_functionalize.runtime.hooked import HookedCalls, top_hooks
 from fxstack_functionalize.runtime.modes import without_autocast
+from fxstack_functionalize.runtime.plan import plan_training
 from fxstack_functionalize.runtime.saved import Saving
 from fxstack_functionalize.runtime.wrapper import wrapper
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.runtime.source import Source
+    from fxstack_functionalize.shell import Shell
     from fxstack_functionalize.trace import Traced
     from fxstack_interchange import Partition, StageGraph
 
@@ -49,11 +52,17 @@ class Stages:
 
 
 class LazyBackward:
-    """Compiles the backward at its first use, once even if several threads ask."""
+    """Compiles the backward at its first use, once even if several threads ask; ``made`` is told when it has run."""
 
-    def __init__(self, compile_backward: Callable[[], Compiled], expected: int) -> None:
+    def __init__(
+        self,
+        compile_backward: Callable[[], Compiled],
+        expected: int,
+        made: Callable[[Compiled], None] = lambda _compiled: None,
+    ) -> None:
         self._compile = compile_backward
         self._expected = expected
+        self._made = made
         self._lock = Lock()
         self._call: Call | None = None
 
@@ -61,24 +70,64 @@ class LazyBackward:
         if self._call is None:
             with self._lock:
                 if self._call is None:
-                    call = without_autocast(listed(self._compile(), BACKWARD))
+                    compiled = self._compile()
+                    call = without_autocast(listed(compiled, BACKWARD))
                     results = check_results(call(args), self._expected, BACKWARD)
                     self._call = call
+                    self._made(compiled)
                     return results
         return self._call(args)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A compiled forward and backward, with the plan that joins them."""
+
+    plan: TrainingPlan
+    forward: Compiled
+    backward: LazyBackward
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a training wrapper is made of. ``traced`` gives the joint graph (of a stored program it traces again)."""
+
+    shell: Shell
+    traced: Callable[[], Traced]
+    pair: Callable[[], Pair]
+    """Makes the compiled graphs without hooks."""
+    stages: Stages
+
+
+def compile_pair(
+    traced: Traced,
+    partition: Partition,
+    stages: Stages,
+    made: Callable[[Pair, Compiled], None] = lambda _pair, _backward: None,
+) -> Pair:
+    """Compile both parts of a partition; ``made`` is told when the backward has been compiled, too."""
+    plan = plan_training(traced, partition)
+    forward = stages.forward(partition)
+
+    def tell(backward: Compiled) -> None:
+        made(pair, backward)
+
+    backward = LazyBackward(stages.backward(partition), plan.backward_results, tell)
+    pair = Pair(plan, forward, backward)
+    return pair
 
 
 class _Training:
     """The functions for one joint graph: without hooks, with hooks in eager, and with each pair inlined."""
 
-    def __init__(self, traced: Traced, stages: Stages, options: AotOptions) -> None:
-        self.traced = traced
-        self.stages = stages
+    def __init__(self, program: Program, options: AotOptions) -> None:
+        self.program = program
+        self.stages = program.stages
         self.options = options
         self._lock = RLock()
-        self._compiled: tuple[Partition, Compiled, LazyBackward] | None = None
+        self._pair: Pair | None = None
         self._apply: dict[Saving, Apply] = {}
-        self._shapes = traced.captured.fake_mode.shape_env
+        self._mode = program.shell.captured.fake_mode
         self.guards_are_made = False
         """Whether the caller has taken the guards on symbolic sizes, so that no more may be added."""
 
@@ -92,10 +141,13 @@ class _Training:
         """Return the function without inlined hooks; its graphs are compiled once."""
         if saving not in self._apply:
             with self._lock:
-                if self._compiled is None:
-                    self._compiled = self._compile(self.stages.partition(self.traced.stage_graph))
-                self._apply[saving] = make_function(self.traced, *self._compiled, saving)
+                if self._pair is None:
+                    self._pair = self.program.pair()
+                self._apply[saving] = self._function(self._pair, saving)
         return self._apply[saving]
+
+    def _function(self, pair: Pair, saving: Saving) -> Apply:
+        return make_function(self.program.shell, pair.plan, pair.forward, pair.backward, saving)
 
     def inlined(self, pair: HookPair) -> Apply:
         """Compile the graphs with ``pair`` inlined.
@@ -110,31 +162,28 @@ class _Training:
         return made
 
     def _guard_count(self) -> int:
-        return 0 if self._shapes is None else len(self._shapes.guards)
+        shapes = self._mode.shape_env
+        return 0 if shapes is None else len(shapes.guards)
 
     def _inlined(self, pair: HookPair) -> Apply:
+        traced = self.program.traced()
         if self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION:
-            joint = hooks_in_joint(self.traced.stage_graph, self.traced.backward_nodes, pair)
+            joint = hooks_in_joint(traced.stage_graph, traced.backward_nodes, pair)
             partition = self.stages.partition(joint)
         else:
-            partition = inline_hooks(self.stages.partition(self.traced.stage_graph), pair)
-        return make_function(self.traced, *self._compile(partition), Saving.PACKED)
+            partition = inline_hooks(self.stages.partition(traced.stage_graph), pair)
+        return self._function(compile_pair(traced, partition, self.stages), Saving.PACKED)
 
     def pair(self, hooks: tuple[Any, Any]) -> HookPair:
-        return HookPair(*hooks, self.traced.captured.fake_mode, self.stages.decompositions)
-
-    def _compile(self, partition: Partition) -> tuple[Partition, Compiled, LazyBackward]:
-        forward = self.stages.forward(partition)
-        backward = self.stages.backward(partition)
-        return partition, forward, LazyBackward(backward, len(partition.backward.signature.outputs))
+        return HookPair(*hooks, self._mode, self.stages.decompositions)
 
 
-def training_wrapper(traced: Traced, stages: Stages, options: AotOptions) -> Callable[..., Any]:
+def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any]:
     """Return the callable with the captured graph's own signature.
 
     The graphs for the saved-tensor hooks that are on now (none, as a rule) are compiled at once, others when they are met.
     """
-    training = _Training(traced, stages, options)
+    training = _Training(program, options)
     hooked = HookedCalls(
         options.saved_tensor_hooks, training.inlined, training.eager_hooks, training.pair
     )
@@ -152,5 +201,5 @@ def training_wrapper(traced: Traced, stages: Stages, options: AotOptions) -> Cal
             hooked=hooked,
         )
 
-    made = wrapper(traced, options, FORWARD, compute)
-    return made if traced.info.grad_mode else torch.enable_grad()(made)
+    made = wrapper(program.shell, options, FORWARD, compute)
+    return made if program.shell.info.grad_mode else torch.enable_grad()(made)

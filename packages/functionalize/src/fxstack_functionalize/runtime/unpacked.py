@@ -15,9 +15,11 @@ from fxstack_functionalize.runtime.tangents import dense_like
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fxstack_functionalize.runtime.plan import Example
+
 
 def unpacked_checker(
-    examples: Sequence[torch.Tensor],
+    examples: Sequence[Example],
 ) -> Callable[[Sequence[Any]], list[torch.Tensor]]:
     """Return a function that checks unpacked tensors against ``examples`` and gives them their strides.
 
@@ -35,7 +37,7 @@ def unpacked_checker(
 
 
 def _checked(
-    value: torch.Tensor, example: torch.Tensor, fix: Callable[[torch.Tensor], torch.Tensor]
+    value: torch.Tensor, example: Example, fix: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
     same = value.dtype == example.dtype and value.device.type == example.device.type
     if not same or not _agree(value.shape, example.shape):

@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.shell import Shell
 
 
 def wrapper(
-    traced: Traced, options: AotOptions, role: str, compute: Callable[[Source], None]
+    shell: Shell, options: AotOptions, role: str, compute: Callable[[Source], None]
 ) -> Callable[..., Any]:
     """Generate the callable; ``compute`` adds the statement that sets ``flat`` from ``args``."""
     source = Source()
-    _add_arguments(source, traced)
-    with _errors(source, traced, options):
+    _add_arguments(source, shell)
+    with _errors(source, shell, options):
         compute(source)
-    first = FirstCall(traced, role, check_strides=options.check_output_strides)
+    first = FirstCall(shell, role, check_strides=options.check_output_strides)
     source.add("if pending:", pending=first.pending)
     source.add("    flat = first(args, flat)", first=first)
-    write = write_back(traced)
+    write = write_back(shell)
     if write is not None:
         source.add("write(args, flat)", write=write)
-    for line in output_lines(traced, source.names):
+    for line in output_lines(shell, source.names):
         source.add(line)
     return source.build()
 
 
 @contextmanager
-def _errors(source: Source, traced: Traced, options: AotOptions) -> Iterator[None]:
+def _errors(source: Source, shell: Shell, options: AotOptions) -> Iterator[None]:
     """Hand what is raised inside to ``options.on_error``, outside of the handler: its own exception is no consequence."""
     if options.on_error is None:
         yield
@@ -59,19 +59,19 @@ def _errors(source: Source, traced: Traced, options: AotOptions) -> Iterator[Non
     source.add("except Exception as error:")
     source.add("    failure = error")
     source.add("if failure is not None:")
-    given = f"args[:{_own_count(traced)}]"
+    given = f"args[:{_own_count(shell)}]"
     source.add(f"    return on_error(failure, eager.forward, {given})", on_error=options.on_error)
 
 
-def _own_count(traced: Traced) -> int:
+def _own_count(shell: Shell) -> int:
     """How many arguments the captured graph itself has."""
-    return len(traced.captured.graph_module.graph.find_nodes(op="placeholder"))
+    return len(shell.captured.graph_module.graph.find_nodes(op="placeholder"))
 
 
-def _add_arguments(source: Source, traced: Traced) -> None:
+def _add_arguments(source: Source, shell: Shell) -> None:
     """Complete ``args``; calls that a compiled graph cannot serve (dual and batched tensors) run in eager."""
-    captured = traced.captured
-    bases, guard = base_maker(traced), sharing_guard(traced)
+    captured = shell.captured
+    bases, guard = base_maker(shell), sharing_guard(shell)
     source.add(
         "if transforms_active() or forward_ad._current_level >= 0:",
         transforms_active=torch._C._are_functorch_transforms_active,
@@ -86,7 +86,7 @@ def _add_arguments(source: Source, traced: Traced) -> None:
         source.add(f"args = (*args, {items})")
     if guard is not None:
         source.add("if not same_sharing(args):", same_sharing=guard)
-        source.add(f"    return eager(*args[:{_own_count(traced)}])")
+        source.add(f"    return eager(*args[:{_own_count(shell)}])")
     if bases is not None:
         source.add("args = (*args, *bases(args))", bases=bases)
 

@@ -337,7 +337,7 @@ class NativeWriter:
         tensors = [self.tensor(node) for node in (result, *self.python.out_arguments(step))]
         keywords = "".join(f"{name}={value!r}, " for name, value in call.keywords)
         made = f"fx.{call.function}({', '.join([*tensors, *map(c_double, call.numbers)])})"
-        operator = self.python.constant(out._op)
+        operator = self.python.constant(out)
         self._again(
             "def {name}(out, *args):\n    with below_autograd():\n"
             f"        {operator}(*args, {keywords}out=out)\n",
@@ -361,7 +361,7 @@ class NativeWriter:
         made = f"fx.{function_}({', '.join([*texts, *(f'&{place}' for place in places)])})"
         names = iter(f"tensors[{k}]" for k in range(len(flat)))
         again = ", ".join(a.again.format(*(next(names) for _ in a.tensors)) for a in arguments)
-        operator = self.python.constant(step.target._op)
+        operator = self.python.constant(step.target)
         self._again(f"def {{name}}(*tensors):\n    {operator}({again})\n", made, flat, stop=True)
         for output in step.outputs:
             place = places[output.path[0] if output.path else 0]

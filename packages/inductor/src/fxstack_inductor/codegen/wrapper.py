@@ -25,7 +25,7 @@ from fxstack_inductor.schedule.plan import KernelStep
 from fxstack_inductor.schedule.realise import base_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.schedule.plan import Plan, Step
@@ -54,6 +54,14 @@ class HostProgram:
     windows: tuple[Window, ...]
     symbols: tuple[str, ...]
     """What the program's ``workspace`` holds, see ``runtime.arena``."""
+
+
+def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
+    """The namespace that a program's ``constants`` stand for: an operator is the function that skips Python's own dispatch."""
+    return {
+        name: value._op if isinstance(value, torch._ops.OpOverload) else value
+        for name, value in constants.items()
+    }
 
 
 def host_program(plan: Plan, functions: dict[str, str], *, boxed: bool = False) -> HostProgram:
@@ -275,8 +283,8 @@ class HostWriter:
         return f"{self.constant(self.function(target))}({', '.join(texts)})"
 
     def function(self, target: Any) -> Any:
-        """What is called for ``target``: of an operator, the function that skips Python's own dispatch."""
-        return target._op if isinstance(target, torch._ops.OpOverload) else target
+        """What is called for ``target``."""
+        return target
 
     def _mutations(self) -> None:
         for mutation in self.plan.copies:
@@ -310,7 +318,8 @@ class HostWriter:
 
     def constant(self, value: Any) -> str:
         if id(value) not in self.known:
-            name = f"c{len(self.known)}_{identifier(getattr(value, '__name__', '') or '')}"
+            label = getattr(value, "_opname", None) or getattr(value, "__name__", None) or ""
+            name = f"c{len(self.known)}_{identifier(label)}"
             self.known[id(value)] = name
             self.constants[name] = value
         return self.known[id(value)]

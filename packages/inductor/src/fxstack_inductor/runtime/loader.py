@@ -28,7 +28,7 @@ def load_functions(
 def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
     """``source`` compiled, from the disk cache if it is there, and loaded."""
     toolchain = find_toolchain(options)
-    if options.use_cache and _writable(Path(options.cache_dir)):
+    if options.use_cache and writable(Path(options.cache_dir)):
         cache = Cache(Path(options.cache_dir), options.cache_limit)
         key = cache.key(source, toolchain.identity)
         return ctypes.CDLL(str(cache.build(key, source, toolchain.compile)))
@@ -40,7 +40,7 @@ def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
         return ctypes.CDLL(str(directory / LIBRARY))
 
 
-def _writable(directory: Path) -> bool:
+def writable(directory: Path) -> bool:
     """Whether ``directory`` can hold a cache, with a warning if it cannot: compiling works without one."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

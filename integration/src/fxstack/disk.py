@@ -1,0 +1,136 @@
+"""Compiled programs on disk: which of them may be kept, and what they depend on beside the captured graph.
+
+A program found there is neither traced nor lowered again: its wrapper is made from records, its compiled graphs are linked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import fxstack_capture
+import fxstack_functionalize
+import fxstack_inductor
+import fxstack_interchange
+import fxstack_partition
+from fxstack.refusals import repeatable
+from fxstack_capture.guards.torch_state import GETTERS
+from fxstack_capture.torch_side.state import ATTENTION_FLAGS
+from fxstack_inductor.keep import ProgramCache
+from fxstack_partition.registry import REGISTRY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack.log import CompileLog
+    from fxstack.settings import CompileOptions
+
+PACKAGES = (
+    fxstack_capture,
+    fxstack_functionalize,
+    fxstack_inductor,
+    fxstack_interchange,
+    fxstack_partition,
+)
+OF_THE_CALL = frozenset({"number of threads", "saved-tensor hooks"})
+"""State that compiled programs take as it is at each call."""
+MODES = frozenset(
+    {
+        "torch function disabled for modes",
+        "number of torch-function modes",
+        "number of torch-dispatch modes",
+        "depth of the functorch stack",
+    }
+)
+"""Code of the program's own that may take part in tracing; then nothing is kept."""
+
+
+@dataclass(frozen=True)
+class ProgramStore:
+    """What ``aot`` is given: the programs of ``cache``, whose reports go to graph ``number`` of ``log``."""
+
+    cache: ProgramCache
+    salt: str
+    log: CompileLog
+    number: int
+    repeats: list[bool]
+    """Takes whether a graph that comes from the disk may run twice."""
+
+    def read(self, key: str) -> Any:
+        return self.cache.read(key)
+
+    def write(self, key: str, document: Any) -> None:
+        self.cache.write(key, document)
+
+    def pack(self, compiled: Callable[..., Any]) -> Any:
+        found = self.cache.pack(compiled)
+        if found is None:
+            return None
+        return {"graph": found, "repeats": repeatable(compiled.lowered.graph)}  # type: ignore[attr-defined]
+
+    def unpack(self, record: Any, graph: Callable[[], torch.fx.GraphModule]) -> Callable[..., Any]:
+        with self.log.measure("inductor", self.number):
+            made = self.cache.unpack(record["graph"], graph)
+        self.repeats.append(bool(record["repeats"]))
+        return made
+
+    def used(self, remake: Callable[[], object]) -> None:
+        self.log.keep_later(remake)
+
+
+def program_store(
+    options: CompileOptions, log: CompileLog, number: int, repeats: list[bool]
+) -> ProgramStore | None:
+    """The store for one captured graph; None if what it would hold depends on code that is not fxstack's or torch's."""
+    inductor = options.inductor
+    state = {getter.name: getter.read() for getter in GETTERS if getter.name not in OF_THE_CALL}
+    unkept = not inductor.use_cache or inductor.repro_dir is not None or inductor.target == "cuda"
+    if unkept or any(state[name] for name in MODES) or not _ours(options.partitioner):
+        return None
+    cached = ProgramCache(inductor)
+    parts = (
+        sources_hash(),
+        cached.identity(),
+        options.partitioner,
+        sorted(state.items()),
+        [(name, flag()) for name, flag in ATTENTION_FLAGS.items()],
+        _arithmetic(),
+    )
+    return ProgramStore(cached, repr(parts), log, number, repeats)
+
+
+def _ours(partitioner: Any) -> bool:
+    """Whether a partitioner is one of fxstack's."""
+    if not isinstance(partitioner, str) or partitioner not in REGISTRY.names():
+        return False
+    return REGISTRY.get(partitioner).__module__.startswith(f"{fxstack_partition.__name__}.")
+
+
+def _arithmetic() -> tuple[Any, ...]:
+    """How torch computes what kernels of its own compute."""
+    return (
+        torch.get_float32_matmul_precision(),
+        torch._C._get_mkldnn_enabled(),
+        torch._C._get_cudnn_enabled(),
+        torch.backends.mha.get_fastpath_enabled(),
+        torch.backends.cpu.get_cpu_capability(),
+        torch.is_anomaly_enabled(),
+    )
+
+
+@cache
+def sources_hash() -> str:
+    """A hash of fxstack's own files: versions alone do not tell two working copies apart."""
+    digest = hashlib.sha256()
+    for package in PACKAGES:
+        root = Path(package.__path__[0])
+        for path in sorted(root.rglob("*")):
+            if path.suffix in {".py", ".h", ".c"}:
+                digest.update(path.relative_to(root).as_posix().encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()

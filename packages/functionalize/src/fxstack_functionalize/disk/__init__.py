@@ -1,0 +1,6 @@
+"""Ahead-of-time results on disk: a program that was compiled before starts without being traced again."""
+
+from fxstack_functionalize.disk.shelf import Shelf
+from fxstack_functionalize.disk.store import Store
+
+__all__ = ["Shelf", "Store"]

@@ -1,0 +1,122 @@
+"""The callable of a program that was found on disk: its wrapper from the records, its compiled graphs from their files.
+
+The graphs themselves are not needed, but for what is rare: hooks that are to be inlined, an index out of range (eager says
+what it says), a report, a file that has gone since. They are traced again then, in the state of torch in which they were first.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.errors import CompilerContractError
+from fxstack_functionalize.runtime import (
+    LazyBackward,
+    Pair,
+    Program,
+    inference_wrapper,
+    training_wrapper,
+)
+from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_functionalize.disk.program import Stored
+    from fxstack_functionalize.disk.shelf import Shelf
+    from fxstack_functionalize.options import AotOptions
+    from fxstack_functionalize.runtime import Stages
+    from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.trace import Traced
+    from fxstack_interchange import Partition
+
+    Run = Callable[[Callable[[], Any]], Any]
+
+
+class Remade:
+    """The graphs of a stored program, made again when they are asked for."""
+
+    def __init__(self, trace: Callable[[], Traced], stages: Stages, run: Run) -> None:
+        self._trace = trace
+        self._run = run
+        self.stages = stages
+
+    @cached_property
+    def traced(self) -> Traced:
+        traced: Traced = self._run(self._trace)
+        return traced
+
+    @cached_property
+    def partition(self) -> Partition:
+        joint = self.traced.stage_graph
+        partition: Partition = self._run(lambda: self.stages.partition(joint))
+        return partition
+
+    def checked(self, plan: TrainingPlan) -> Partition:
+        """Return the partition, which must be the one that ``plan`` was made for.
+
+        Raises:
+            CompilerContractError: if the partitioner decided otherwise this time.
+        """
+        if plan_training(self.traced, self.partition) != plan:
+            raise CompilerContractError(
+                "a stored program does not fit the graph that it was compiled from.\n"
+                "  why: the partitioner cut the same joint graph in another place than before.\n"
+                "  fix: make it deterministic, or do not pass a store"
+            )
+        return self.partition
+
+
+def from_disk(
+    found: Stored, shelf: Shelf, remade: Remade, options: AotOptions
+) -> Callable[..., Any] | None:
+    """Return the callable; None if a compiled graph cannot be loaded."""
+    shell, plan = found.shell, found.plan
+    if plan is None:
+        compiled = shelf.load(found.forward, lambda: remade.traced.stage_graph.graph_module)
+        return None if compiled is None else inference_wrapper(shell, compiled, options)
+    forward = shelf.load(found.forward, lambda: remade.partition.forward.graph_module)
+    if forward is None:
+        return None
+
+    def compile_backward() -> Compiled:
+        backward = shelf.load(found.backward, lambda: remade.partition.backward.graph_module)
+        if backward is not None:
+            return backward
+        return remade.stages.backward(remade.checked(plan))()
+
+    pair = Pair(plan, forward, LazyBackward(compile_backward, plan.backward_results))
+    program = Program(shell, lambda: remade.traced, lambda: pair, remade.stages)
+    shelf.used(lambda: remade.partition)
+    return training_wrapper(program, options)
+
+
+def in_present_state() -> Run:
+    """Return what calls a function later with the grad mode and autocast of now, and no other state of the calling thread.
+
+    It is called in a thread of its own: tracing must not see that a compiled graph runs, or a backward.
+    """
+    grad_mode = torch.is_grad_enabled()
+    autocast = {
+        device: torch.get_autocast_dtype(device)
+        for device in ("cpu", "cuda")
+        if torch.is_autocast_enabled(device)
+    }
+    caching = torch.is_autocast_cache_enabled()
+
+    def in_state(function: Callable[[], Any]) -> Any:
+        with ExitStack() as stack:
+            stack.enter_context(torch.set_grad_enabled(grad_mode))
+            for device, dtype in autocast.items():
+                stack.enter_context(torch.autocast(device, dtype, cache_enabled=caching))
+            return function()
+
+    def run(function: Callable[[], Any]) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(in_state, function).result()
+
+    return run

@@ -1,0 +1,103 @@
+"""Records as JSON: frozen dataclasses of this package, their enumerations, views' steps, and the literals of graphs.
+
+What has no form here (symbolic sizes, objects of the program) raises ``SaveError``, and is not kept on disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch._C import _functionalization as views
+
+from fxstack_functionalize.metadata import (
+    AliasInfo,
+    AliasSource,
+    Detachment,
+    GraphInfo,
+    InputInfo,
+    OutputInfo,
+    OutputSource,
+)
+from fxstack_functionalize.runtime.plan import TangentPlan, TensorMeta, TrainingPlan
+from fxstack_functionalize.runtime.saved import SavedTensor
+from fxstack_interchange import LoadError, SaveError
+from fxstack_interchange.arguments import decode_constant, encode
+from fxstack_interchange.literals import LITERAL_TYPES
+
+RECORDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        AliasInfo,
+        GraphInfo,
+        InputInfo,
+        OutputInfo,
+        SavedTensor,
+        TangentPlan,
+        TensorMeta,
+        TrainingPlan,
+    )
+}
+ENUMS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (AliasSource, Detachment, OutputSource, views.InverseReturnMode)  # type: ignore[attr-defined]
+}
+VIEW = "_ViewMeta"
+
+
+def to_json(value: Any) -> Any:
+    """Return ``value`` as JSON.
+
+    Raises:
+        SaveError: it, or a part of it, has no form.
+    """
+    if type(value) is tuple:
+        return [to_json(item) for item in value]
+    if is_dataclass(value) and type(value).__name__ in RECORDS:
+        content = [to_json(getattr(value, field.name)) for field in fields(value)]
+        return {"record": type(value).__name__, "fields": content}
+    if type(value) in ENUMS.values():
+        return {"enum": type(value).__name__, "name": value.name}
+    if isinstance(value, type) and value.__name__.endswith(VIEW):
+        return {"view": value.__name__}
+    _check_literal(value)
+    return {"literal": encode(value)}
+
+
+def _check_literal(value: Any) -> None:
+    """Refuse what would come back as another type: symbolic numbers, subclasses of numbers and text."""
+    if type(value) in {list, tuple, torch.Size}:
+        for item in value:
+            _check_literal(item)
+    elif type(value) not in LITERAL_TYPES | {range, slice}:
+        raise SaveError(f"a {type(value).__name__} has no form on disk")
+
+
+def from_json(content: Any) -> Any:
+    """Return what ``to_json`` was given.
+
+    Raises:
+        LoadError: the content is malformed, or of another version.
+    """
+    try:
+        return _read(content)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise LoadError(f"malformed record: {error}") from error
+
+
+def _read(content: Any) -> Any:
+    if isinstance(content, list):
+        return tuple(map(_read, content))
+    if "record" in content:
+        kind = RECORDS[content["record"]]
+        names = [field.name for field in fields(kind)]
+        return kind(**dict(zip(names, map(_read, content["fields"]), strict=True)))
+    if "enum" in content:
+        return ENUMS[content["enum"]].__members__[content["name"]]
+    if "view" in content:
+        name = content["view"]
+        if not name.endswith(VIEW):
+            raise LoadError(f"{name!r:.100} is no step of a view")
+        return getattr(views, name)
+    return decode_constant(content["literal"])

@@ -1,0 +1,131 @@
+"""The key of a captured graph's compiled program: a hash of everything that tracing and compiling it depend on.
+
+Graphs that depend on what a hash cannot hold have none: symbolic sizes, code of the program's own (custom operators, hooks,
+``autograd.Function``), modules that are called whole, subclasses of tensors. Nothing in the key depends on the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxstack_interchange import SaveError
+from fxstack_interchange.arguments import encode
+from fxstack_interchange.targets import is_tensor_method, name_of
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule, Node
+
+    from fxstack_functionalize.inputs import Captured, CapturedInput
+    from fxstack_functionalize.options import AotOptions
+    from fxstack_functionalize.trace import TraceRequest
+
+NAMESPACES = frozenset({"aten", "prims", "prim", "_operator"})
+"""Operators whose meaning follows from torch's version."""
+
+
+def program_key(
+    captured: Captured, request: TraceRequest, options: AotOptions, salt: str
+) -> str | None:
+    """Return the key, None if the graph has none."""
+    try:
+        parts = [
+            salt,
+            repr((request, replace(options, on_error=None))),
+            _inputs(captured),
+            _graph(captured.graph_module),
+            sorted(captured.owned.items()),
+            [torch.__version__, torch.version.git_version],
+        ]
+    except SaveError:
+        return None
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _inputs(captured: Captured) -> list[Any]:
+    storages: dict[int, int] = {}
+    return [_input(spec, storages) for spec in captured.inputs]
+
+
+def _input(spec: CapturedInput, storages: dict[int, int]) -> list[Any]:
+    """Describe one input; tensors on one storage get the same number."""
+    record: list[Any] = [spec.kind, spec.target]
+    fake = spec.fake
+    if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise SaveError("a symbolic number")
+    if not isinstance(fake, torch.Tensor):
+        return [*record, encode(fake)]
+    if type(fake) is not FakeTensor or fake.layout is not torch.strided:
+        raise SaveError("a tensor of a special kind")
+    storage = fake.untyped_storage()
+    numbers = [*fake.shape, *fake.stride(), fake.storage_offset(), storage.nbytes()]
+    if not all(type(number) is int for number in numbers):
+        raise SaveError("a symbolic size")
+    base = fake._base
+    return [
+        *record,
+        str(fake.dtype),
+        str(fake.device),
+        fake.dim(),
+        numbers,
+        storages.setdefault(storage._cdata, len(storages)),
+        [fake.requires_grad, fake.is_leaf, fake.is_conj(), fake.is_neg(), fake.is_inference()],
+        None if base is None else base.requires_grad,
+    ]
+
+
+def _graph(module: GraphModule) -> list[Any]:
+    return [_node(module, node) for node in module.graph.nodes]
+
+
+def _node(module: GraphModule, node: Node) -> list[Any]:
+    return [
+        node.name,
+        node.op,
+        _target(module, node),
+        [encode(argument) for argument in node.args],
+        [[name, encode(argument)] for name, argument in node.kwargs.items()],
+        str(node.meta.get("recompute")),
+    ]
+
+
+def _target(module: GraphModule, node: Node) -> Any:
+    if node.op == "call_function":
+        return _function(node.target)
+    if node.op == "call_method" and not is_tensor_method(node.target):
+        raise SaveError(f"a method {node.target!r} of something that is no tensor")
+    if node.op == "call_module":
+        raise SaveError("a module that is called whole")
+    if node.op == "get_attr":
+        return _attribute(module, str(node.target))
+    return str(node.target)
+
+
+def _function(target: Any) -> str:
+    if isinstance(target, HigherOrderOperator):
+        raise SaveError("a higher-order operator")
+    if isinstance(target, (OpOverload, OpOverloadPacket)):
+        name = str(target)
+        namespace = name.partition("::")[0] if "::" in name else name.partition(".")[0]
+        if namespace not in NAMESPACES:
+            raise SaveError(f"{name} is an operator of the program's own")
+    return name_of(target)
+
+
+def _attribute(module: GraphModule, path: str) -> Any:
+    """Describe what a graph reads from its module: tensors are inputs, and numbered there."""
+    value: Any = module
+    for part in path.split("."):
+        value = getattr(value, part)
+    if isinstance(value, torch.Tensor):
+        return path
+    if isinstance(value, torch.nn.Module):
+        raise SaveError("a graph inside of the graph")
+    return [path, encode(value)]

@@ -1,0 +1,77 @@
+"""A compiled program as one document: the records that its wrapper is made from, and its graphs as their compiler writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.utils import _pytree as pytree
+
+from fxstack_functionalize.bases import with_bases
+from fxstack_functionalize.disk.codec import from_json, to_json
+from fxstack_functionalize.metadata import GraphInfo
+from fxstack_functionalize.runtime.plan import TrainingPlan
+from fxstack_functionalize.shell import Shell
+from fxstack_interchange import LoadError, SaveError
+
+if TYPE_CHECKING:
+    from fxstack_functionalize.inputs import Captured
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A program from the disk. ``plan`` and ``backward`` are None for an inference graph."""
+
+    shell: Shell
+    plan: TrainingPlan | None
+    forward: Any
+    backward: Any
+
+
+def encode_program(
+    shell: Shell, plan: TrainingPlan | None, forward: Any, backward: Any
+) -> dict[str, Any]:
+    """Return the document of a program whose compiled graphs are the data ``forward`` and ``backward``.
+
+    Raises:
+        SaveError: something in the records has no form on disk.
+    """
+    spec = shell.out_spec
+    if spec.type is not tuple or not all(child.is_leaf() for child in spec.children()):
+        raise SaveError("the outputs are a nest, not a flat tuple")
+    groups = [spec.members for spec in shell.captured.inputs if spec.members is not None]
+    return {
+        "format": FORMAT,
+        "info": to_json(shell.info),
+        "outputs": spec.num_leaves,
+        "groups": to_json(tuple(groups)),
+        "plan": None if plan is None else to_json(plan),
+        "forward": forward,
+        "backward": backward,
+    }
+
+
+def decode_program(document: Any, captured: Captured) -> Stored:
+    """Return the program of a document, for a captured graph like the one that it was made of.
+
+    Raises:
+        LoadError: the document is malformed, or does not fit the graph.
+    """
+    try:
+        if document["format"] != FORMAT:
+            raise LoadError(f"format {document['format']!r:.20} is not {FORMAT}")
+        groups = from_json(document["groups"])
+        info = from_json(document["info"])
+        plan = None if document["plan"] is None else from_json(document["plan"])
+        spec = pytree.tree_structure(tuple(range(document["outputs"])))
+        forward, backward = document["forward"], document["backward"]
+    except (KeyError, TypeError, IndexError) as error:
+        raise LoadError(f"malformed program: {error}") from error
+    merged = with_bases(captured, groups) if groups else captured
+    fits = isinstance(info, GraphInfo) and len(info.inputs) == len(merged.inputs)
+    trains = isinstance(plan, TrainingPlan) and backward is not None
+    if not fits or not (trains or plan is None) or len(info.outputs) != spec.num_leaves:
+        raise LoadError("the program is not one of this graph")
+    return Stored(Shell(merged, info, spec), plan, forward, backward)

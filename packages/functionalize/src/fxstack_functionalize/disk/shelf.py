@@ -1,0 +1,87 @@
+"""The place of one program in a store: looked up before it is traced, filled when all of its graphs are compiled."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from fxstack_functionalize.disk.key import program_key
+from fxstack_functionalize.disk.program import decode_program, encode_program
+from fxstack_interchange import LoadError, SaveError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import GraphModule
+
+    from fxstack_functionalize.disk.program import Stored
+    from fxstack_functionalize.disk.store import Store
+    from fxstack_functionalize.inputs import Captured
+    from fxstack_functionalize.options import AotOptions
+    from fxstack_functionalize.runtime import Pair
+    from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.shell import Shell
+    from fxstack_functionalize.trace import TraceRequest
+
+logger = logging.getLogger(__name__)
+
+
+class Shelf:
+    """Nothing is found or kept without a store, or for a program that has no key."""
+
+    def __init__(
+        self, store: Store | None, captured: Captured, request: TraceRequest, options: AotOptions
+    ) -> None:
+        self.store = store
+        self.captured = captured
+        self.key = None
+        if store is not None:
+            self.key = program_key(captured, request, options, store.salt)
+
+    def find(self) -> Stored | None:
+        """Return the program if it was kept; what is damaged or foreign is left alone, with a line in the log."""
+        if self.store is None or self.key is None:
+            return None
+        document = self.store.read(self.key)
+        if document is None:
+            return None
+        try:
+            return decode_program(document, self.captured)
+        except LoadError as error:
+            logger.warning("stored program %s is compiled anew: %s", self.key[:12], error)
+            return None
+
+    def load(self, record: Any, graph: Callable[[], GraphModule]) -> Compiled | None:
+        """Return a compiled graph from its stored form, None if it cannot be used here."""
+        assert self.store is not None
+        try:
+            return self.store.unpack(record, graph)
+        except Exception as error:
+            logger.warning("stored program %s is compiled anew: %s", str(self.key)[:12], error)
+            return None
+
+    def used(self, remake: Callable[[], object]) -> None:
+        if self.store is not None:
+            self.store.used(remake)
+
+    def keep_inference(self, shell: Shell, compiled: Compiled) -> None:
+        self._keep(shell, None, compiled, None)
+
+    def keep_training(self, shell: Shell, pair: Pair, backward: Compiled) -> None:
+        self._keep(shell, pair, pair.forward, backward)
+
+    def _keep(
+        self, shell: Shell, pair: Pair | None, forward: Compiled, backward: Compiled | None
+    ) -> None:
+        if self.store is None or self.key is None:
+            return
+        forms = [self.store.pack(graph) for graph in (forward, backward) if graph is not None]
+        if any(form is None for form in forms):
+            return
+        try:
+            plan = None if pair is None else pair.plan
+            document = encode_program(shell, plan, forms[0], forms[1] if pair is not None else None)
+        except SaveError as error:
+            logger.debug("program %s is not kept: %s", self.key[:12], error)
+            return
+        self.store.write(self.key, document)

@@ -1,0 +1,185 @@
+"""What the runtime half of a training step is generated from: records, read once off the joint graph and its partition.
+
+No graph is needed once they are made, so they can also come from the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from fxstack_functionalize.runtime.saved import SavedTensor, Saving, saved_tensors
+from fxstack_functionalize.runtime.second import refusal
+from fxstack_interchange import InputKind, OutputKind
+
+if TYPE_CHECKING:
+    from fxstack_functionalize.trace import Traced
+    from fxstack_interchange import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """A strided tensor of constant size, with the part of a tensor's methods that describe it."""
+
+    dtype: torch.dtype
+    device: torch.device
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    contiguous: bool
+
+    layout = torch.strided
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self.strides if dim is None else self.strides[dim]
+
+    def is_contiguous(self) -> bool:
+        return self.contiguous
+
+
+Example: TypeAlias = torch.Tensor | TensorMeta
+"""What is known of a tensor ahead of time: a fake tensor where something is symbolic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TangentPlan:
+    """A tangent that the backward graph takes: the flat output that it belongs to, and how it is laid out."""
+
+    position: int
+    example: Example
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """What of a forward and backward does not change from call to call."""
+
+    forward_results: int
+    backward_results: int
+    tensors: range
+    """The forward's results that are saved tensors, and those that are saved symbols."""
+    symbols: range
+    plain: tuple[SavedTensor, ...]
+    packed: tuple[SavedTensor, ...]
+    hooked: tuple[SavedTensor, ...]
+    """How the saved tensors are kept in each case of ``Saving``."""
+    examples: tuple[Example, ...]
+    """The saved tensors."""
+    constant: tuple[int, ...]
+    """Flat outputs that are tensors without gradient."""
+    tangents: tuple[TangentPlan, ...]
+    targets: tuple[int, ...]
+    """The input whose gradient each result of the backward is."""
+    shapes: tuple[tuple[int, tuple[Any, ...]], ...]
+    """The size of each differentiable flat output."""
+    symbolic: bool
+    """Whether one of these is symbolic."""
+    sources: tuple[tuple[int, tuple[int, ...]], ...]
+    """For each input with a gradient, the differentiable outputs that it depends on."""
+    refusal: str | None
+    """Why the captured graph cannot be differentiated again in eager, if so."""
+
+    def saved(self, saving: Saving) -> tuple[SavedTensor, ...]:
+        return {Saving.PLAIN: self.plain, Saving.PACKED: self.packed}.get(saving, self.hooked)
+
+
+def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
+    """Read the plan off ``traced`` and what a partitioner made of it."""
+    info = traced.info
+    forward, backward = partition.forward.signature, partition.backward.signature
+    tensors, symbols = _saved_layout(partition, info.output_count)
+    names = [spec.name for spec in traced.stage_graph.signature.inputs]
+    plain, packed, hooked = (
+        tuple(saved_tensors(partition, info, tensors, names, saving))
+        for saving in (Saving.PLAIN, Saving.PACKED, Saving.HOOKED)
+    )
+    results: Any = partition.forward.graph_module.graph.output_node().args[0]
+    number = {name: index for index, name in enumerate(names)}
+    tangents = _tangents(traced)
+    position_of = dict(zip(tangents, info.differentiable, strict=True))
+    return TrainingPlan(
+        forward_results=len(forward.outputs),
+        backward_results=len(backward.outputs),
+        tensors=tensors,
+        symbols=symbols,
+        plain=plain,
+        packed=packed,
+        hooked=hooked,
+        examples=tuple(described(results[position].meta["val"]) for position in tensors),
+        constant=_constant_tensors(traced),
+        tangents=tuple(
+            TangentPlan(position_of[spec.name], described(tangents[spec.name]))
+            for spec in backward.inputs_of(InputKind.TANGENT)
+        ),
+        targets=tuple(number[str(spec.target)] for spec in backward.outputs),
+        shapes=tuple((position_of[name], tuple(t.shape)) for name, t in tangents.items()),
+        symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
+        sources=_sources(traced, position_of),
+        refusal=refusal(traced),
+    )
+
+
+def described(value: torch.Tensor) -> Example:
+    """Return the description of a fake tensor, or itself where there is no constant one."""
+    if value.layout is not torch.strided or value._has_symbolic_sizes_strides:
+        return value
+    shape, strides = tuple(value.shape), tuple(value.stride())
+    return TensorMeta(value.dtype, value.device, shape, strides, value.is_contiguous())
+
+
+def _saved_layout(partition: Partition, count: int) -> tuple[range, range]:
+    """Saved tensors come first, then saved symbols, as the stage's convention has it."""
+    kinds = partition.forward.signature.outputs
+    total = len(kinds)
+    nodes: Any = partition.forward.graph_module.graph.output_node().args[0]
+    split = total
+    for position in range(count, total):
+        assert kinds[position].kind is OutputKind.SAVED
+        if not isinstance(nodes[position].meta.get("val"), torch.Tensor):
+            split = position
+            break
+    return range(count, split), range(split, total)
+
+
+def _tangents(traced: Traced) -> dict[str, torch.Tensor]:
+    """Return the joint graph's tangents by name, in the order of the differentiable outputs."""
+    graph = traced.stage_graph.graph_module.graph
+    values = {node.name: node.meta["val"] for node in graph.find_nodes(op="placeholder")}
+    tangents = traced.stage_graph.signature.inputs_of(InputKind.TANGENT)
+    return {spec.name: values[spec.name] for spec in tangents}
+
+
+def _constant_tensors(traced: Traced) -> tuple[int, ...]:
+    """Positions of the flat outputs that are tensors without gradient."""
+    results: Any = traced.stage_graph.graph_module.graph.output_node().args[0]
+    differentiable = set(traced.info.differentiable)
+    return tuple(
+        position
+        for position, node in enumerate(results[: traced.info.output_count])
+        if position not in differentiable
+        and isinstance(node, torch.fx.Node)
+        and isinstance(node.meta.get("val"), torch.Tensor)
+    )
+
+
+def _sources(
+    traced: Traced, position_of: dict[str, int]
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Which differentiable outputs each input's gradient depends on, by reachability in the joint graph."""
+    own = {name: frozenset({position}) for name, position in position_of.items()}
+    reach: dict[torch.fx.Node, frozenset[int]] = {}
+    graph = traced.stage_graph.graph_module.graph
+    for node in graph.nodes:
+        before = [reach[used] for used in node.all_input_nodes if reach[used]]
+        reach[node] = own.get(node.name) or frozenset().union(*before)
+    values: Any = graph.output_node().args[0]
+    return tuple(
+        (index, tuple(sorted(reach[value])))
+        for index, value in zip(
+            traced.info.grad_inputs, values[traced.info.output_count :], strict=True
+        )
+        if isinstance(value, torch.fx.Node)
+    )

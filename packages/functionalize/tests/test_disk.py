@@ -1,0 +1,255 @@
+"""Programs from a store: not traced again, equal to eager, told apart by everything that they depend on."""
+
+import copy
+import json
+
+import pytest
+import torch
+from helpers import run_graph, save_everything
+
+from fxstack_functionalize import aot
+from fxstack_functionalize.disk.codec import from_json, to_json
+from fxstack_functionalize.metadata import OutputInfo, OutputSource
+from fxstack_interchange import LoadError, SaveError
+
+
+class Shelves:
+    """A store in memory. A compiled graph's form is a number; its graph is made again to be loaded."""
+
+    salt = "tests"
+
+    def __init__(self):
+        self.documents, self.remakes = {}, []
+
+    def read(self, key):
+        text = self.documents.get(key)
+        return None if text is None else json.loads(text)
+
+    def write(self, key, document):
+        self.documents[key] = json.dumps(document)
+
+    def pack(self, compiled):
+        return 1
+
+    def unpack(self, record, graph):
+        assert record == 1
+        return lambda *args: graph()(*args)
+
+    def used(self, remake):
+        self.remakes.append(remake)
+
+
+def compiled(fn, store, *inputs, **options):
+    graph = torch.fx.symbolic_trace(fn)
+    return aot(
+        graph, inputs, fw_compiler=run_graph, partitioner=save_everything, store=store, **options
+    )
+
+
+def step(fn, inputs, results=None):
+    """Outputs, gradients, and the inputs as they are afterwards."""
+    copies = [copy.deepcopy(t.detach()).requires_grad_(t.requires_grad) for t in inputs]
+    used = [t.clone() if t.requires_grad else t for t in copies]
+    outputs = fn(*used)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    losses = [o.sum() for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+    if losses:
+        sum(losses).backward()
+    return [*outputs, *(t.grad for t in copies), *used]
+
+
+def same_twice(fn, *inputs):
+    """Compile and run with an empty store, then with the filled one."""
+    store = Shelves()
+    example = [t.clone() if t.requires_grad else t.clone() for t in inputs]
+    for found in (0, 1):
+        made = compiled(fn, store, *example)
+        assert (len(store.remakes) > 0) == bool(found and any(t.requires_grad for t in inputs))
+        torch.testing.assert_close(step(made, inputs), step(fn, inputs))
+    assert len(store.documents) == 1
+    return store
+
+
+X, Y = torch.randn(3, 4), torch.randn(3, 4)
+G = torch.randn(3, 4, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs"),
+    [
+        (lambda x: (x.sin() + 1,), (X,)),
+        (lambda x: (x.t(), x * 2, 7), (X,)),
+        (lambda x, y: (x.add_(y), x[0]), (X, Y)),
+        (lambda x: ((x * x).sum(), x.view(4, 3)), (G,)),
+        (lambda x, y: (x.mul_(y), (x.exp() * y).t(), None), (G, Y)),
+    ],
+)
+def test_a_program_from_the_store_does_what_eager_does(fn, inputs):
+    same_twice(fn, *inputs)
+
+
+def test_inputs_that_share_memory_are_merged_again():
+    def fn(a, b):
+        a.add_(1)
+        return (a + b,)
+
+    store = Shelves()
+    for _ in range(2):
+        base = torch.arange(6.0)
+        made = compiled(fn, store, base[:4], base[2:])
+        other = torch.arange(6.0)
+        torch.testing.assert_close(made(other[:4], other[2:]), fn(base[:4], base[2:]))
+        torch.testing.assert_close(other, base)
+    assert len(store.documents) == 1
+
+
+def keys_of(*programs):
+    """How many documents these (function, inputs) make."""
+    store = Shelves()
+    for fn, *inputs in programs:
+        compiled(fn, store, *inputs)
+    return len(store.documents)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (lambda x: (x.sin() + 2,), X),
+        (lambda x: (x.cos() + 1,), X),
+        (lambda x: (x.sin() + 1.0,), X),
+        (lambda x: (x.sin() + 1,), X.double()),
+        (lambda x: (x.sin() + 1,), X.t()),
+        (lambda x: (x.sin() + 1,), X[:2]),
+        (lambda x: (x.sin() + 1, x), X),
+    ],
+)
+def test_what_differs_has_another_key(other):
+    assert keys_of((lambda x: (x.sin() + 1,), X), other) == 2
+
+
+def test_the_same_program_has_one_key():
+    assert keys_of((lambda x: (x.sin() + 1,), X), (lambda x: (x.sin() + 1,), X.clone())) == 1
+
+
+def test_inputs_on_one_storage_have_another_key():
+    fn = lambda x, y: (x + y,)
+    assert keys_of((fn, X, Y), (fn, X, X.view(3, 4))) == 2
+
+
+@torch.library.custom_op("fxstack_disk::own", mutates_args=())
+def own(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+own.register_fake(lambda x: torch.empty_like(x))
+
+
+def test_operators_of_the_program_are_not_kept():
+    assert keys_of((lambda x: (torch.ops.fxstack_disk.own(x),), X)) == 0
+
+
+def test_a_program_whose_backward_never_ran_is_not_kept():
+    store = Shelves()
+    made = compiled(lambda x: ((x * x).sum(),), store, G)
+    made(G)
+    assert not store.documents
+    made(G)[0].backward()
+    assert len(store.documents) == 1
+
+
+@pytest.mark.parametrize("damage", [None, [], {"format": 0}, {}, "text"])
+def test_damaged_documents_are_compiled_anew(damage):
+    store, fn = Shelves(), lambda x: (x.sin(),)
+    compiled(fn, store, X)
+    (key,) = store.documents
+    intact = store.documents[key]
+    store.documents[key] = json.dumps(damage)
+    assert torch.equal(compiled(fn, store, X)(X)[0], X.sin())
+    assert store.documents[key] == intact
+
+
+def test_every_field_of_a_document_is_checked():
+    store, fn = Shelves(), lambda x: ((x * x).sum(),)
+    compiled(fn, store, G)(G)[0].backward()
+    (key,) = store.documents
+    whole = json.loads(store.documents[key])
+    for name in whole:
+        store.documents[key] = json.dumps({k: v for k, v in whole.items() if k != name})
+        assert torch.equal(compiled(fn, store, G)(G)[0], (G * G).sum())
+
+
+def test_a_graph_that_cannot_be_loaded_is_compiled_anew():
+    store, fn = Shelves(), lambda x: (x.sin(),)
+    compiled(fn, store, X)
+    store.unpack = lambda record, graph: 1 / 0
+    assert torch.equal(compiled(fn, store, X)(X)[0], X.sin())
+
+
+def test_a_backward_that_cannot_be_loaded_is_compiled_anew():
+    store, fn = Shelves(), lambda x: ((x * x).sum(),)
+    compiled(fn, store, G)(G)[0].backward()
+    made = compiled(fn, store, G)
+    store.unpack = lambda record, graph: 1 / 0
+    x = G.detach().requires_grad_()
+    made(x)[0].backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+def test_a_program_from_the_store_is_traced_in_the_state_it_was_traced_in_first():
+    store, fn = Shelves(), lambda x: ((x @ x.t()).sum(),)
+    with torch.autocast("cpu", torch.bfloat16):
+        compiled(fn, store, G)(G)[0].backward()
+        made = compiled(fn, store, G)
+    x = G.detach().requires_grad_()
+    with torch.no_grad():
+        joint = [remake() for remake in store.remakes]
+    assert any("bfloat16" in str(part.forward.graph_module.code) for part in joint)
+
+
+def test_saved_tensor_hooks_are_inlined_into_a_program_from_the_store():
+    store, fn = Shelves(), lambda x: ((x.sin() * x).sum(),)
+    compiled(fn, store, G)(G)[0].backward()
+    made = compiled(fn, store, G)
+    x = G.detach().requires_grad_()
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t.half(), lambda t: t.float())
+    with hooks:
+        loss = made(x)[0]
+    loss.backward()
+    torch.testing.assert_close(
+        x.grad, x.detach().cos() * x.detach() + x.detach().sin(), atol=1e-2, rtol=1e-2
+    )
+
+
+def test_gradients_of_gradients_of_a_program_from_the_store():
+    store, fn = Shelves(), lambda x: ((x * x * x).sum(),)
+    compiled(fn, store, G)(G)[0].backward()
+    x = G.detach().requires_grad_()
+    (first,) = torch.autograd.grad(compiled(fn, store, x)(x)[0], x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close(second, 6 * x.detach())
+
+
+class Text(str):
+    """Not plain text."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "value", [Text("a"), True, 1.5, float("inf"), None, torch.float16, [1, (2,)]]
+)
+def test_constants_come_back_as_they_were_or_are_refused(value):
+    info = OutputInfo(OutputSource.CONSTANT, is_tensor=False, constant=value)
+    if type(value) is Text:
+        with pytest.raises(SaveError, match="Text has no form"):
+            to_json(info)
+    else:
+        assert from_json(json.loads(json.dumps(to_json(info)))) == info
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"record": "X"}, {"enum": "OutputSource", "name": "z"}, {"view": "eval"}, 3]
+)
+def test_malformed_records_are_load_errors(content):
+    with pytest.raises(LoadError):
+        from_json(content)
