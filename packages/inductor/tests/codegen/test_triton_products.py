@@ -13,8 +13,11 @@ F = torch.nn.functional
 M, N, K = 40, 72, 56
 
 
-def half(*shape, dtype=torch.bfloat16):
-    return torch.randn(*shape).to(dtype)
+RANDOM = torch.Generator().manual_seed(0)
+
+
+def half(*shape):
+    return (torch.randn(*shape, generator=RANDOM) / 2).bfloat16()
 
 
 def graph_of(fn, *inputs):
@@ -52,13 +55,18 @@ CASES = {
         *(torch.full((N,), torch.nan, dtype=torch.bfloat16), half(M, K), half(K, N)),
     ),
     "transposed": (lambda x, w: (x @ w).relu().t().contiguous(), half(M, K), half(K, N)),
+    "one column": (lambda x, w: (x.expand(M, K) @ w).relu(), half(M, 1), half(K, N)),
+    "dequantised": (
+        lambda x, w, s: (x @ (w.to(x.dtype) * s)).relu(),
+        *(half(M, K), torch.randint(-2, 3, (K, N), generator=RANDOM, dtype=torch.int8), half(N)),
+    ),
     "several": (lambda x, w: ((y := x @ w), y.relu(), y > 0), half(M, K), half(K, N)),
     "divided": (lambda x, w: (x @ w).relu(), half(64, 128), half(128, 32)),
     "sliced": (lambda x, w: (x[:, 1:-1] @ w[::2]).relu(), half(M, K + 2), half(2 * K, N)),
     "column": (lambda x, w, b: (x @ w) * b[:, None], half(M, K), half(K, N), half(M)),
     "picked": (
         lambda x, w, b, i: (x @ w) + b[i],
-        *(half(M, K), half(K, N), half(5, N), torch.randint(0, 5, (M,))),
+        *(half(M, K), half(K, N), half(5, N), torch.randint(0, 5, (M,), generator=RANDOM)),
     ),
     "widened": (
         lambda x, w: x.float() @ w.float().mT * 0.5,

@@ -90,7 +90,10 @@ class ProductWriter(KernelWriter):
         assert isinstance(value, Compute)
         source, kind = value.args[0], triton_ops.TYPES[ROUNDINGS[value.op]]
         loaded = self.kernel.values[source]
-        if isinstance(loaded, Load) and self.dtypes[loaded.buffer] is ROUNDINGS[value.op]:
+        whole = isinstance(loaded, Load) and all(
+            any(loop.var in loaded.index.variables for loop in loops) for _, _, loops in axes
+        )
+        if whole and self.dtypes[loaded.buffer] is ROUNDINGS[value.op]:
             index, mask = self._address(loaded.index)
             guard = f", mask={mask}, other=0" if mask else ""
             self.line(f"{name} = tl.load({self.pointers[loaded.buffer]} + ({index}){guard})")
