@@ -14,10 +14,10 @@ from fxstack.disk import program_store
 from fxstack.refusals import eager_error, repeatable
 from fxstack.safe import Trial
 from fxstack_capture import disable
-from fxstack_capture.collector import paused_collector
 from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
+from fxstack_interchange.collector import paused_collector
 from fxstack_partition import partition
 
 if TYPE_CHECKING:

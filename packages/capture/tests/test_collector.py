@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fxstack_capture import optimize
-from fxstack_capture.collector import paused_collector
+from fxstack_interchange.collector import paused_collector
 
 
 @pytest.fixture(params=[True, False])

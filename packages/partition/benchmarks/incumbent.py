@@ -70,13 +70,18 @@ class Point:
         return self.products <= other.products and self.seconds <= other.seconds * 1.000001
 
 
+def is_product(node) -> bool:
+    """Whether a node is a matrix product, a convolution or attention."""
+    return getattr(node.target, "overloadpacket", None) in flop_registry
+
+
 def measured(joint, part, saved: int, peak: int) -> Point:
     """The work that ``part`` repeats: nodes that both of its graphs run, but for conversions of what is saved."""
     costs = WorkModel(joint, PartitionOptions())
     first = {n.name for n in part.forward.graph_module.graph.nodes}
     ran = set(part.recomputed)
     nodes = [n for n in joint.graph_module.graph.nodes if n.name in first and n.name in ran]
-    products = [n for n in nodes if getattr(n.target, "overloadpacket", None) in flop_registry]
+    products = [n for n in nodes if is_product(n)]
     return Point(saved, peak, costs.flops(products), costs.flops(nodes), costs.seconds(nodes))
 
 

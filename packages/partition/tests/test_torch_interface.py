@@ -7,6 +7,7 @@ from functorch.compile import aot_function, aot_module, min_cut_rematerializatio
 from joint_programs import PROGRAMS, rand, residual_chain
 from joints import compare, trace_joint
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config
 from torch._functorch.partitioners import default_partition
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -14,7 +15,6 @@ from fxstack_interchange import load, save, verify
 from fxstack_partition import (
     JointGraph,
     JointGraphError,
-    PartitionError,
     as_partition_fn,
     check_partition,
     corpus,
@@ -153,16 +153,18 @@ def test_merged_repetitions_are_no_error(name):
     check_partition(joint, partition(joint, INCUMBENTS["min_cut"]))
 
 
-def test_torch_drawing_random_numbers_again_is_refused():
-    joint = corpus.load("mlp_symbolic")
-    refused = []
-    for name in INCUMBENTS:
-        try:
-            partition(joint, INCUMBENTS[name])
-        except PartitionError as error:
-            refused.append(str(error))
-    assert refused
-    assert all("breaks rule 'never-twice'" in text for text in refused)
+def test_torch_drawing_random_numbers_again_draws_from_the_kept_state():
+    def masked(x):
+        x = torch.native_dropout(x.sin(), 0.5, True)[0].exp()
+        return torch.native_dropout(x, 0.5, True)[0].exp().sum(0)
+
+    inputs = (rand(64, 64),)
+    joint = trace_joint(masked, *inputs)
+    with config.patch(activation_memory_budget=0.1):
+        part = partition(joint, INCUMBENTS["min_cut"])
+    assert "native_dropout" in part.recomputed
+    for each in (part, partition(joint, INCUMBENTS["default"])):
+        compare(joint, each, inputs)
 
 
 @pytest.mark.parametrize("incumbent", INCUMBENTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxstack_interchange.collector import paused_collector
 from fxstack_partition.check import check_partition
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.registry import REGISTRY, Partitioner
@@ -30,7 +31,8 @@ def partition(
             graphs that are no partition of ``joint``; names the node and the rule.
     """
     chosen = REGISTRY.get(name) if isinstance(name, str) else name
-    part = chosen(joint, options)
+    with paused_collector():
+        part = chosen(joint, options)
     if not str(getattr(chosen, "__module__", "")).startswith("fxstack_partition."):
         check_partition(joint, part)
     return part

@@ -34,6 +34,8 @@ class SizeModel:
     def tensor_bytes(self, value: torch.Tensor) -> int:
         """Return the bytes of a dense tensor of this shape and dtype, whatever its strides."""
         total: int = value.dtype.itemsize
+        if not value._has_symbolic_sizes_strides:
+            return total * int(value.numel())
         for size in value.shape:
             total *= self.integer(size)
         return total

@@ -22,6 +22,7 @@ from fxstack_interchange import (
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.check import check_partition
 from fxstack_partition.joint import JointFacts, JointGraphError, analyze
+from fxstack_partition.keep_states import keep_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -176,8 +177,9 @@ def from_partition_fn(
     """Return a partitioner that calls one with torch's signature, for ``register`` and ``compare``.
 
     ``partition_fn(joint_module, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices)`` gets the
-    joint graph with torch's names (``primals_1``, ``tangents_1``) and tags. ``check`` refuses wrong results (torch's
-    own draws the random numbers of some operators again); turn it off to compare figures alone.
+    joint graph with torch's names (``primals_1``, ``tangents_1``) and tags. Where the function has the backward draw
+    random numbers again, as torch's own does under budgets, the state of the generator is kept for it. ``check`` refuses
+    wrong results; turn it off to compare figures alone.
     """
 
     def partitioner(joint: StageGraph, options: PartitionOptions) -> Partition:
@@ -194,6 +196,7 @@ def from_partition_fn(
             num_fwd_outputs=len(facts.forward_outputs),
             static_lifetime_input_indices=static,
         )
+        keep_states(forward, backward)
         part = _from_modules(facts, forward, backward)
         if check:
             check_partition(joint, part)

@@ -19,7 +19,7 @@ from fxstack_partition.order import best_order, peak_bytes
 from fxstack_partition.plan import Plan, make_plan, settled
 from fxstack_partition.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_ALL_RULES
 from fxstack_partition.prices import PricedNetwork, hull
-from fxstack_partition.relink import adding, by_gain, giving_up
+from fxstack_partition.relink import adding, by_gain, by_loss, giving_up
 from fxstack_partition.segments import Segments
 from fxstack_partition.simulate import simulate
 from fxstack_partition.work import WorkModel
@@ -50,6 +50,10 @@ class Choice:
 
 HULL_CUTS = 14
 PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+ALLOWANCES = 24
+NEIGHBOURS = 3
+EXTRACTIONS = 12
+"""How many choices are simulated as graphs, where numbers give a bound alone."""
 STEPS_TIMES_NODES = 40_000
 LEAST_STEPS = 16
 """Bounds on the sets that are tried between choices: large graphs take longer for each."""
@@ -69,6 +73,7 @@ class Search:
         ]
         self.best: list[Choice] = []
         self._seen: set[tuple[int, ...]] = set()
+        self._extractions = 0
 
     def weigh(self, saved: tuple[int, ...]) -> tuple[float, float]:
         """Return the bytes of what is saved, and the seconds of recomputation."""
@@ -90,17 +95,24 @@ class Search:
         if any(c.seconds <= seconds and c.peak <= least for c in self.best):
             return
         peak = max(least, best_order(self.graph, plan, enough=least)[1])
-        if self._twice_in_memory(plan):
+        twice = self._twice_in_memory(plan)
+        if twice and self._extractions < EXTRACTIONS:
+            self._extractions += 1
             saved = (self.graph.nodes[place] for place in plan.handed)
             peak = simulate(extract(self.facts, saved, (), self._options), self._options).peak
+        else:
+            peak += twice
         self._keep(Choice(label, plan.handed, peak, seconds, network))
 
-    def _twice_in_memory(self, plan: Plan) -> bool:
-        """Whether the backward makes something again that is alive (tags may demand it), which numbers cannot tell apart."""
+    def _twice_in_memory(self, plan: Plan) -> int:
+        """Return the bytes that the backward makes again while they are alive, which numbers cannot tell apart.
+
+        Tags may demand it. The peak is no higher than without them and these bytes.
+        """
         graph = self.graph
         alive = graph.storages_of(graph.results) | plan.over(graph)
         again = (p for p in range(graph.count) if plan.needed[p] and not graph.backward[p])
-        return any(graph.sizes[s] and s in alive for p in again for s in graph.made[p])
+        return sum(graph.sizes[s] for p in again for s in graph.made[p] if s in alive)
 
     def _keep(self, new: Choice) -> None:
         if any(c.seconds <= new.seconds and c.peak <= new.peak for c in self.best):
@@ -122,9 +134,12 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
     for rate, saved in hull(priced, search.weigh, HULL_CUTS):
         rates.append(rate)
         search.consider(f"rate {rate:g}", saved, priced.network)
-    _pieces(search, (cheap, priced), (0.0, sorted(rates)[len(rates) // 2]))
+    middle = sorted(rates)[len(rates) // 2]
+    _pieces(search, (cheap, priced), (0.0, middle))
+    _allowances(search, priced, (0.0, middle))
     _between(search)
     _fill(search, priced.network)
+    _step(search, priced.network)
     return tuple(search.best)
 
 
@@ -139,6 +154,19 @@ def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[fl
                 for rate in rates:
                     label = f"{count} pieces, rate {rate:g}"
                     search.consider(label, cuts.cut(rate, granted), cuts.network)
+
+
+def _allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -> None:
+    """Let ever more of what takes time by itself be computed again, those first that take least for their bytes.
+
+    A price asks the same of all that cost the same; this also finds what lies between.
+    """
+    for nodes in cuts.rankings:
+        step = max(1, -(-len(nodes) // ALLOWANCES))
+        for count in range(0, len(nodes) + step, step):
+            for rate in rates:
+                saved = cuts.cut(rate, barred=frozenset(nodes[count:]))
+                search.consider(f"{count} allowed, rate {rate:g}", saved, cuts.network)
 
 
 def _between(search: Search) -> None:
@@ -171,6 +199,29 @@ SHARES = (0.5, 0.25, 0.75)
 def _area(gap: tuple[Choice, Choice]) -> float:
     high, low = gap
     return (low.peak - high.peak) * (low.seconds - high.seconds)
+
+
+def _step(search: Search, network: Network) -> None:
+    """Try neighbours of each choice, which save one value less or one more, as long as any is an improvement."""
+    graph, seconds = search.graph, search.seconds
+    allowance = NEIGHBOURS * max(LEAST_STEPS, STEPS_TIMES_NODES // graph.count)
+    done: set[tuple[int, ...]] = set()
+    while allowance > 0:
+        new = [choice for choice in search.best if choice.saved not in done]
+        if not new:
+            return
+        for choice in new[: max(1, allowance // (2 * NEIGHBOURS))]:
+            saved = choice.saved
+            done.add(saved)
+            again = make_plan(graph, saved).repeated(graph)
+            offered = [place for place in again if graph.nodes[place] in network.savable]
+            less = by_loss(graph, seconds, saved)[:NEIGHBOURS]
+            more = by_gain(graph, seconds, saved, offered)[:NEIGHBOURS]
+            for place in less:
+                search.consider("one less", set(saved) - {place}, network)
+            for place in more:
+                search.consider("one more", (*saved, place), network)
+            allowance -= len(less) + len(more)
 
 
 def _fill(search: Search, network: Network) -> None:

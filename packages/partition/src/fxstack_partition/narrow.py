@@ -88,14 +88,14 @@ RULES: dict[str, Callable[[Node, int], torch.dtype | None]] = {
 
 def narrow_dtype(node: Node) -> torch.dtype | None:
     """Return a smaller dtype in which the value of ``node`` can be saved without loss, or None."""
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not _dense(value):
-        return None
     base, index = node, _ONLY
     if node.target is operator.getitem and isinstance(node.args[0], Node):
         base, index = node.args[0], node.args[1]  # type: ignore[assignment]
     rule = RULES.get(base_name(base.target)) if base.op == "call_function" else None
-    dtype = rule(base, index) if rule is not None and isinstance(index, int) else None
+    value = node.meta.get("val")
+    if rule is None or not isinstance(value, torch.Tensor) or not _dense(value):
+        return None
+    dtype = rule(base, index) if isinstance(index, int) else None
     return dtype if dtype is not None and dtype.itemsize < value.dtype.itemsize else None
 
 

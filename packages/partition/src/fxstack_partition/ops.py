@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -104,6 +105,9 @@ _HIDDEN_WRITES = {
 }
 """Operators that update arguments although their schema does not say so."""
 
+_OPERATORS = 4096
+"""What is known of an operator is worked out once, for this many."""
+
 _ALIASING_WITHOUT_SCHEMA = frozenset({"_unsafe_view"})
 _COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "c10d", "symm_mem"})
 
@@ -111,8 +115,13 @@ _COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "c10d
 def base_name(target: object) -> str:
     """``aten.add.Tensor`` -> ``add``; a Python function -> its name."""
     if isinstance(target, OpOverload):
-        return str(target._schema.name).split("::")[-1]
+        return _overload_name(target)
     return str(getattr(target, "__name__", target))
+
+
+@lru_cache(maxsize=_OPERATORS)
+def _overload_name(op: OpOverload[..., Any]) -> str:
+    return str(op._schema.name).split("::")[-1]
 
 
 def is_symbolic_value(value: object) -> bool:
@@ -125,12 +134,14 @@ def is_view(node: Node) -> bool:
     if node.target is operator.getitem:
         parent = node.args[0]
         return isinstance(parent, torch.fx.Node) and is_view(parent)
-    target = node.target
-    if not isinstance(target, OpOverload):
-        return False
-    if base_name(target) in _ALIASING_WITHOUT_SCHEMA:
+    return isinstance(node.target, OpOverload) and _returns_view(node.target)
+
+
+@lru_cache(maxsize=_OPERATORS)
+def _returns_view(op: OpOverload[..., Any]) -> bool:
+    if base_name(op) in _ALIASING_WITHOUT_SCHEMA:
         return True
-    infos = [item.alias_info for item in target._schema.returns]
+    infos = [item.alias_info for item in op._schema.returns]
     return any(info is not None and not info.is_write for info in infos)
 
 
@@ -138,14 +149,23 @@ def written_arguments(node: Node) -> tuple[Node, ...]:
     """Return the arguments that ``node`` updates in place."""
     if not isinstance(node.target, OpOverload):
         return ()
-    hidden = _HIDDEN_WRITES.get(base_name(node.target), ())
-    found = []
-    for index, argument in enumerate(node.target._schema.arguments):
-        if argument.name in hidden or (argument.alias_info and argument.alias_info.is_write):
-            given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
-            items = given if isinstance(given, tuple | list) else (given,)
-            found += [item for item in items if isinstance(item, torch.fx.Node)]
+    found: list[Node] = []
+    for index, name in _written(node.target):
+        given = node.args[index] if index < len(node.args) else node.kwargs.get(name)
+        items = given if isinstance(given, tuple | list) else (given,)
+        found += [item for item in items if isinstance(item, torch.fx.Node)]
     return tuple(found)
+
+
+@lru_cache(maxsize=_OPERATORS)
+def _written(op: OpOverload[..., Any]) -> tuple[tuple[int, str], ...]:
+    """Return the places and names of the arguments that an operator updates."""
+    hidden = _HIDDEN_WRITES.get(base_name(op), ())
+    return tuple(
+        (index, argument.name)
+        for index, argument in enumerate(op._schema.arguments)
+        if argument.name in hidden or (argument.alias_info and argument.alias_info.is_write)
+    )
 
 
 def _writes(op: OpOverload[..., Any]) -> bool:
@@ -192,6 +212,11 @@ _KINDS: tuple[tuple[OpKind, Callable[[OpOverload[..., Any]], bool]], ...] = (
 """Tried in order; the first that holds names the kind."""
 
 
+@lru_cache(maxsize=_OPERATORS)
+def _kind_of_overload(op: OpOverload[..., Any]) -> OpKind | None:
+    return next((kind for kind, holds in _KINDS if holds(op)), None)
+
+
 def kind_of(node: Node) -> OpKind:
     """Return what kind of computation ``node`` is."""
     if node.op == "placeholder":
@@ -202,10 +227,9 @@ def kind_of(node: Node) -> OpKind:
         return OpKind.GETITEM
     if isinstance(node.target, HigherOrderOperator):
         return OpKind.HIGHER_ORDER
-    if isinstance(node.target, OpOverload):
-        for kind, holds in _KINDS:
-            if holds(node.target):
-                return kind
+    known = _kind_of_overload(node.target) if isinstance(node.target, OpOverload) else None
+    if known is not None:
+        return known
     if node.is_impure():
         return OpKind.EFFECT
     return OpKind.SYMBOLIC if is_symbolic_value(node.meta.get("val")) else OpKind.OTHER

@@ -8,20 +8,34 @@ seconds: Eisner and Severance, Mathematical Techniques for Efficient Record Segm
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fxstack_partition.network import BYTE, Edge, build
 from fxstack_partition.ops import OpKind
+from fxstack_partition.policy import Verdict
 from fxstack_partition.redraw import STATE_BYTES
 from fxstack_partition.solve import minimum_cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+    from torch.fx import Node
+
     from fxstack_partition.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
     from fxstack_partition.policy import Rule
     from fxstack_partition.work import WorkModel
+
+_WITH_OTHERS = (
+    OpKind.POINTWISE,
+    OpKind.CREATION,
+    OpKind.VIEW,
+    OpKind.GETITEM,
+    OpKind.SYMBOLIC,
+    OpKind.GATHER,
+)
+"""Kinds that are computed along with what uses them, and hardly take time of their own."""
 
 _TOTAL = 1 << 28
 """Capacities are scaled to this sum, which solvers with 32-bit numbers take in one round."""
@@ -44,11 +58,37 @@ class PricedNetwork:
             facts, rules, options, lambda node: int(node in facts.forward), traffic=False
         )
 
-    def cut(self, rate: float, granted: Collection[int] = ()) -> tuple[int, ...]:
-        """Return what to save if a second is worth ``rate`` bytes and ``granted`` values are saved in any case."""
+    @cached_property
+    def rankings(self) -> tuple[tuple[Node, ...], ...]:
+        """Return the nodes that take time by themselves to compute again: by seconds for their bytes, and by seconds."""
+        facts = self._facts
+        graph, decisions = facts.compact, self.network.decisions
+        weighed = []
+        for node in self.network.charged.values():
+            if facts.kinds[node] in _WITH_OTHERS or decisions[node].verdict is not Verdict.EITHER:
+                continue
+            place = facts.position[node]
+            seconds = self._costs.of(node).seconds
+            weighed.append((seconds / (graph.made_bytes[place] + 1), seconds, place))
+        by_seconds = sorted(weighed, key=lambda item: item[1:])
+        return tuple(
+            tuple(graph.nodes[item[-1]] for item in each) for each in (sorted(weighed), by_seconds)
+        )
+
+    def cut(
+        self, rate: float, granted: Collection[int] = (), barred: Collection[Node] = ()
+    ) -> tuple[int, ...]:
+        """Return what to save if a second is worth ``rate`` bytes.
+
+        ``granted`` values are saved in any case, ``barred`` nodes are not computed again at any price.
+        """
         network, costs = self.network, self._costs
         prices: dict[int, int] = {}
+        fixed = []
         for index, node in network.charged.items():
+            if node in barred:
+                fixed.append(index)
+                continue
             # What is drawn again needs the generator's state.
             kept = STATE_BYTES * (self._facts.kinds[node] is OpKind.RANDOM)
             prices[index] = int(BYTE * (rate * costs.of(node).seconds + kept))
@@ -61,6 +101,8 @@ class PricedNetwork:
         for index, price in prices.items():
             start, end, _ = edges[index]
             edges[index] = Edge(start, end, max(price // scale, 1 if price else 0))
+        for index in fixed:
+            edges[index] = Edge(*edges[index][:2], None)
         saved = minimum_cut(replace(network, edges=tuple(edges)), self._solver)
         return tuple(self._facts.position[node] for node in saved)
 

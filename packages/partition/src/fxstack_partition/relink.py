@@ -34,7 +34,7 @@ def giving_up(
 ) -> Saved:
     """Return ``many`` without what makes up this share of the bytes that it has more than ``few``."""
     least, most = (sum(_bytes(graph, place) for place in saved) for saved in (few, many))
-    spared = _by_loss(graph, seconds, many)
+    spared = by_loss(graph, seconds, many)
     weights = list(accumulate(_bytes(graph, place) for place in spared))
     count = bisect_left(weights, share * (most - least)) + 1
     return tuple(sorted(set(many).difference(spared[:count])))
@@ -78,7 +78,7 @@ def _chain(graph: Compact, place: int, again: bytearray) -> list[int]:
     return chain
 
 
-def _by_loss(graph: Compact, seconds: Sequence[float], many: Saved) -> list[int]:
+def by_loss(graph: Compact, seconds: Sequence[float], many: Saved) -> list[int]:
     """Return what ``many`` can do without, fewest seconds to compute again for each byte first.
 
     Of equals the earliest: the backward needs it last, when the peak is over.

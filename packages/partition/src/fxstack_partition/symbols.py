@@ -25,6 +25,8 @@ class SizeOf:
 def free_symbols(value: Any) -> tuple[str, ...]:
     """Return the names of the symbols in a node's value, in the order in which they are met."""
     if isinstance(value, torch.Tensor):
+        if not value._has_symbolic_sizes_strides:
+            return ()
         parts: list[Any] = [*value.shape]
         if value.layout is torch.strided:
             parts += [*value.stride(), value.storage_offset()]

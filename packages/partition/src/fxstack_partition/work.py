@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from fxstack_partition.cost import SizeModel
-from fxstack_partition.ops import OpKind, kind_of
+from fxstack_partition.ops import OpKind, base_name, kind_of
 from fxstack_partition.optional import flop_registry
 from fxstack_partition.options import DEVICES, Device, PartitionOptions
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fxstack_interchange import StageGraph
 
 _FREE = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC, OpKind.GETITEM, OpKind.VIEW)
+_UNWRITTEN = ("empty", "new_empty")
+"""Operators that allocate and write nothing."""
 _TO_DRAW = 100
 """Operations for each random number, roughly: ten rounds of a counter-based generator."""
 _FUSED = (OpKind.POINTWISE, OpKind.CREATION, OpKind.GATHER)
@@ -73,6 +75,8 @@ class WorkModel:
         written = size(node.meta.get("val"))
         read = sum(size(arg.meta.get("val")) for arg in node.all_input_nodes)
         flops = self._flops(node, kind)
+        if kind is OpKind.CREATION and base_name(node.target).startswith(_UNWRITTEN):
+            written = 0
         traffic = written if kind in _FUSED else written + read
         seconds = estimate(self._device, flops, traffic, fused=kind in _FUSED)
         if self._measured is not None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
-from fxstack_capture.collector import paused_collector
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
 from fxstack_capture.driver.backend import compile_graph
 from fxstack_capture.driver.disabling import disabled_code, is_disabled
@@ -49,6 +48,7 @@ from fxstack_capture.torch_side.modes_aside import set_aside
 from fxstack_capture.torch_side.unloaded import leave_compiler_unloaded
 from fxstack_capture.trace import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
+from fxstack_interchange.collector import paused_collector
 
 if TYPE_CHECKING:
     from types import CellType, CodeType, FunctionType
