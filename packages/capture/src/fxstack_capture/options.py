@@ -29,3 +29,5 @@ class CaptureOptions:
     """Depth of inlined Python calls beyond which tracing gives up on the frame."""
     verify_correctness: bool = False
     """Run every graph beside its compiled code, and raise ``WrongResultError`` where they differ."""
+    assume_checks: bool = True
+    """Trace past ``if`` and ``assert`` on tensors of which one side only raises, and look at them when the graph has run."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.shapes.contract import Bound
     from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.assumptions import Assumptions
     from fxstack_capture.torch_side.attributes import AttributeWrite
 
 
@@ -201,6 +202,13 @@ class TorchSide(Protocol):
     def untag(self, key: str, values: object) -> None:
         """Take the tag off the nodes that compute ``values`` (a tensor, or a container of such)."""
 
+    def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
+        """Go on as if ``bool(value)`` were ``truth``, to be checked when the graph has run; False if that is impossible."""
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """What was assumed so."""
+
     def specialize(self, value: Any) -> Any:
         """The plain number behind a symbolic one, with the guard that this needs."""
 
@@ -332,6 +340,8 @@ class Trace:
     """Whether the replacement runs as an entry, whose guards hand the graph's inputs over."""
     contract: Bound | None = None
     """What was agreed on about the sizes of the arguments."""
+    may_assume: bool = False
+    """Whether the replacement can run its frame in plain Python when an assumption turns out to be wrong."""
 
     def guard(self, source: Source, check: Check) -> None:
         self.guards.add(source, check, self.interp.user_stack())

@@ -44,6 +44,7 @@ from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.stance import current_stance, with_changes
+from fxstack_capture.torch_side.assumptions import RefusedError
 from fxstack_capture.torch_side.modes_aside import set_aside
 from fxstack_capture.torch_side.unloaded import leave_compiler_unloaded
 from fxstack_capture.trace import Raised, Returned, Stopped
@@ -235,9 +236,13 @@ class FrameCompiler:
         stop_at: tuple[int, ...] | None = None
         record: BreakRecord | None = None
         found: BreakRecord | None
+        assuming = True
         for _ in range(_ATTEMPTS):
             try:
-                return self._traced(frame, code, state, stop_at, record)
+                return self._traced(frame, code, state, stop_at, record, assuming=assuming)
+            except RefusedError:
+                assuming, stop_at, record = False, None, None
+                continue
             except GraphBreak as reason:
                 if reason.error is not None:
                     raise reason.error from reason.error.__cause__
@@ -273,10 +278,13 @@ class FrameCompiler:
         state: CodeState,
         stop_at: tuple[int, ...] | None,
         record: BreakRecord | None,
+        *,
+        assuming: bool,
     ) -> Written:
         contract = None if self.contract is None else self.contract.bind(frame)
         trace = new_trace(self.options, self.programs, state.history, contract)
         trace.for_entry = self.owner is not None
+        trace.may_assume = assuming and trace.for_entry
         with attempt(frame, trace, stop_at) as done:
             draft, raised = self._draft(done, frame, code)
             trace.world.close()  # type: ignore[attr-defined]

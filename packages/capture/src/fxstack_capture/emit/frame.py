@@ -18,6 +18,7 @@ from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+from fxstack_capture.emit.retreat import Retreat
 from fxstack_capture.sources import Drawn, Item, Local, Pinned
 from fxstack_capture.torch_side.graph import SYMBOLIC
 
@@ -109,6 +110,7 @@ class FrameWriter:
         self.replay.prepare_tracebacks(list(registry.by_standin.values()))
         self.rebuilder.finish()
         ending = end(self)
+        retreat = self._retreat()
         captured = torch_side.finish(self.rebuilder.outputs)
         needed = has_operations(captured) or bool(self.rebuilder.outputs)
         sources = captured.inputs if needed else ()
@@ -125,14 +127,20 @@ class FrameWriter:
         else:
             arguments = [self.loads.expr(source) for source in sources]
         result = self.rebuilder.result
+
+        def graph_call(graph: ast.expr) -> ast.stmt:
+            called = ast.Assign([store(result)], call(graph, *arguments))
+            return called if retreat is None else retreat.guarded(called)
+
+        checks = () if retreat is None else (retreat.check,)
         return Draft(
             captured=captured if needed else None,
             original=self.code,
             builder=self.builder,
-            before=tuple(self.builder.loads),
-            graph_call=lambda graph: ast.Assign([store(result)], call(graph, *arguments)),
+            before=(*self.builder.loads, *(retreat.before if retreat else ())),
+            graph_call=graph_call,
             inputs=inputs,
-            after=(*free, *self.builder.body, *self.replay.statements(), *ending),
+            after=(*free, *self.builder.body, *checks, *self.replay.statements(), *ending),
             line=line,
         )
 
@@ -147,6 +155,15 @@ class FrameWriter:
             else self.loads.expr(source)
             for source in sources
         ]
+
+    def _retreat(self) -> Retreat | None:
+        """The way back, if the trace assumed something. Raises ``RefusedError`` where there is none."""
+        assumptions = self.trace.torch.assumptions
+        if assumptions.passed is None:
+            return None
+        assumptions.demand_retractable()
+        passed = self.rebuilder.expr(assumptions.passed)
+        return Retreat(self, passed, draws=assumptions.draws)
 
 
 def _is_drawn(source: Source) -> bool:

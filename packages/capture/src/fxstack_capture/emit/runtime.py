@@ -8,6 +8,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from torch import default_generator
+
 from fxstack_capture import native
 
 if TYPE_CHECKING:
@@ -28,6 +30,15 @@ class Continue(tuple[Any, ...]):
 
 if native.AVAILABLE:
     native.use_continuation(Continue)
+
+
+def random_state() -> Any:
+    """That of the default generator on CPU."""
+    return default_generator.get_state()
+
+
+def set_random_state(state: Any) -> None:
+    default_generator.set_state(state)
 
 
 def not_nothing(result: Any) -> TypeError:

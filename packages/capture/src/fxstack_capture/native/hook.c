@@ -68,7 +68,7 @@ static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *
 
 /* --- going on ------------------------------------------------------------------------------------
  *
- * A replacement that stops in the middle of its frame returns a continuation: (function, arguments). The function
+ * A replacement that stops in the middle of its frame returns a continuation: (callable, arguments). The callable
  * is called here, when the frame is gone: it has the frame's place in tracebacks and on the stack, and a frame that
  * is continued a thousand times nests no deeper than once. */
 
@@ -96,14 +96,14 @@ static inline int is_continued(PyCodeObject *code) {
 static PyObject *go_on(PyObject *result) {
     while (result != NULL && Py_IS_TYPE(result, continuation_type)) {
         PyObject *fn = PyTuple_Size(result) == 2 ? PyTuple_GET_ITEM(result, 0) : NULL;
-        if (fn == NULL || !PyFunction_Check(fn) || !PyTuple_CheckExact(PyTuple_GET_ITEM(result, 1))) {
+        if (fn == NULL || !PyTuple_CheckExact(PyTuple_GET_ITEM(result, 1))) {
             Py_DECREF(result);
-            return PyErr_SetString(PyExc_TypeError, "a continuation is (function, tuple)"), NULL;
+            return PyErr_SetString(PyExc_TypeError, "a continuation is (callable, tuple)"), NULL;
         }
         PyObject *args = Py_NewRef(PyTuple_GET_ITEM(result, 1));
         Py_INCREF(fn);
         Py_DECREF(result);
-        continued_code = (PyCodeObject *)((PyFunctionObject *)fn)->func_code;
+        continued_code = PyFunction_Check(fn) ? (PyCodeObject *)((PyFunctionObject *)fn)->func_code : NULL;
         continued_arguments = args;
         result = PyObject_Vectorcall(fn, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL);
         if (continued_arguments == args) { /* the frame was not hooked */

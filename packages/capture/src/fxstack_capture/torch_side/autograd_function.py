@@ -91,9 +91,10 @@ def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
     needs = tuple(isinstance(x, torch.Tensor) and x.requires_grad and enabled for x in inputs)
     try:
         torch._C._set_grad_enabled(False)
-        context, output = _forward(tracer, cls, inputs, needs)
-        if any(needs):
-            _backward(tracer, cls, context, output)
+        with tracer.assumptions.none_inside():
+            context, output = _forward(tracer, cls, inputs, needs)
+            if any(needs):
+                _backward(tracer, cls, context, output)
     except GraphBreak:
         raise
     except Exception as error:

@@ -78,6 +78,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self._recipes = process_cache()
         self._symbolic_recipes = OperatorCache()
+        self.operators: set[Any] = set()
+        """What has run in this trace."""
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
         _share_rules()
@@ -97,6 +99,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         kwargs = kwargs or _NO_KWARGS
         if func is _DEVICE:  # asked by kernels several times a call
             return args[0].device
+        self.operators.add(func)
         if self.in_kernel_invocation or not is_predictable(func):
             return self._ask_torch(func, types, args, kwargs)
         tensors: list[FakeTensor] = []

@@ -77,7 +77,8 @@ def trace(
     before = _surroundings(tracer, fn)
     try:
         args = inputs if nested is None else pytree.tree_unflatten(inputs, nested)
-        value = tracer.trace.calls.call(fn, tuple(args), {})
+        with tracer.assumptions.none_inside():
+            value = tracer.trace.calls.call(fn, tuple(args), {})
         outputs, spec = pytree.tree_flatten(value)
         if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
             raise _refusal(fn, "which does not return tensors alone")

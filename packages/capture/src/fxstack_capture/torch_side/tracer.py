@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.guards.records import Equals, TorchStateIs, TypeIs, WordIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
 from fxstack_capture.numpy_side.tracer import ArrayTracer
@@ -33,6 +34,7 @@ from fxstack_capture.torch_side import (
     rules,
     state,
 )
+from fxstack_capture.torch_side.assumptions import Assumptions
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.counters import Counters, additions
 from fxstack_capture.torch_side.execution import name_of, run_fake
@@ -88,6 +90,7 @@ class TorchTracer:
         self.busy = False
         self.differentiated = False
         self.has_leaves = False
+        self.assumptions = Assumptions(self)
         self._in_session = False
         self._faker = Faker(self.mode)
         self._locations = Locations()
@@ -112,6 +115,10 @@ class TorchTracer:
         env.memo.active = self._in_session
         self.mode.use_symbols(env)
         return env
+
+    def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
+        """Go on as if ``bool(value)`` were ``truth``; False where that cannot be taken back (``assumptions``)."""
+        return self.assumptions.add(value, truth=truth)
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -226,6 +233,8 @@ class TorchTracer:
         rule = rules.rule_of(fn)
         if rule is not None:
             return rule(self, fn, args, kwargs)
+        if type(fn) is FunctionType:
+            return self._call_python(fn, args, kwargs)
         return self.record(fn, args, kwargs)
 
     def reported(
@@ -235,6 +244,17 @@ class TorchTracer:
         if overrides.is_accessor(func):
             return attributes.access(self, func, args)
         return self.call_plainly(func, args, kwargs)
+
+    def _call_python(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One node; or what it does, where it looks at data, which may be but a check of its arguments."""
+        seen = len(self.mutated_storages)
+        try:
+            return self.record(fn, args, kwargs)
+        except GraphBreak as reason:
+            looks = reason.record.reason.id == "data-dependent-value"
+            if not looks or not self.trace.may_assume or len(self.mutated_storages) != seen:
+                raise
+        return self.trace.interp.call_function(fn, args, kwargs)
 
     def _guard_state(self) -> None:
         """Whatever torch does depends on its global state as it was when the trace began.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.interpreter.program import LEAVE
 
@@ -20,14 +21,14 @@ def jump(_frame: Frame, target: int) -> int:
 
 def pop_jump_if_true(frame: Frame, target: int) -> int | None:
     value = frame.stack.pop()
-    if value is True or (value is not False and frame.calls.truth(value)):
+    if value is True or (value is not False and truth_of_check(frame, value, frame.pc)):
         return target
     return None
 
 
 def pop_jump_if_false(frame: Frame, target: int) -> int | None:
     value = frame.stack.pop()
-    if value is False or (value is not True and not frame.calls.truth(value)):
+    if value is False or (value is not True and not truth_of_check(frame, value, frame.pc)):
         return target
     return None
 

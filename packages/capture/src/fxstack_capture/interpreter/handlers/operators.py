@@ -7,6 +7,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.interpreter.checks import truth_of_check
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -61,7 +63,7 @@ def unary_not(frame: Frame, _operand: Any) -> None:
 def to_bool(frame: Frame, _operand: Any) -> None:
     stack = frame.stack
     if type(stack[-1]) is not bool:
-        stack[-1] = frame.calls.truth(stack[-1])
+        stack[-1] = truth_of_check(frame, stack[-1], frame.pc + 1)
 
 
 def binary_subscr(frame: Frame, _operand: Any) -> None:

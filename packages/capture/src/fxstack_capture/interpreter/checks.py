@@ -1,0 +1,77 @@
+"""Branches on the value of a tensor of which one side does nothing but raise: ``if bad.any(): raise ...``, ``assert``.
+
+Such a check need not end the graph. The trace goes on as if it passed, the graph computes whether it does, and the
+frame's replacement looks before anything else happens; if it did not, the frame runs in plain Python from its
+beginning (``emit.retreat``), which raises what the program raises, with whatever comes before it.
+"""
+
+from __future__ import annotations
+
+import dis
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import GraphBreak
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.interpreter.frame import Frame
+
+_MOST_INSTRUCTIONS = 200
+_FORKS = ("JUMP", "RETURN", "YIELD", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "AWAIT")
+_JUMPS = {"IF_TRUE": True, "IF_FALSE": False}
+
+
+def truth_of_check(frame: Frame, value: Any, jump: int) -> bool:
+    """The truth of ``value`` for the jump at step ``jump``; assumed, where that is a tensor's and the other raises.
+
+    Raises:
+        GraphBreak: the value is not known, and both sides go on.
+    """
+    try:
+        return frame.calls.truth(value)
+    except GraphBreak:
+        passing = _passing(frame, jump) if isinstance(value, torch.Tensor) else None
+        if passing is None or not frame.interp.trace.torch.assume(value, truth=passing):
+            raise
+        return passing
+
+
+def _passing(frame: Frame, jump: int) -> bool | None:
+    """The truth with which the program goes on; None if it does with both, or with neither."""
+    offsets, steps = frame.program.offsets, frame.program.steps
+    if jump + 1 >= len(steps):
+        return None
+    jumps_when = _jumps_when(frame.code, offsets[jump])
+    if jumps_when is None:
+        return None
+    falls = only_raises(frame.code, offsets[jump + 1])
+    jumps = only_raises(frame.code, offsets[steps[jump][1]])
+    if falls == jumps:
+        return None
+    return jumps_when if falls else not jumps_when
+
+
+def _jumps_when(code: CodeType, offset: int) -> bool | None:
+    """The truth with which the instruction at ``offset`` jumps; None if that is no jump on a truth."""
+    for instruction in dis.get_instructions(code):
+        if instruction.offset >= offset and instruction.opname != "EXTENDED_ARG":
+            name = instruction.opname
+            return next((truth for ending, truth in _JUMPS.items() if name.endswith(ending)), None)
+    return None
+
+
+def only_raises(code: CodeType, offset: int) -> bool:
+    """Whether execution at ``offset`` of the bytecode leads to a ``raise`` without a fork on its way."""
+    left = _MOST_INSTRUCTIONS
+    for instruction in dis.get_instructions(code):
+        if instruction.offset < offset:
+            continue
+        left -= 1
+        if instruction.opname == "RAISE_VARARGS":
+            return True
+        if left == 0 or any(word in instruction.opname for word in _FORKS):
+            return False
+    return False

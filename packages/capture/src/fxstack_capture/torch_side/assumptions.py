@@ -1,0 +1,91 @@
+"""Truths of tensors that a trace has assumed (``interpreter.checks``), and whether its graph can be taken back.
+
+A frame whose assumption was wrong runs again in plain Python, from its beginning. So nothing may have happened by
+then: the graph must not have written to its inputs, changed torch's state or called operators of unknown effect, nor
+the frame have drawn from Python's random numbers.
+Random numbers are drawn again from the state before.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+_OWN = frozenset({"aten", "prims", "prim"})
+_INDEXING = frozenset(
+    {
+        *("index", "index_put", "index_put_", "index_select", "index_add", "index_copy", "gather"),
+        *("scatter", "scatter_add", "scatter_reduce", "take", "embedding", "nll_loss_forward"),
+        *("_embedding_bag", "index_fill", "one_hot", "put", "_unsafe_index", "multinomial"),
+    }
+)
+"""On a GPU a wrong index ends the process, which the check may be there to prevent."""
+
+
+class RefusedError(Exception):
+    """The graph cannot be taken back: the frame is to be traced without assumptions."""
+
+
+class Assumptions:
+    """``passed`` is a tensor of the trace that says whether all of them hold; None where there are none."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        self._tracer = tracer
+        self._regions = 0
+        self.passed: torch.Tensor | None = None
+
+    @contextmanager
+    def none_inside(self) -> Iterator[None]:
+        """Around code whose nodes do not stay in the graph."""
+        self._regions += 1
+        try:
+            yield
+        finally:
+            self._regions -= 1
+
+    def add(self, value: torch.Tensor, *, truth: bool) -> bool:
+        """Whether ``bool(value) is truth`` could be assumed."""
+        tracer = self._tracer
+        trace = tracer.trace
+        if not (trace.may_assume and trace.options.assume_checks) or self._regions:
+            return False
+        if tracer.transforms.inside or value.numel() != 1 or value.is_sparse:
+            return False
+        record = tracer.record
+        fact = record(torch.Tensor.reshape, (value, ()), {})
+        fact = record(torch.Tensor.bool if truth else torch.logical_not, (fact,), {})
+        before = self.passed
+        self.passed = fact if before is None else record(torch.logical_and, (before, fact), {})
+        return True
+
+    @property
+    def draws(self) -> bool:
+        """Whether the graph draws random numbers. Known when the trace is done."""
+        operators = self._tracer.mode.operators
+        return any(torch.Tag.nondeterministic_seeded in found.tags for found in operators)
+
+    def demand_retractable(self) -> None:
+        """Raises ``RefusedError`` where running the graph leaves traces."""
+        tracer = self._tracer
+        storages = {fake.untyped_storage()._cdata for fake, _, _ in tracer.inputs()}
+        operators = tracer.mode.operators
+        on_cpu = all(fake.device.type == "cpu" for fake, _, _ in tracer.inputs())
+        leaves_traces = (
+            bool(tracer.mutated_storages & storages)
+            or tracer.differentiated
+            or bool(tracer.state_delta())
+            or bool(tracer.trace.world.draws.made)  # type: ignore[attr-defined]
+            or any(getattr(found, "namespace", "") not in _OWN for found in operators)
+        )
+        needs_cpu = self.draws or any(
+            found.name().removeprefix("aten::").split(".")[0] in _INDEXING for found in operators
+        )
+        if leaves_traces or (needs_cpu and not on_cpu):
+            raise RefusedError

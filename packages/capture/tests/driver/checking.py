@@ -1,0 +1,117 @@
+"""Programs that check tensors, each made anew by a function. (Their asserts are not rewritten by the test runner here.)"""
+
+import torch
+import torch.nn.functional as F
+
+TABLE = torch.arange(5.0)
+
+
+def raising():
+    def f(x):
+        if x.isnan().any():
+            raise ValueError(f"{x.isnan().sum().item()} of {x.numel()} are not numbers")
+        return x * 2
+
+    return f
+
+
+def asserting():
+    def f(x, *rest, scale=2, **named):
+        assert (x > 0).all(), "must be positive"
+        assert x.min() > 0
+        return x * scale + sum(rest), named
+
+    return lambda x: f(x, 1, 2, scale=3, name=4)
+
+
+def with_effects():
+    log = ["before", "after"]
+
+    def f(x):
+        log[:] = ["before"]
+        if x.isnan().any():
+            raise ValueError(log)
+        log.append("after")
+        return x + len(log), list(log)
+
+    return f
+
+
+def nested():
+    count = 0
+
+    def inner(y, limit):
+        nonlocal count
+        count = 1
+        if (y > limit).any():
+            raise OverflowError(count)
+        return y + count
+
+    def f(x):
+        try:
+            return inner(x, 1.5) + inner(x, 1.0), count
+        except OverflowError as error:
+            return error.args, count
+
+    return f
+
+
+def caught_before_the_operation_that_would_fail():
+    def f(index):
+        try:
+            if (index >= 5).any():
+                raise IndexError("out of the table")
+            return TABLE[index]
+        except IndexError as error:
+            return str(error)
+
+    return f
+
+
+def random_numbers():
+    def f(x):
+        noise = F.dropout(x, 0.5) + torch.rand(2)
+        if x.isnan().any():
+            raise ValueError(torch.rand(1).item())
+        return noise + torch.rand(2)
+
+    return f
+
+
+def module():
+    class Checked(torch.nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            self.calls = 7
+            if not torch.isfinite(x).all():
+                raise ValueError(f"call {self.calls}")
+            return super().forward(x)
+
+    torch.manual_seed(0)
+    checked = Checked(2, 2)
+    return lambda x: checked(x)
+
+
+def distributions():
+    def f(x):
+        normal = torch.distributions.Normal(x, x.abs())
+        sample = normal.rsample()
+        return sample, normal.log_prob(sample)
+
+    return f
+
+
+def check_of_a_torch_function():
+    return lambda x: F.gaussian_nll_loss(x, x + 1, x)
+
+
+PROGRAMS = (
+    raising,
+    asserting,
+    nested,
+    random_numbers,
+    module,
+    distributions,
+    check_of_a_torch_function,
+)

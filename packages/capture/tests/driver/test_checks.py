@@ -1,0 +1,95 @@
+"""Checks of tensors that only raise stay in the graph; one that fails raises what plain Python raises, with all before it."""
+
+import pytest
+import torch
+from checking import PROGRAMS, caught_before_the_operation_that_would_fail, raising, with_effects
+from running import Graphs, observe
+from same import difference
+
+import fxstack_capture as fx
+
+GOOD, BAD = torch.tensor([1.0, 2.0]), torch.tensor([1.0, float("nan")])
+
+
+def beside_plain(make, *inputs, graphs=1, fullgraph=True):
+    """Plain and optimised, one function for all calls, see the same; ``graphs`` are compiled."""
+    backend = Graphs()
+    plain, optimised = make(), fx.optimize(backend, fullgraph=fullgraph)(make())
+    for given in inputs:
+        args = given if isinstance(given, tuple) else (given,)
+        expected, seen = observe(plain, args), observe(optimised, args)
+        assert difference(seen, expected) is None, (seen, expected)
+    assert len(backend) == graphs, [graph.code for graph in backend]
+
+
+@pytest.mark.parametrize("make", PROGRAMS)
+def test_checks_that_pass_and_fail(make):
+    beside_plain(make, GOOD, -GOOD, BAD, GOOD)
+
+
+def test_effects_before_a_check_that_fails_and_none_after_it():
+    beside_plain(with_effects, GOOD, BAD, GOOD, BAD, graphs=2)
+
+
+def test_errors_of_the_graph_that_the_check_comes_before():
+    program = caught_before_the_operation_that_would_fail
+    beside_plain(program, torch.tensor([1, 2]), torch.tensor([1, 7]), torch.tensor([4, 0]))
+
+
+def test_before_a_graph_break_and_after_it():
+    def make():
+        def f(x):
+            if x[0] < 0:
+                raise ValueError("first")
+            if x.sum() > 5:
+                return x - 1
+            if x.max() > 3:
+                raise ValueError("second")
+            return x + 1
+
+        return f
+
+    inputs = (GOOD, GOOD * 9, -GOOD, torch.tensor([0.0, 3.5]), GOOD)
+    beside_plain(make, *inputs, graphs=3, fullgraph=False)
+
+
+@pytest.mark.parametrize("change", [lambda x: x.add_(1), lambda x: x[:1].zero_()])
+def test_what_cannot_be_taken_back_ends_the_graph(change):
+    def make():
+        def f(x):
+            change(x)
+            if x.isnan().any():
+                raise ValueError(torch.is_grad_enabled())
+            return x * 2
+
+        return f
+
+    beside_plain(make, GOOD, BAD, GOOD, graphs=2, fullgraph=False)
+
+
+def test_a_branch_of_which_both_sides_go_on_ends_the_graph():
+    def make():
+        return lambda x: x + 1 if x.isnan().any() else x - 1
+
+    beside_plain(make, GOOD, BAD, graphs=3, fullgraph=False)
+
+
+def test_inside_of_an_operator_with_graphs_nothing_is_assumed():
+    def branch(x):
+        if x.isnan().any():
+            raise ValueError("inside")
+        return x + 1
+
+    def f(x):
+        return torch.cond(x.sum() > 0, branch, lambda t: t - 1, (x,))
+
+    with pytest.raises(fx.Unsupported, match="data-dependent"):
+        fx.optimize(fullgraph=True)(f)(GOOD)
+
+
+def test_without_assumptions_the_graph_ends():
+    with (
+        fx.patch_options(assume_checks=False),
+        pytest.raises(fx.Unsupported, match="data-dependent"),
+    ):
+        fx.optimize(fullgraph=True)(raising())(GOOD)
