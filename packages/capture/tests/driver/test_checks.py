@@ -1,5 +1,7 @@
 """Checks of tensors that only raise stay in the graph; one that fails raises what plain Python raises, with all before it."""
 
+import random
+
 import pytest
 import torch
 from checking import PROGRAMS, caught_before_the_operation_that_would_fail, raising, with_effects
@@ -93,3 +95,21 @@ def test_without_assumptions_the_graph_ends():
         pytest.raises(fx.Unsupported, match="data-dependent"),
     ):
         fx.optimize(fullgraph=True)(raising())(GOOD)
+
+
+def test_python_s_random_numbers_are_not_drawn_twice():
+    def make():
+        def f(x):
+            noise = random.random()
+            if x.isnan().any():
+                raise ValueError(random.random())
+            return x * noise
+
+        return f
+
+    random.seed(0)
+    plain = [observe(make(), (given,)) for given in (GOOD, BAD, GOOD)]
+    random.seed(0)
+    optimised = fx.optimize()(make())
+    for expected, given in zip(plain, (GOOD, BAD, GOOD)):
+        assert difference(observe(optimised, (given,)), expected) is None
