@@ -96,7 +96,7 @@ static inline int is_continued(PyCodeObject *code) {
 static PyObject *go_on(PyObject *result) {
     while (result != NULL && Py_IS_TYPE(result, continuation_type)) {
         PyObject *fn = PyTuple_Size(result) == 2 ? PyTuple_GET_ITEM(result, 0) : NULL;
-        if (fn == NULL || !PyTuple_CheckExact(PyTuple_GET_ITEM(result, 1))) {
+        if (fn == NULL || !PyCallable_Check(fn) || !PyTuple_CheckExact(PyTuple_GET_ITEM(result, 1))) {
             Py_DECREF(result);
             return PyErr_SetString(PyExc_TypeError, "a continuation is (callable, tuple)"), NULL;
         }
