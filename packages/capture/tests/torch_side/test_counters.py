@@ -142,3 +142,10 @@ def test_lists_of_tensors_that_are_written_to_are_guarded():
             run(memory[:3], memory[1:] if overlap else torch.zeros(3), out)
             results.append((memory, out))
         torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+def test_a_tensor_that_is_twice_in_a_list_is_written_to_twice():
+    compiled = fxstack_capture.optimize(Backend())(lambda x, y: torch._foreach_mul_([x, y, x], 2))
+    x, y = torch.ones(3), torch.ones(2)
+    compiled(x, y)
+    assert (x[0], y[0]) == (4, 2)

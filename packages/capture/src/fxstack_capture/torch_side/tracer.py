@@ -293,8 +293,8 @@ class TorchTracer:
         node_args = tuple([builder.argument(arg, tensors) for arg in target.args])
         node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
         versions = [version_of(tensor) for tensor in tensors]
+        written = written_lists(fn, args, kwargs)
         result = run_fake(self.mode, fn, args, kwargs)
-        written = {id(tensor) for tensor in written_lists(fn, args, kwargs)}
         added = additions(target.target, target.args, kwargs)
         changed = False
         for tensor, version in zip(tensors, versions, strict=True):

@@ -11,14 +11,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from fxstack_capture.breaks import graph_break
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 
 
-def written_lists(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """The tensors that a call of an operator on lists writes to."""
+def written_lists(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+    """The tensors, by id, that a call of an operator on lists writes to.
+
+    One that is there twice is written to twice, of which the functional form of these operators knows nothing.
+    """
+    found = [id(tensor) for tensor in _written_to(fn, args, kwargs)]
+    if len(set(found)) < len(found):
+        raise graph_break("unsupported-call", f"{fn.__name__} of one tensor twice")
+    return set(found)
+
+
+def _written_to(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
     name = getattr(fn, "__name__", "")
     if not name.startswith(_PREFIXES):
         return
