@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_side.constants import is_constant
+from fxstack_capture.torch_side.constants import is_constant, is_plain
 from fxstack_capture.torch_side.naming import placeholder_name
 
 if TYPE_CHECKING:
@@ -209,3 +210,14 @@ class GraphBuilder:
                 element = self.graph.call_function(operator.getitem, (node, index))
                 element.meta.update(node.meta, val=item, example_value=item)
                 self._bind(item, element)
+
+
+def holds_only_graph_values(result: Any) -> bool:
+    """Whether a result consists of tensors, symbolic numbers and plain data."""
+    if isinstance(result, (FakeTensor, *SYMBOLIC)) or is_plain(result):
+        return True
+    if isinstance(result, (tuple, list)):
+        return all(holds_only_graph_values(item) for item in result)
+    if type(result) is dict:
+        return all(holds_only_graph_values(item) for item in result.values())
+    return False

@@ -41,7 +41,7 @@ from fxstack_capture.torch_side.execution import name_of, run_fake
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes import Faker
 from fxstack_capture.torch_side.function_mode import RecordingMode
-from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder
+from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
 from fxstack_capture.torch_side.locations import Locations
 from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.symbols import Symbols
@@ -489,14 +489,3 @@ _PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 def version_of(tensor: torch.Tensor) -> int | None:
     """The version counter; None for tensors without one, for which any call may be a mutation."""
     return None if tensor.is_inference() else tensor._version
-
-
-def holds_only_graph_values(result: Any) -> bool:
-    """Whether a result consists of tensors, symbolic numbers and plain data."""
-    if isinstance(result, (FakeTensor, *SYMBOLIC)) or is_plain(result):
-        return True
-    if isinstance(result, (tuple, list)):
-        return all(holds_only_graph_values(item) for item in result)
-    if type(result) is dict:
-        return all(holds_only_graph_values(item) for item in result.values())
-    return False
