@@ -107,7 +107,7 @@ def arithmetic_bound(machine: Machine) -> list[Case]:
     small, large = machine.pick((16, 16, 16), (4096,) * 3), machine.pick((16, 32, 16), (8192,) * 3)
     flat = machine.pick((32, 16, 16), (8192, 4096, 512))
     heads = machine.pick((1, 2, 16, 16), (4, 32, 4096, 128))
-    few = machine.pick((1, 2, 16, 16), (2, 16, 1024, 64))
+    few = machine.pick((1, 1, 4, 16), (2, 16, 1024, 64))
     return [
         product("mm", lambda x, w: x @ w, small, 1),
         product("mm", lambda x, w: x @ w, large, 1),

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
 def printed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpu")
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), "--dry"],
+        [sys.executable, str(SCRIPT), str(folder), "--dry", "--minutes", "60"],
         capture_output=True,
         text=True,
         check=True,
