@@ -1,5 +1,6 @@
 """A program that was compiled before: linked, not traced; equal to eager; compiled anew where anything differs."""
 
+import subprocess
 import sys
 
 import pytest
@@ -143,3 +144,26 @@ def test_a_partitioner_of_the_programs_own_is_not_kept(traces):
         fxstack.reset()
         results(fxstack.compile(program(), options={"partitioner": own}), X)
         assert len(traces) == count
+
+
+AGAIN = """
+import sys, torch
+from torch import nn
+import fxstack
+import fxstack_functionalize.aot
+def never(*args):
+    raise AssertionError("traced")
+sys.modules["fxstack_functionalize.aot"].trace = never
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Linear(8, 3))
+x = torch.ones(5, 4, requires_grad=True)
+fxstack.compile(model)(x).square().sum().backward()
+assert not [name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))]
+print("warm")
+"""
+
+
+def test_another_process_starts_without_a_trace(traces):
+    results(fxstack.compile(program()), X)
+    done = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "warm"

@@ -90,7 +90,12 @@ def program_store(
     inductor = options.inductor
     state = {getter.name: getter.read() for getter in GETTERS if getter.name not in OF_THE_CALL}
     unkept = not inductor.use_cache or inductor.repro_dir is not None or inductor.target == "cuda"
-    if unkept or any(state[name] for name in MODES) or not _ours(options.partitioner):
+    if (
+        unkept
+        or not sources_hash()
+        or any(state[name] for name in MODES)
+        or not _ours(options.partitioner)
+    ):
         return None
     cached = ProgramCache(inductor)
     parts = (
@@ -125,12 +130,13 @@ def _arithmetic() -> tuple[Any, ...]:
 
 @cache
 def sources_hash() -> str:
-    """A hash of fxstack's own files: versions alone do not tell two working copies apart."""
-    digest = hashlib.sha256()
+    """A hash of fxstack's own files, empty if they cannot be seen: versions alone do not tell two working copies apart."""
+    digest, found = hashlib.sha256(), False
     for package in PACKAGES:
         root = Path(package.__path__[0])
         for path in sorted(root.rglob("*")):
             if path.suffix in {".py", ".h", ".c"}:
                 digest.update(path.relative_to(root).as_posix().encode())
                 digest.update(path.read_bytes())
-    return digest.hexdigest()
+                found = True
+    return digest.hexdigest() if found else ""

@@ -75,13 +75,23 @@ class Shelf:
     ) -> None:
         if self.store is None or self.key is None:
             return
-        forms = [self.store.pack(graph) for graph in (forward, backward) if graph is not None]
-        if any(form is None for form in forms):
-            return
         try:
-            plan = None if pair is None else pair.plan
-            document = encode_program(shell, plan, forms[0], forms[1] if pair is not None else None)
+            self._write(self.store, self.key, shell, pair, (forward, backward))
         except SaveError as error:
             logger.debug("program %s is not kept: %s", self.key[:12], error)
+        except Exception as error:
+            logger.warning("program %s is not kept: %r", self.key[:12], error)
+
+    @staticmethod
+    def _write(
+        store: Store,
+        key: str,
+        shell: Shell,
+        pair: Pair | None,
+        graphs: tuple[Compiled, Compiled | None],
+    ) -> None:
+        forms = [None if graph is None else store.pack(graph) for graph in graphs]
+        if forms[0] is None or (pair is not None and forms[1] is None):
             return
-        self.store.write(self.key, document)
+        plan = None if pair is None else pair.plan
+        store.write(key, encode_program(shell, plan, *forms))
