@@ -181,6 +181,9 @@ class TorchSide(Protocol):
     def is_symbolic(self, value: object) -> bool:
         """SymInt, SymFloat or SymBool."""
 
+    def guard_flag(self, getter: Callable[[], Any]) -> None:
+        """Guard what ``getter``, a C function, gives."""
+
     def drawn_at(self, value: Any) -> Source | None:
         """Where a symbolic number is found that the frame draws anew in every call; None for others."""
 

@@ -24,7 +24,6 @@ import cmath
 import collections
 import copyreg
 import datetime as dt
-import decimal
 import functools
 import io
 import itertools
@@ -138,7 +137,6 @@ PURE_TYPES: frozenset[type] = frozenset(
         struct.Struct,
         array.array,
         _random.Random,
-        decimal.Decimal,
         dt.timedelta,
         dt.date,
         dt.time,
@@ -215,7 +213,6 @@ _PURE_BUILTINS = (
     sum,
     str.maketrans,
     _thread.allocate_lock,
-    _thread.get_ident,
     bytes.maketrans,
     bytearray.maketrans,
     builtins.__build_class__,
@@ -234,7 +231,12 @@ def _from_modules() -> set[int]:
     return found
 
 
-_PURE_FUNCTIONS: frozenset[int] = frozenset(_from_modules() | {id(fn) for fn in _PURE_BUILTINS})
+_OF_OUTSIDE = (_weakref.getweakrefcount, _weakref.getweakrefs)
+"""Functions of pure modules that look at what the program has elsewhere."""
+
+_PURE_FUNCTIONS: frozenset[int] = frozenset(
+    (_from_modules() | {id(fn) for fn in _PURE_BUILTINS}) - {id(fn) for fn in _OF_OUTSIDE}
+)
 
 _SIDE_EFFECT_MODULES = frozenset(
     {

@@ -260,8 +260,6 @@ _QUERIES = (
     torch._C._is_autocast_available,
     torch._C._get_deterministic_algorithms,
     torch._C._get_deterministic_algorithms_warn_only,
-    torch._C._get_cudnn_enabled,
-    torch._C._get_mkldnn_enabled,
     torch._C._len_torch_dispatch_stack,
     torch._C._get_privateuse1_backend_name,
     torch._C._group_tensors_by_device_and_dtype,
@@ -301,6 +299,8 @@ _GETTER_OF: dict[Any, Callable[[], Any]] = {
 _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(_GETTER_OF, set_attention),
     **dict.fromkeys(_GETTER_OF.values(), guarded_query),
+    torch._C._get_cudnn_enabled: guarded_query,
+    torch._C._get_mkldnn_enabled: guarded_query,
     **dict.fromkeys(_READS_DATA, data_leaves),
     autograd_function.APPLY: autograd_function.apply,
     torch.autograd.grad: gradients.grad,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _abc  # type: ignore[import-not-found]
+import _thread
 import inspect
 import sys
 import types
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
 
@@ -48,9 +51,27 @@ def _is_inert(value: object) -> bool:
     return kind in IMMUTABLE_TYPES or kind in IDENTITY_TYPES or is_constant_key(value)
 
 
-@RULES.rule(sys.getrecursionlimit)
-def _recursion_limit(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    return sys.getrecursionlimit()
+@RULES.rule(_abc.get_cache_token)
+def _registrations(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """How many classes were registered with abstract ones: a number that ``functools.singledispatch`` decides by."""
+    trace.torch.guard_flag(_abc.get_cache_token)
+    return _abc.get_cache_token()
+
+
+@RULES.rule(_abc._abc_register, _abc._reset_registry, _abc._reset_caches)
+def _register(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Registering with a class of the outside is an effect on it."""
+    cls, *subclass = args
+    if not subclass or not trace.world.is_new(cls):
+        raise graph_break("side-effect-call", f"a registration with {cls.__qualname__}")
+    return run(trace, _abc._abc_register, args, kwargs)
+
+
+@RULES.rule(_thread.get_ident)
+def _thread_id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of the thread that runs the entry: others compile their own."""
+    trace.torch.guard_flag(_thread.get_ident)
+    return _thread.get_ident()
 
 
 @RULES.rule(sys.intern)
