@@ -20,6 +20,7 @@ from fxstack_functionalize.runtime import (
     training_wrapper,
 )
 from fxstack_functionalize.trace import Traced, TraceRequest, trace
+from fxstack_functionalize.wrapped import Compiling, compile_wrapped, is_wrapper
 from fxstack_interchange import OutputKind, verify
 
 if TYPE_CHECKING:
@@ -103,6 +104,23 @@ def aot(
         UnsupportedGraphError: if the graph cannot be made functional exactly; nothing has run then.
     """
     options = options or AotOptions()
+    compilers = (fw_compiler, bw_compiler or fw_compiler)
+    if any(map(is_wrapper, example_inputs)):
+        how = Compiling(
+            plain=lambda module, inputs: aot(
+                module,
+                inputs,
+                fw_compiler=fw_compiler,
+                inference_compiler=inference_compiler,
+                partitioner=partitioner,
+                decompositions=decompositions,
+                options=options,
+            ),
+            stages=_stages(compilers, partitioner, decompositions, options),
+            decompositions=decompositions,
+            options=options,
+        )
+        return compile_wrapped(gm, example_inputs, how)
     captured = prepare(gm, example_inputs)
     wants_gradients = any(
         isinstance(spec.fake, torch.Tensor) and spec.fake.requires_grad for spec in captured.inputs
@@ -113,7 +131,6 @@ def aot(
         replay_views=options.replay_views,
     )
     shelf = Shelf(store, captured, request, options)
-    compilers = (fw_compiler, bw_compiler or fw_compiler)
     stages = _stages(compilers, partitioner, decompositions, options)
 
     def make() -> Traced:

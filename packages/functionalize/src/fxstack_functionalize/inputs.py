@@ -65,6 +65,14 @@ def find_fake_mode(values: Sequence[Any]) -> FakeTensorMode | None:
     return None
 
 
+def mode_of(values: Sequence[Any]) -> FakeTensorMode:
+    """Return the mode of the fake tensors among ``values``; a new one if there are none."""
+    found = find_fake_mode(values)
+    if found is not None:
+        return found
+    return FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
+
+
 def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Captured:
     """Make every input fake and lift the tensors that the graph's module owns.
 
@@ -81,17 +89,15 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     paths = _owned_tensors(graph_module)
     tensors = {id(tensor): (path, tensor) for path, tensor in reversed(paths.items())}
     lifted = list(reversed(tensors.values()))
-    mode = find_fake_mode([*example_inputs, *(tensor for _, tensor in lifted)])
-    if mode is None:
-        mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
+    mode = mode_of([*example_inputs, *(tensor for _, tensor in lifted)])
     inputs = [
-        CapturedInput(node.name, _kind_of(value), _to_fake(mode, value))
+        CapturedInput(node.name, _kind_of(value), to_fake(mode, value))
         for node, value in zip(placeholders, example_inputs, strict=True)
     ]
     position = {id(tensor): len(inputs) + i for i, (_, tensor) in enumerate(lifted)}
     inputs += [
         CapturedInput(
-            path.replace(".", "_"), _owned_kind(tensor), _to_fake(mode, tensor), path, tensor
+            path.replace(".", "_"), _owned_kind(tensor), to_fake(mode, tensor), path, tensor
         )
         for path, tensor in lifted
     ]
@@ -117,7 +123,8 @@ def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
     return made
 
 
-def _to_fake(mode: FakeTensorMode, value: Any) -> Any:
+def to_fake(mode: FakeTensorMode, value: Any) -> Any:
+    """Return a tensor without data in the place of ``value``; what is no tensor is itself."""
     if isinstance(value, FakeTensor) or not isinstance(value, torch.Tensor):
         return value
     if value.is_nested or value.is_quantized:

@@ -113,6 +113,8 @@ def _needs_modes(captured: Captured) -> bool:
                 target = node.target
                 if isinstance(target, torch._ops.HigherOrderOperator):
                     return True
+                if getattr(target, "needs_modes", False):  # it makes wrapper subclasses
+                    return True
                 if isinstance(
                     target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
                 ) and not str(target).startswith(("aten", "prim", NAMESPACE)):

@@ -82,9 +82,16 @@ def is_own(function: FunctionType) -> bool:
     return type(name) is str and name.partition(".")[0] in _OWN_PACKAGES
 
 
+_IS_OFF = torch._C._dispatch_tls_is_dispatch_key_excluded
+_FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
+
+
 def has_foreign_modes() -> bool:
-    """Whether modes or transforms of the program see torch's calls that tracing has no model of."""
-    if torch._C._len_torch_dispatch_stack() or are_active():
+    """Whether modes or transforms of the program see torch's calls that tracing has no model of.
+
+    So it is inside of a ``__torch_dispatch__``, where the layers above it are off.
+    """
+    if torch._C._len_torch_dispatch_stack() or are_active() or _IS_OFF(_FUNCTIONALIZE):
         return True
     return not all(map(can_be_followed, modes_aside.present()))
 

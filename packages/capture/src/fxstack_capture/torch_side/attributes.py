@@ -24,6 +24,7 @@ from fxstack_capture.torch_side.standin_classes import (
     overrides,
     shown_class,
 )
+from fxstack_capture.torch_side.wrappers import is_wrapper
 from fxstack_capture.world.descriptors import plan_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class AttributeWrite:
 
 def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     """CPython's attribute protocol on a stand-in; raises the AttributeError of a real tensor."""
-    if shown_class(tensor) is not None and is_users(tracer.python_type(tensor), name):
+    if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
         return _of_user_class(tracer, tensor, name)
     if tracer.overrides.concern(None, (tensor,), {}):
         raw = _on_class(torch.Tensor, name)
@@ -91,6 +92,10 @@ def _plain(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
         )
     getter = getattr(type(descriptor), "__get__", None)
     return descriptor if getter is None else getter(descriptor, tensor, type(tensor))
+
+
+def _has_user_class(tensor: torch.Tensor) -> bool:
+    return shown_class(tensor) is not None or is_wrapper(tensor)
 
 
 def _of_user_class(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
@@ -131,6 +136,8 @@ def accessed(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
 
 def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
     """``tensor.name = value``; listed in ``attribute_writes`` for what is outside of the trace."""
+    if is_wrapper(tensor):
+        raise graph_break("unsupported-object", f"assignment to an attribute of a {type(tensor)}")
     if shown_class(tensor) is not None and is_users(tracer.python_type(tensor), name):
         cls = tracer.python_type(tensor)
         raw, _, data = plan_of(tracer.trace.world, cls, name)  # type: ignore[arg-type]
@@ -210,6 +217,10 @@ def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     if name in written:
         return written[name]
     real, source = tracer.original_of(tensor)
+    if tracer.wrappers.used and is_wrapper(tensor):
+        own = vars(tensor if real is None else real).get(name)
+        if isinstance(own, torch.Tensor) or (real is None and own is not None):
+            raise graph_break("unsupported-object", f"{name} of a {type(tensor).__qualname__}")
     if real is None or source is None:
         return _MISSING
     if name not in real.__dict__:

@@ -55,7 +55,7 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
         graph_module=make_graph_module(_root(tracer), graph, "CapturedGraph"),
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
-        overrides_classes=tracer.overrides.has_classes,
+        overrides_classes=tracer.overrides.has_classes or tracer.wrappers.used,
         redefined=tuple(
             place for place, node in enumerate(placeholders) if _redefines(node.meta["val"])
         ),
@@ -196,6 +196,8 @@ def guard_relations(tracer: TorchTracer) -> None:
     written = tracer.mutated_storages & groups.keys()
     if not written:
         return
+    if tracer.wrappers.used:  # one has entered since
+        tracer.wrappers.demand_unshared(next(iter(written)))
     for storage in sorted(written):
         _guard_together(tracer, groups[storage])
     if len(groups) > 1:

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.constants import is_constant, is_plain
 from fxstack_capture.torch_side.naming import placeholder_name
+from fxstack_capture.torch_side.wrappers import is_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,7 +215,7 @@ class GraphBuilder:
 
 def holds_only_graph_values(result: Any) -> bool:
     """Whether a result consists of tensors, symbolic numbers and plain data."""
-    if isinstance(result, (FakeTensor, *SYMBOLIC)) or is_plain(result):
+    if isinstance(result, (FakeTensor, *SYMBOLIC)) or is_plain(result) or is_wrapper(result):
         return True
     if isinstance(result, (tuple, list)):
         return all(holds_only_graph_values(item) for item in result)

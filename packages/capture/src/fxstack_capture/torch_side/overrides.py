@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.sources import Converted, pinned
-from fxstack_capture.torch_side import leaves, standin_classes
+from fxstack_capture.torch_side import attributes, leaves, standin_classes
 from fxstack_capture.torch_side.standin_classes import shown_class
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ class Overrides:
                 return self._ask_mode(func, self._kinds(func, kinds, args), args, kwargs)
             if kinds:
                 return NotImplemented
-            return self._tracer.reported(func, args, kwargs)
+            if is_accessor(func):
+                return attributes.access(self._tracer, func, args)
+            return self._tracer.call_plainly(func, args, kwargs)
 
     def _kinds(self, func: Any, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
         """The classes that are reported: what asks in Python, or for an attribute, names plain tensors, too."""

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
-from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, TorchStateIs, TypeIs, WordIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
 from fxstack_capture.numpy_side.tracer import ArrayTracer
@@ -47,6 +47,7 @@ from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.symbols import Symbols
 from fxstack_capture.torch_side.targets import target_of
 from fxstack_capture.torch_side.transforms import Transforms
+from fxstack_capture.torch_side.wrappers import Wrappers, demand_wrapped, is_wrapper
 from fxstack_capture.torch_side.writes import written_lists
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class TorchTracer:
         self.has_leaves = False
         self.assumptions = Assumptions(self)
         self._in_session = False
-        self._faker = Faker(self.mode)
+        self.faker = Faker(self.mode)
+        self.wrappers = Wrappers(self)
         self._locations = Locations()
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
@@ -134,31 +136,37 @@ class TorchTracer:
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         # A callback from C code may bring tensors in while the program's torch calls are recorded.
         with self.unrecorded(), self.transforms.suspended():
-            return self._enter_tensor(real, source)
+            standin = self._enter_tensor(real, source)
+        self.wrappers.guard_entered()
+        return standin
 
     def _enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        facts.demand_supported(real)
-        fake = self._faker.known(real)
-        if fake is None:
-            fake = self._new_stand_in(real, source)
+        fake = self._stand_in(real, source)
         if id(fake) not in self._originals:
             self._originals[id(fake)] = real, source
             self._inputs.append((fake, real, source))
-            if type(real) not in facts.PLAIN_CLASSES:
+            if isinstance(fake, FakeTensor) and type(real) not in facts.PLAIN_CLASSES:
                 self.overrides.show(fake, type(real))
             self.builder.enter(fake, source)
             if self._offsets_guarded:
                 self.guard_offset(real, source)
         return fake
 
+    def _stand_in(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        if is_wrapper(real):
+            return self.wrappers.stand_in(real, source)
+        facts.demand_supported(real)
+        known = self.faker.known(real)
+        return self._new_stand_in(real, source) if known is None else known
+
     def _new_stand_in(self, real: torch.Tensor, source: Source) -> FakeTensor:
         plan = plan_tensor(real, source, self.history, self.trace.options, self.trace.contract)
         if plan.static:
             self.trace.guard(source, facts.tensor_is(real))
-            return self._faker.fake(real, real.size(), real.stride(), real.storage_offset())
+            return self.faker.fake(real, real.size(), real.stride(), real.storage_offset())
         sizes, strides, offset = self.geometry.tensor(real, source, plan)
         self.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
-        return self._faker.fake(real, sizes, strides, offset)
+        return self.faker.fake(real, sizes, strides, offset)
 
     def enter_number(self, value: float, source: Source) -> Any:
         contract = self.trace.contract
@@ -195,7 +203,8 @@ class TorchTracer:
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
         """The real tensor that a stand-in stands for, and where it was found."""
-        return self._originals.get(id(tensor), (None, None))
+        found = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
+        return (None, None) if found is None else found
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """(stand-in, real tensor, source) of everything that entered."""
@@ -205,6 +214,8 @@ class TorchTracer:
         shown = shown_class(tensor)
         if shown is not None:
             return shown
+        if self.wrappers.used and is_wrapper(tensor):
+            return type(tensor)
         cls: type = torch.nn.Parameter if getattr(tensor, "_is_param", False) else torch.Tensor
         return cls
 
@@ -236,25 +247,6 @@ class TorchTracer:
         if type(fn) is FunctionType:
             return self._call_python(fn, args, kwargs)
         return self.record(fn, args, kwargs)
-
-    def reported(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """A call as torch reports it to a mode."""
-        if overrides.is_accessor(func):
-            return attributes.access(self, func, args)
-        return self.call_plainly(func, args, kwargs)
-
-    def _call_python(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """One node; or what it does, where it looks at data, which may be but a check of its arguments."""
-        seen = len(self.mutated_storages)
-        try:
-            return self.record(fn, args, kwargs)
-        except GraphBreak as reason:
-            looks = reason.record.reason.id == "data-dependent-value"
-            if not looks or not self.trace.may_assume or len(self.mutated_storages) != seen:
-                raise
-        return self.trace.interp.call_function(fn, args, kwargs)
 
     def _guard_state(self) -> None:
         """Whatever torch does depends on its global state as it was when the trace began.
@@ -293,8 +285,11 @@ class TorchTracer:
         node_args = tuple([builder.argument(arg, tensors) for arg in target.args])
         node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
         versions = [version_of(tensor) for tensor in tensors]
+        wrapped = self.wrappers.demand_followed(args, kwargs)
         written = written_lists(fn, args, kwargs)
         result = run_fake(self.mode, fn, args, kwargs)
+        if wrapped:
+            demand_wrapped(result)
         added = additions(target.target, target.args, kwargs)
         changed = False
         for tensor, version in zip(tensors, versions, strict=True):
@@ -358,6 +353,8 @@ class TorchTracer:
         self.counters.note_changed(tensor, added)
         storage = tensor.untyped_storage()._cdata
         self.mutated_storages.add(storage)
+        if self.wrappers.used:
+            self.wrappers.demand_unshared(storage)
         if storage in self.unwritable:
             raise graph_break(
                 "unsupported-object", "a write to an array that has a copy in place of a view"

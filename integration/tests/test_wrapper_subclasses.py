@@ -1,0 +1,212 @@
+"""Wrapper subclasses through the whole compiler: results, classes, metadata and gradients are eager's."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils import _pytree as pytree
+from wrapper_classes import Rounded, Scaled, described, two
+
+import fxstack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROGRAMS: list[Any] = []
+
+
+def program(make: Callable[[], tuple[Any, ...]]) -> Any:
+    """Register a function with what makes its arguments."""
+
+    def register(fn: Any) -> Any:
+        PROGRAMS.append(pytest.param(fn, make, id=fn.__name__))
+        return fn
+
+    return register
+
+
+def run(fn: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> list[Any]:
+    """Two calls with gradients: all that can be seen of them."""
+    torch.manual_seed(0)
+    args = make()
+    seen = []
+    for _ in range(2):
+        flat = pytree.tree_leaves(fn(*args))
+        seen.append([described(value) for value in flat])
+        for value in flat:
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                value.sum().backward(retain_graph=True)
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    return [
+        *seen,
+        [described(t) for t in tensors],
+        [described(t.grad) for t in tensors if t.is_leaf],
+    ]
+
+
+@program(lambda: (two(3, 4), two(3, 4, seed=1)))
+def inference(x, y):
+    return x + y, (x * 2).relu(), x.shape, type(x) is TwoTensor, isinstance(x, torch.Tensor)
+
+
+@program(lambda: (two(3, 4, grad=True), two(3, 4, grad=True, seed=1)))
+def training(x, y):
+    return (x * y).sin(), x @ y.t(), y.detach() + 1
+
+
+@program(lambda: (two(3, 4, grad=True), torch.randn(4, requires_grad=True)))
+def beside_plain_tensors(x, y):
+    return (x * 2).view(-1)[2:], x.t() * 3, (y * 2).sum()
+
+
+@program(lambda: tuple(Scaled(torch.ones(3, 4) * n, float(n)).requires_grad_() for n in (2, 4)))
+def metadata(x, y):
+    return x + y, (x * y).exp(), x.scale
+
+
+@program(lambda: (TwoTensor(two(3, 4), two(3, 4, seed=2)).requires_grad_(),))
+def two_levels(x):
+    return x * 2, (x.sin() + x).sum(0)
+
+
+@program(lambda: (two(3, 4, grad=True),))
+def intermediates_changed_in_place(x):
+    z = x * 1
+    z.add_(1)
+    z[0].mul_(2)
+    return z.sum()
+
+
+@program(
+    lambda: (torch.randn(2, 3, requires_grad=True), Rounded(torch.randn(3, 3)).requires_grad_())
+)
+def gradients_of_the_outer_operators(x, w):
+    return nn.functional.linear(x, w), x @ w
+
+
+@program(lambda: (two(3, 4, grad=True),))
+def casts(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ x.t()
+
+
+@program(lambda: (two(3, 4, grad=True).sin(),))
+def argument_with_history(x):
+    return x * 2
+
+
+@program(lambda: (two(3, 4),))
+def views_of_arguments(x):
+    return x.view(12), x[0]
+
+
+@program(lambda: (two(3, 4),))
+def between_breaks(x):
+    y = x + 1
+    fxstack.graph_break()
+    return y * 2, y.sum()
+
+
+class _Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(two(4, 4))
+        self.bias = nn.Parameter(two(4, seed=3))
+        self.register_buffer("scale", two(4, seed=4))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight, self.bias).relu() * self.scale
+
+
+@program(lambda: (two(3, 4), _Layer()))
+def parameters_and_buffers(x, layer):
+    return layer(x)
+
+
+@pytest.mark.parametrize(("fn", "make"), PROGRAMS)
+def test_compiled(fn, make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("error", UserWarning)
+        assert run(fxstack.compile(fn), make) == run(fn, make)
+
+
+@pytest.mark.parametrize(("fn", "make"), PROGRAMS)
+def test_captured(fn, make):
+    assert run(fxstack.compile(fn, backend="eager"), make) == run(fn, make)
+
+
+REFUSED = {
+    "an argument changed in place": (lambda x: x.add_(1) * 2, lambda: (two(3),)),
+    "an inner tensor": (lambda x: (x.a + 1, x * 2), lambda: (two(3),)),
+    "made inside": (lambda x: TwoTensor(x * 2, x * 3) + 1, lambda: (torch.ones(3),)),
+    "a view with a gradient": (lambda x: x.view(12), lambda: (two(3, 4, grad=True),)),
+    "jagged": (
+        lambda x: (x * 2).values(),
+        lambda: (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),),
+    ),
+    "sparse": (lambda x: (x * 2).to_dense(), lambda: (torch.eye(3).to_sparse(),)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_compiled_is_eager(name):
+    fn, make = REFUSED[name]
+    results = [pytree.tree_leaves(f(*make())) for f in (fxstack.compile(fn), fn)]
+    assert described_all(results[0]) == described_all(results[1])
+
+
+def described_all(values):
+    return [described(value) for value in values]
+
+
+def test_a_change_of_metadata_is_another_graph():
+    compiled = fxstack.compile(lambda x: x * 2)
+    for scale in (2.0, 2.0, 3.0, 5.0, 7.5, 2.0, 3):
+        x = Scaled(torch.ones(3), scale)
+        assert described(compiled(x)) == described(x * 2)
+    x.scale = 11.0
+    assert described(compiled(x)) == described(x * 2)
+
+
+def product(x, y):
+    return (x * y).sin()
+
+
+def test_second_derivatives():
+    seen = []
+    for fn in (product, fxstack.compile(product)):
+        x, y = two(3, grad=True), two(3, grad=True, seed=2)
+        (first,) = torch.autograd.grad(fn(x, y).sum(), [x], create_graph=True)
+        seen.append([described(g) for g in torch.autograd.grad(first.sum(), [x, y])])
+    assert seen[0] == seen[1]
+
+
+def test_tangents_of_other_metadata():
+    seen = []
+    for fn in (torch.exp, fxstack.compile(torch.exp), fxstack.compile(lambda x: x.exp())):
+        x = Scaled(torch.ones(3), 2.0).requires_grad_()
+        (gradient,) = torch.autograd.grad(fn(x), [x], Scaled(torch.ones(3), 4.0))
+        seen.append(described(gradient))
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_an_optimizer():
+    losses = []
+    for compiles in (False, True):
+        layer = _Layer()
+        step = fxstack.compile(layer) if compiles else layer
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = step(two(5, 4)).sum()
+            loss.backward()
+            optimizer.step()
+        losses.append([described(loss), described(layer.weight)])
+    assert losses[0] == losses[1]

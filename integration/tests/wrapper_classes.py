@@ -1,0 +1,94 @@
+"""Wrapper subclasses for tests, and what can be compared of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils import _pytree as pytree
+
+
+class Scaled(torch.Tensor):
+    """``inner * scale``, of which operators see ``inner``; an operator of several takes the first one's scale."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, scale: float) -> Any:
+        facts = {"strides": inner.stride(), "dtype": inner.dtype, "device": inner.device}
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, **facts)
+
+    def __init__(self, inner: torch.Tensor, scale: float) -> None:
+        self.inner = inner
+        self.scale = scale
+
+    def __tensor_flatten__(self) -> Any:
+        return ["inner"], {"scale": self.scale}
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, context: Any, _size: Any, _stride: Any) -> Any:
+        return Scaled(inner["inner"], context["scale"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        scale = next(t.scale for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Scaled))
+
+        def unwrapped(value: Any) -> Any:
+            if not isinstance(value, Scaled):
+                return value
+            return value.inner if value.scale == scale else value.inner * (value.scale / scale)
+
+        def wrapped(value: Any) -> Any:
+            return Scaled(value, scale) if isinstance(value, torch.Tensor) else value
+
+        args, kwargs = pytree.tree_map(unwrapped, (args, kwargs or {}))
+        return pytree.tree_map(wrapped, func(*args, **kwargs))
+
+
+class Rounded(torch.Tensor):
+    """Operators see rounded values, gradients are those of the operators: rounding is passed by. Results are plain."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        facts = {"strides": inner.stride(), "dtype": inner.dtype, "device": inner.device}
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, **facts)
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    def __tensor_flatten__(self) -> Any:
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, _context: Any, _size: Any, _stride: Any) -> Any:
+        return Rounded(inner["inner"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.t.default):
+            return Rounded(func(args[0].inner))
+
+        def unwrapped(value: Any) -> Any:
+            return value.inner.round() if isinstance(value, Rounded) else value
+
+        args, kwargs = pytree.tree_map(unwrapped, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def two(*size: int, grad: bool = False, seed: int = 0) -> TwoTensor:
+    """A wrapper of two tensors of random numbers."""
+    source = torch.Generator().manual_seed(seed)
+    inner = [torch.randn(*size, generator=source) for _ in range(2)]
+    return TwoTensor(*inner).requires_grad_(grad)
+
+
+def described(value: Any) -> Any:
+    """What can be compared of a value: classes, metadata, and numbers rounded to four digits."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    facts = (type(value), tuple(value.shape), value.stride(), value.dtype, value.requires_grad)
+    if not hasattr(value, "__tensor_flatten__"):
+        return (*facts, [round(n, 4) for n in value.detach().double().flatten().tolist()])
+    names, context = value.__tensor_flatten__()
+    return (*facts, str(context), [described(getattr(value, name)) for name in names])
