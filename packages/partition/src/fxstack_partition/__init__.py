@@ -10,6 +10,7 @@ from fxstack_partition.from_torch import JointGraph, from_partition_fn
 from fxstack_partition.ilp import ilp
 from fxstack_partition.joint import JointFacts, JointGraphError, analyze
 from fxstack_partition.measure import Measured
+from fxstack_partition.modules import by_module
 from fxstack_partition.options import DEVICES, Device, PartitionOptions
 from fxstack_partition.partitioners import min_cut, save_all
 from fxstack_partition.registry import Partitioner, UnknownPartitionerError, register
@@ -39,6 +40,7 @@ __all__ = [
     "analyze",
     "as_partition_fn",
     "budget",
+    "by_module",
     "check_partition",
     "compare",
     "explain",

@@ -1,0 +1,49 @@
+"""Recompute tags on modules: a policy from the modules around a node's call to a tag.
+
+options = PartitionOptions(policy=by_module({"BertLayer": "must_recompute", "BertSelfAttention": "prefer_save"}))
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch.fx import Node
+
+_FORWARD = re.compile(r'File "[^"]*", line \d+, in (?:\S*\.)?(\w+)\.forward\b')
+
+
+def by_module(tags: Mapping[str, str]) -> Callable[[Node], str | None]:
+    """Return a ``PartitionOptions.policy`` that tags nodes by the modules in which they were called.
+
+    ``tags`` maps names of module classes, or patterns of paths (``"layers.*"``) where the graph has them
+    (``nn_module_stack``), to tags. The innermost module with a tag decides.
+    """
+
+    def policy(node: Node) -> str | None:
+        for names in reversed(modules_around(node)):
+            for name in names:
+                for pattern, tag in tags.items():
+                    if fnmatchcase(name, pattern):
+                        return tag
+        return None
+
+    return policy
+
+
+def modules_around(node: Node) -> list[tuple[str, ...]]:
+    """Return the names of each module around a node's call, from the outermost to the innermost: path and class, or class."""
+    stack: Any = node.meta.get("nn_module_stack")
+    if stack:
+        return [(path, _class_name(kind)) for path, kind in stack.values()]
+    trace = node.meta.get("stack_trace")
+    return [(name,) for name in _FORWARD.findall(trace)] if isinstance(trace, str) else []
+
+
+def _class_name(kind: object) -> str:
+    text = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    return text.rpartition(".")[2]
