@@ -5,7 +5,7 @@ import torch
 from beside_eager import Programs
 from torch import nn
 from torch.nn.attention import flex_attention as flex
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import and_masks, create_block_mask, flex_attention
 
 program = Programs()
 
@@ -82,6 +82,13 @@ def mask_by_documents_and_a_window(c):
         return (document[q] == document[k]) & (q - k < 3)
 
     return attend(c, None, block_mask=create_block_mask(near, None, None, L, S, "cpu"))
+
+
+@program(graphs=1, breaks=0)
+def mask_of_several(c):
+    document = torch.arange(S) // 5
+    both = and_masks(causal, lambda b, h, q, k: document[q] == document[k])
+    return attend(c, None, block_mask=create_block_mask(both, None, None, L, S, "cpu"))
 
 
 @program(graphs=1, breaks=0)

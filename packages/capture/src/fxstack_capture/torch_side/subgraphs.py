@@ -83,7 +83,7 @@ def trace(
         if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
             raise _refusal(fn, "which does not return tensors alone")
         results = tuple(builder.node_of(out) for out in outputs)
-        if _surroundings(tracer, fn) != before:
+        if _differ(before, _surroundings(tracer, fn)):
             raise _refusal(fn, "which changes what was there before it")
         made = Subgraph(_since(builder, mark), results, tuple(outputs), spec)
         free = tuple(n for n in _outer(made) if type(n.meta["val"]) not in _FIXED)
@@ -100,12 +100,20 @@ def _refusal(fn: object, why: str) -> BaseException:
     return graph_break("unsupported-call", f"{name_of(fn)} in a higher-order operator, {why}")
 
 
-def _surroundings(tracer: TorchTracer, fn: Any) -> Any:
-    """What the function must leave as it is."""
+def _surroundings(tracer: TorchTracer, fn: Any) -> tuple[Any, dict[int, tuple[int, ...]]]:
+    """What the function must leave as it is: what all can see, and what the objects hold that it alone can reach."""
     effects = len(diff(tracer.trace.world).records)  # type: ignore[arg-type]
-    reachable = list(_reachable(fn, tracer.trace.world.is_preexisting))
+    reachable = dict(_reachable(fn, tracer.trace.world.is_preexisting))
     draws = len(tracer.trace.world.draws.made)  # type: ignore[attr-defined]
-    return effects, draws, len(tracer.attribute_writes), state.present(), reachable
+    return (effects, draws, len(tracer.attribute_writes), state.present()), reachable
+
+
+def _differ(
+    before: tuple[Any, dict[int, tuple[int, ...]]], after: tuple[Any, dict[int, tuple[int, ...]]]
+) -> bool:
+    """Objects that are no longer among those of the function were found to be older, and effects on them are seen otherwise."""
+    changed = any(after[1].get(key, held) != held for key, held in before[1].items())
+    return changed or before[0] != after[0]
 
 
 _MOST_OBJECTS = 10_000
