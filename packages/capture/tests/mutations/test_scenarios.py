@@ -1,6 +1,8 @@
 """Kinds of state that the random programs do not hold: after every change, and the call after it, as eager."""
 
 import contextvars
+import enum
+import functools
 import gc
 import io
 import linecache
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from compare import outcome
+from function_scenarios import SCENARIOS as FUNCTION_SCENARIOS
 from same import difference
 from scenarios import SCENARIOS
 from torch import nn
@@ -20,6 +23,8 @@ import fxstack_capture
 
 _NAMES = {
     "contextvars": contextvars,
+    "enum": enum,
+    "functools": functools,
     "gc": gc,
     "io": io,
     "logging": logging,
@@ -35,6 +40,11 @@ _NAMES = {
 def _forget():
     yield
     fxstack_capture.reset()
+    torch.set_default_dtype(torch.float32)
+    torch.set_grad_enabled(True)
+    torch.use_deterministic_algorithms(False)
+    torch.set_float32_matmul_precision("highest")
+    torch.set_autocast_enabled("cpu", False)
 
 
 def _world(name, source):
@@ -71,7 +81,10 @@ def _first_difference(name, source, changes):
     return None
 
 
-@pytest.mark.parametrize(("name", "source", "changes"), SCENARIOS, ids=[s[0] for s in SCENARIOS])
+ALL = [*SCENARIOS, *FUNCTION_SCENARIOS]
+
+
+@pytest.mark.parametrize(("name", "source", "changes"), ALL, ids=[s[0] for s in ALL])
 def test_a_change_between_calls_is_seen(name, source, changes):
     scope = _world(f"<plain {name}>", source)
     assert outcome(scope["main"], scope, None)[0] == "returned"
