@@ -1,5 +1,6 @@
 """Shape contracts of compiled callables: one graph for all sizes, and errors instead of recompilations."""
 
+import functools
 import warnings
 
 import pytest
@@ -144,3 +145,52 @@ def test_other_functions_are_not_concerned():
 
     made, _ = compiled(lambda x: helper(x) * 2, {"x": {0: B}})
     assert made(t(4, 3)).shape == (12,)
+
+
+def scaled(scale, x, y=1):
+    return x * scale + y
+
+
+def test_partials():
+    made, counting = compiled(functools.partial(scaled, 2, y=3), {"x": {0: B}})
+    for n in (3, 6):
+        assert torch.equal(made(torch.ones(n)), torch.ones(n) * 5)
+    assert len(counting.graphs) == 1
+
+
+def test_what_has_no_parameters():
+    with pytest.raises(TypeError, match="expected a Python function or module"):
+        compiled(torch.relu, {"x": {0: B}})
+
+
+CONVOLUTIONS = {
+    "2d": (lambda: nn.Conv2d(3, 4, 3, padding=1), (3, 5, 6)),
+    "1d": (lambda: nn.Conv1d(3, 4, 3, stride=2), (3, 9)),
+    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3), (3, 5, 6)),
+    "in groups": (lambda: nn.Conv2d(4, 4, 3, groups=4, bias=False), (4, 5, 6)),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_of_any_batch(case):
+    """Torch chooses a library by whether the batch has 16 items."""
+    make, shape = CONVOLUTIONS[case]
+    module = make()
+    made, counting = compiled(module, {"input": {0: B}})
+    for n in (2, 5, 20):
+        x = t(n, *shape)
+        found, expected = made(x), module(x)
+        assert torch.equal(found, expected) and found.stride() == expected.stride()
+    assert len(counting.graphs) == 1
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 2, 9), (4, 2, 8, 9)])
+def test_errors_of_convolutions(shape):
+    module = nn.Conv2d(3, 4, 3)
+    made, _ = compiled(module, None, dynamic=True)
+    texts = []
+    for fn in (module, made):
+        with pytest.raises(RuntimeError) as raised:
+            fn(t(*shape))
+        texts.append(str(raised.value))
+    assert texts[0] == texts[1]

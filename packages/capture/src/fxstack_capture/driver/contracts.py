@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,17 @@ Arguments = dict[str, tuple[object, "Source | None"]]
 
 
 class CallContract:
-    """A shape contract for the calls of ``fn``, a function, method or module."""
+    """A shape contract for the calls of ``fn``, a function, method, partial or module.
+
+    Raises:
+        TypeError: ``fn`` runs no Python function, so nothing has parameters that the contract could be about.
+    """
 
     def __init__(self, contract: ShapeContract, fn: Callable[..., Any]) -> None:
         self._contract = contract
         self._fn = fn
         self._module = fn if isinstance(fn, torch.nn.Module) else None
+        self._called()
 
     def bind(self, frame: RealFrame) -> Bound | None:
         """The contract over the arguments of this frame; None for frames that it is not about.
@@ -50,8 +56,12 @@ class CallContract:
 
     def _called(self) -> tuple[FunctionType, int]:
         """The Python function that a call comes to, and how many arguments it is given before the caller's."""
-        function, leading = function_of(self._fn if self._module is None else self._module.forward)
-        return function, len(leading)
+        fn: Any = self._fn if self._module is None else self._module.forward
+        given = 0
+        while isinstance(fn, functools.partial):
+            fn, given = fn.func, given + len(fn.args)
+        function, leading = function_of(fn)
+        return function, given + len(leading)
 
     def _of_module(self, args: Any, kwargs: Any) -> Arguments:
         """The arguments of ``forward`` as a call of the module passes them on."""

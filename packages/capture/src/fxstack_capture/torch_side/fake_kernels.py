@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import torch
 from torch._decomp import decomposition_table, meta_table
 from torch._library import simple_registry
 from torch._subclasses.fake_impls import has_meta, op_implementations_checks
@@ -19,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
     torch_decomp_decompositions,
 )
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._pytree import tree_leaves
 
 
@@ -68,3 +70,34 @@ def _meta(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
     return mode.wrap_meta_outputs_with_default_device_logic(
         result, func, tree_leaves((args, kwargs)), device=kwargs.get("device")
     )
+
+
+_CONVOLUTIONS = {
+    torch.ops.aten.convolution.default: 2,
+    torch.ops.aten.convolution_backward.default: 3,
+}
+"""How many of the first arguments are the tensors that a convolution computes with."""
+
+
+def plain_convolution(func: Any, args: Any) -> Any:
+    """How to compute a convolution of contiguous tensors on CPU, or None.
+
+    Torch's rule asks which library would run it, to know the layout of the result, and that depends on whether
+    the batch has 16 items. Contiguous arguments give contiguous results in all of them.
+    """
+    tensors = args[: _CONVOLUTIONS.get(func, 0)]
+    if not tensors or not all(map(_is_plain, tensors)) or len({t.dtype for t in tensors}) > 1:
+        return None
+    return _meta
+
+
+def _is_plain(tensor: Any) -> bool:
+    """On CPU, and known to be contiguous without a guard."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return False
+    expected: Any = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if not statically_known_true(stride == expected):
+            return False
+        expected = expected * size
+    return True

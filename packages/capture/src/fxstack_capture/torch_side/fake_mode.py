@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import (
 from torch.nested._internal import nested_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fxstack_capture.torch_side.fake_kernels import kernel_of
+from fxstack_capture.torch_side.fake_kernels import kernel_of, plain_convolution
 from fxstack_capture.torch_side.operator_cache import (
     MASKS,
     SYMBOLIC,
@@ -102,6 +102,9 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self.operators.add(func)
         if self.in_kernel_invocation or not is_predictable(func):
             return self._ask_torch(func, types, args, kwargs)
+        convolution = plain_convolution(func, args)
+        if convolution is not None and self.shape_env is not None:
+            return convolution(self, func, args, kwargs)
         tensors: list[FakeTensor] = []
         key = key_of(func, args, kwargs, tensors)
         if key is None or (func is _INDEX and any(t.dtype in MASKS for t in tensors[1:])):
