@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.guards.records import Equals, TorchStateIs, TypeIs, WordIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
 from fxstack_capture.numpy_side.tracer import ArrayTracer
@@ -247,6 +247,17 @@ class TorchTracer:
         if type(fn) is FunctionType:
             return self._call_python(fn, args, kwargs)
         return self.record(fn, args, kwargs)
+
+    def _call_python(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One node; or what it does, where it looks at data, which may be but a check of its arguments."""
+        seen = len(self.mutated_storages)
+        try:
+            return self.record(fn, args, kwargs)
+        except GraphBreak as reason:
+            looks = reason.record.reason.id == "data-dependent-value"
+            if not looks or not self.trace.may_assume or len(self.mutated_storages) != seen:
+                raise
+        return self.trace.interp.call_function(fn, args, kwargs)
 
     def _guard_state(self) -> None:
         """Whatever torch does depends on its global state as it was when the trace began.
