@@ -66,6 +66,7 @@ class Geometry:
         self._make_env = make_env
         self._env: CaptureShapeEnv | None = None
         self.bindings: list[Binding] = []
+        self._symbolic: set[Source] = set()
         self.primary: dict[sympy.Symbol, tuple[Source, Any]] = {}
         self.strict: dict[sympy.Symbol, Source] = {}
         self.named: dict[str, NamedSymbol] = {}
@@ -103,7 +104,12 @@ class Geometry:
 
     def is_symbolic(self, source: Source) -> bool:
         """Whether the number found at ``source`` was made symbolic."""
-        return any(binding.source == source for binding in self.bindings)
+        return source in self._symbolic
+
+    def source_of(self, symbol: sympy.Symbol) -> Source | None:
+        """Where the number that a symbol stands for is read."""
+        found = self.primary.get(symbol)
+        return None if found is None else found[0]
 
     def size(self, value: int, source: Source, plan: SizePlan) -> Number:
         if plan.kind is Kind.STATIC:
@@ -209,7 +215,7 @@ class Geometry:
             if isinstance(planned, Inferred):
                 strides[dim] = strides[planned.dim] * sizes[planned.dim]
                 if isinstance(strides[dim], torch.SymInt):
-                    self.bindings.append(Binding(Stride(source, dim), strides[dim].node.expr))
+                    self._bind(Stride(source, dim), strides[dim].node.expr)
             elif planned is DYNAMIC and real_strides[dim] > 1:
                 strides[dim] = self.number(real_strides[dim], Stride(source, dim))
             else:
@@ -220,8 +226,12 @@ class Geometry:
         made = self.env.create_symintnode(expr, hint=value, source=NamedSource(source))
         return made if type(made) is int else self._note(expr, made, source)
 
-    def _note(self, expr: sympy.Expr, made: Any, source: Source) -> Any:
+    def _bind(self, source: Source, expr: sympy.Expr) -> None:
         self.bindings.append(Binding(source, expr))
+        self._symbolic.add(source)
+
+    def _note(self, expr: sympy.Expr, made: Any, source: Source) -> Any:
+        self._bind(source, expr)
         if isinstance(expr, sympy.Symbol):
             self.primary.setdefault(expr, (source, made))
         return made

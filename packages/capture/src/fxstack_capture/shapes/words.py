@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 def readable(geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source]) -> str:
     """The expression in the user's names."""
-    known = {symbol: source for symbol, (source, _) in geometry.primary.items()} | names
     shown = {
-        symbol: sympy.Symbol(shown_name(geometry, known[symbol]))
+        symbol: sympy.Symbol(shown_name(geometry, source))
         for symbol in expr.free_symbols
-        if symbol in known
+        if (source := names.get(symbol) or geometry.source_of(symbol)) is not None
     }
     # Different assumptions on the new symbols must not let sympy evaluate anything.
     with sympy.evaluate(False):
