@@ -1,0 +1,56 @@
+"""Every tile size of matrix products, compiled for sm_80 and sm_90 without a GPU: shared memory, matrix instructions, local memory (PTX)."""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "0"
+
+import torch
+import triton
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_inductor import decompositions, lower
+from fxstack_inductor.autotune.choices import config_name
+from fxstack_inductor.codegen.product_tiles import CONFIGS
+from fxstack_inductor.codegen.triton import triton_source
+from fxstack_inductor.runtime import triton_runtime
+from fxstack_inductor.schedule.templates import product_kernels
+
+
+def gelu(x, w):
+    return torch.nn.functional.gelu(x @ w)
+
+
+def row(kernel, config, capability, folder):
+    source = triton_source([kernel], {kernel.name: config})
+    module = triton_runtime.load_module(source.text, folder)
+    (compiled,) = triton_runtime.compile_ahead(source, module, capability).values()
+    ptx = compiled.asm["ptx"]
+    used = sorted(set(re.findall(r"wgmma|mma(?=\.sync)", ptx)))
+    copies = "yes" if "cp.async" in ptx else "no"
+    widths = sorted(set(re.findall(r"st\.global\.(\S+)", ptx)))
+    spilled = "yes" if re.search(r"\.local[^;]*\[\d+\]", ptx) else "no"
+    shared = compiled.metadata.shared / 1024
+    return [config_name(config), capability, f"{shared:.0f} KiB", *used, copies, *widths, spilled]
+
+
+def main():
+    inputs = (torch.empty(4096, 1024).bfloat16(), torch.empty(1024, 4096).bfloat16())
+    graph = make_fx(gelu, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
+    (kernel,) = product_kernels(lower(graph, target="cuda:sm_90").plan)
+    print(f"gelu(x @ w), bfloat16, 4096x4096x1024, Triton {triton.__version__}")
+    print(
+        "| tile | sm | shared memory | instructions | asynchronous copies | stores | local memory |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for capability in (80, 90):
+            for config in CONFIGS:
+                cells = row(kernel, config, capability, Path(folder))
+                print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
