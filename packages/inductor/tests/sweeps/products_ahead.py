@@ -1,4 +1,4 @@
-"""Every tile size of matrix products, compiled for sm_80 and sm_90 without a GPU: shared memory, matrix instructions, local memory (PTX)."""
+"""Every tile size of matrix products, compiled for sm_80 and sm_90 without a GPU: what the machine code uses."""
 
 import os
 import re
