@@ -79,6 +79,14 @@ def test_writes_before_the_refusal_are_eagers():
     assert torch.equal(ours, theirs)
 
 
+def test_running_statistics_are_updated_once():
+    ours, theirs = torch.nn.BatchNorm1d(5), torch.nn.BatchNorm1d(5)
+    compiled = fxstack.compile(lambda x, at: ours(x)[at], options={"optimization": 0})
+    assert raised(compiled, X, FAR) == raised(lambda x, at: theirs(x)[at], X, FAR)
+    for mine, its in zip(ours.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(mine, its)
+
+
 def test_the_program_goes_on():
     compiled = fxstack.compile(F.cross_entropy, options={"optimization": 0})
     raised(compiled, X, BAD)

@@ -38,8 +38,8 @@ def eager_error(
 
     Where eager torch raises nothing its results are returned, with a warning: the compiled graph was wrong.
     """
-    # Kernels find a bad index before anything is written: inductor runs the decomposed graph again and says so.
-    if not isinstance(failure.__context__, IndexOutOfRange):
+    # Kernels find a bad index before anything is written.
+    if not isinstance(failure, IndexOutOfRange):
         hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
         if hooks is not None or not repeats:
             raise failure

@@ -59,7 +59,9 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
         given.get("partitioner", "min_cut"),
         CaptureOptions(**{name: given[name] for name in capture & given.keys()}),
         replace(
-            options_from_environment(), **{name: given[name] for name in inductor & given.keys()}
+            options_from_environment(),
+            # The captured graph is run again instead: see ``refusals``.
+            **{"rerun_refused": False, **{name: given[name] for name in inductor & given.keys()}},
         ),
         AotOptions(**{name: given[name] for name in functionalize & given.keys()}),
     )

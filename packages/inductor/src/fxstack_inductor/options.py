@@ -28,6 +28,8 @@ class InductorOptions:
     torch allow it, "python" by generated Python. ``cuda_graphs``: record each compiled call on CUDA and replay it.
     ``templates``: matrix products on CUDA may be kernels of our own, where what is fused with them pays.
     ``autotune``: which ones, and their tile sizes, is measured on the device instead of predicted, and saved in ``cache_dir``.
+    ``rerun_refused``: when an index is out of range, run the graph again by ATen's operators, which raise eager's error; else
+    ``IndexOutOfRange`` is raised, for a caller that has the program that the graph was made from (not by boxed graphs).
     ``repro_dir``: a folder in which each graph on CPU leaves a script that runs alone (see ``write_repro``) at its first call.
     """
 
@@ -50,6 +52,7 @@ class InductorOptions:
     templates: bool = True
     autotune: bool = False
     verify: bool = True
+    rerun_refused: bool = True
     repro_dir: str | Path | None = None
 
 
