@@ -125,6 +125,15 @@ def test_conversions():
     check(lambda x: tuple(x.to(kind) for kind in kinds), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
+def test_integers_made_of_floats_are_no_truncated_floats(dtype):
+    values = [-0.5, -0.0, 0.7, 3e9, -3e9, 1e20, 300.0, -130.0, float("nan"), float("inf")]
+    x = torch.tensor(values * 8)
+    for made in (x, x.double(), x.bfloat16()):
+        back = made.dtype
+        check(lambda x: (x.to(dtype).to(back) * 1, 1 / x.to(dtype).to(back)), made)  # noqa: B023
+
+
 def test_casts_that_the_user_writes_round():
     x = torch.randn(100)
     assert fused(check(lambda x: x.to(torch.bfloat16).float() - x, x))

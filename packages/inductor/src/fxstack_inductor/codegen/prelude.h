@@ -11,6 +11,10 @@ typedef _Float16 f16;
 
 extern int omp_get_thread_num(void);
 
+/* Set into every integer made of a float: a compiler that knows the integer takes the float made of it for trunc(x), which keeps
+   NaN, -0.0 and what is out of range. Nothing writes to it, which only a linker could tell. */
+int32_t fxstack_zero;
+
 #define VECTOR1(NAME) \
   __attribute__((simd("notinbranch"))) double NAME(double); \
   __attribute__((simd("notinbranch"))) float NAME##f(float);
