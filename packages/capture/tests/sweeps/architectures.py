@@ -74,6 +74,58 @@ VISION = (
 )
 
 
+AUDIO = ("wav2vec2", "hubert", "wavlm", "unispeech", "data2vec-audio")
+_CONVOLUTIONS = {"conv_dim": (32, 32), "conv_stride": (5, 2), "conv_kernel": (10, 3)}
+_AUDIO = {
+    **_CONVOLUTIONS,
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 16,
+    "mask_time_prob": 0.0,
+    "num_conv_pos_embedding_groups": 2,
+    "layerdrop": 0.0,
+    "mask_feature_prob": 0.0,
+}
+_STAGES = {"depths": [1, 1], "num_heads": [2, 2], "embed_dim": 16}
+_FOUR = {
+    "depths": [1, 1, 1, 1],
+    "num_attention_heads": [1, 1, 2, 2],
+    "hidden_sizes": [8, 8, 16, 16],
+    "hidden_size": None,
+    "intermediate_size": None,
+    "num_hidden_layers": None,
+}
+OWN: dict[str, dict[str, Any]] = {
+    "funnel": {"num_hidden_layers": None, "block_sizes": [1, 1], "d_head": 8},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "num_hidden_layers": None},
+    **dict.fromkeys(("gptj", "codegen"), {"rotary_dim": 8}),
+    "falcon": {"head_dim": None},
+    "deepseek_v3": {
+        "kv_lora_rank": 16,
+        "q_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 8,
+        "n_group": 1,
+        "topk_group": 1,
+        "num_experts_per_tok": 2,
+        "num_key_value_heads": 4,
+        "first_k_dense_replace": 1,
+    },
+    **dict.fromkeys(
+        ("swin", "swinv2"),
+        {**_STAGES, "num_attention_heads": None, "window_size": 4, "patch_size": 4},
+    ),
+    **dict.fromkeys(
+        ("convnext", "convnextv2"),
+        {"depths": [1, 1], "hidden_sizes": [8, 16], "num_stages": 2, "patch_size": 4},
+    ),
+    "segformer": {**_FOUR, "depths": [1, 1, 1, 1], "patch_size": None},
+    "pvt": {**_FOUR, "patch_size": None, "image_size": 64},
+    **dict.fromkeys(AUDIO, _AUDIO),
+}
+"""What single types need beside or in place of ``SIZES``; None: the library's own default."""
+
+
 @dataclass
 class Case:
     model: torch.nn.Module
@@ -83,8 +135,10 @@ class Case:
 def configuration(kind: str) -> Any:
     """The library's default configuration of a type, made tiny where attributes of known names allow it."""
     config = transformers.AutoConfig.for_model(kind)
-    known = {name: size for name, size in SIZES.items() if hasattr(config, name)}
-    return type(config)(**known)
+    known = {name: size for name, size in SIZES.items() if hasattr(config, name)} | OWN.get(
+        kind, {}
+    )
+    return type(config)(**{name: size for name, size in known.items() if size is not None})
 
 
 def build(kind: str) -> Case:
@@ -96,6 +150,8 @@ def build(kind: str) -> Case:
         size = size if isinstance(size, int) else 32
         channels = getattr(config, "num_channels", 3)
         batch = {"pixel_values": torch.randn(2, channels, size, size)}
+    if kind in AUDIO:
+        batch = {"input_values": torch.randn(2, 800)}
     cls = getattr(transformers, auto.MODEL_MAPPING_NAMES[kind])
     if (
         kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -146,7 +202,7 @@ def main() -> int:
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     tally = Tally()
-    for kind in (*TEXT, *VISION):
+    for kind in (*TEXT, *VISION, *AUDIO):
         if options.only and kind != options.only:
             continue
         outcome = try_one(kind, tally).split("\n")[0][:120]

@@ -102,7 +102,12 @@ def _of_number(tracer: TorchTracer, number: Any, kwargs: dict[str, Any]) -> Any:
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
     options.setdefault("dtype", _DEFAULT_DTYPES[type(number)]())
-    made = tracer.record(torch.scalar_tensor, (number,), options)
+    dtype = options["dtype"]
+    if dtype.is_floating_point:  # what is too large for it becomes infinite
+        made = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
+        made = tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
+    else:
+        made = tracer.record(torch.scalar_tensor, (number,), options)
     if requires_grad:
         return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
     return made
