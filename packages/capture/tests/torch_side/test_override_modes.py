@@ -152,3 +152,65 @@ def tens(x, y):
 @pytest.mark.parametrize(("fn", "make", "graphs", "calls"), PROGRAMS)
 def test_same_as_eager(fn: Any, make: Any, graphs: int | None, calls: int) -> None:
     same(fn, make, graphs=graphs, calls=calls)
+
+
+class Scale(TorchFunctionMode):
+    """Products are larger."""
+
+    def __init__(self, factor: int) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result * self.factor if func is torch.Tensor.mul else result
+
+
+def _around(modes: Any, fn: Any) -> list[Any]:
+    """What calls of ``fn`` under each of ``modes`` give, and what the modes see."""
+    seen = []
+    for mode in modes:
+        LOG.clear()
+        x = torch.ones(3)
+        with mode:
+            result = fn(x)
+        seen.append((result.tolist(), list(LOG)))
+    return seen
+
+
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).relu()
+
+
+@pytest.mark.parametrize("make", [LogMode, lambda: Scale(3)])
+def test_modes_around_calls_are_objects_like_others(make: Any) -> None:
+    graphs: list[Any] = []
+    compiled = fx.optimize(lambda module, _: graphs.append(module) or module.forward)(_doubled)
+    assert _around([make() for _ in range(4)], compiled) == _around(
+        [make() for _ in range(4)], _doubled
+    )
+    assert len(graphs) == 1
+
+
+def test_the_state_of_a_mode_is_guarded() -> None:
+    compiled = fx.optimize(lambda module, _: module.forward)(_doubled)
+    for factor in (1, 2, 2, 3, 4, 1):
+        assert _around([Scale(factor)], compiled) == _around([Scale(factor)], _doubled)
+    assert compiled(torch.ones(3)).tolist() == [2.0] * 3
+
+
+def test_errors_leave_the_stack_of_modes_as_it_was() -> None:
+    class Refuses(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            raise KeyError("no")
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        with Refuses():
+            return torch.cos(y)
+
+    with pytest.raises(KeyError, match="no"):
+        fx.optimize(lambda module, _: module.forward)(program)(torch.ones(3))
+    assert torch._C._len_torch_function_stack() == 0

@@ -9,6 +9,8 @@ import torch
 from overriding import LOG, Logged, Plain, logged, same
 from torch import nn
 
+import fxstack_capture as fx
+
 PROGRAMS: list[Any] = []
 
 
@@ -211,3 +213,29 @@ def par3(x, w, m):
 @pytest.mark.parametrize(("fn", "make", "graphs", "calls"), PROGRAMS)
 def test_same_as_eager(fn: Any, make: Any, graphs: int | None, calls: int) -> None:
     same(fn, make, graphs=graphs, calls=calls)
+
+
+def test_a_replaced_torch_function_is_seen() -> None:
+    class Tripled(torch.Tensor):
+        factor = 2
+
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = super().__torch_function__(func, types, args, kwargs)
+            return result.as_subclass(torch.Tensor) * cls.factor
+
+    def program(x: torch.Tensor) -> Any:
+        return x * 3
+
+    original = vars(Tripled)["__torch_function__"]
+    other = classmethod(lambda *_: "replaced")
+    disabled = torch._C._disabled_torch_function_impl
+    compiled = fx.optimize(lambda module, _: module.forward)(program)
+    for function in (original, other, disabled, original, disabled, other):
+        Tripled.__torch_function__ = function
+        x = torch.ones(3).as_subclass(Tripled)
+        results = compiled(x), program(x)
+        assert type(results[0]) is type(results[1])
+        assert str(results[0]) == str(results[1])

@@ -45,7 +45,7 @@ from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.stance import current_stance, with_changes
 from fxstack_capture.torch_side.assumptions import RefusedError
-from fxstack_capture.torch_side.modes_aside import set_aside
+from fxstack_capture.torch_side.modes_aside import put_back, set_aside
 from fxstack_capture.torch_side.unloaded import leave_compiler_unloaded
 from fxstack_capture.trace import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
@@ -151,6 +151,17 @@ class FrameCompiler:
             return native.SKIP
         if has_foreign_modes():
             return native.RUN
+        with set_aside():
+            return self._called(function, code, arguments, cells)
+
+    def _called(
+        self,
+        function: FunctionType,
+        code: CodeType,
+        arguments: dict[str, object],
+        cells: tuple[CellType, ...],
+    ) -> Any:
+        """Torch-function modes of the program do not see what is done here."""
         if is_module_call(code) and arguments.get("self") is not self.root:
             return native.RUN
         lazy = first_lazy(self.root) if is_module_call(code) else None
@@ -164,7 +175,8 @@ class FrameCompiler:
             leave_compiler_unloaded()
             state = self.states.of(code)
             frame = real_frame(function, code, arguments, cells)
-            fitting, again = fitting_entry(frame, code, self.owner)
+            with put_back():
+                fitting, again = fitting_entry(frame, code, self.owner)
             if fitting is not None:  # another thread was faster
                 return fitting
             if stance == "fail_on_recompile":
@@ -322,7 +334,8 @@ class FrameCompiler:
             tree = compile_guards(written.guards, code, taken)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             return self._failed(code, error)
-        failure = first_failure(tree, frame.function, frame.arguments)
+        with put_back():
+            failure = first_failure(tree, frame.function, frame.arguments)
         if failure is not None:
             return self._failed(
                 code, RuntimeError(f"guards reject their own frame: {failure.message}")
@@ -331,8 +344,7 @@ class FrameCompiler:
         if draft is not None and draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             try:
-                with set_aside():
-                    graph = compile_graph(self.backend, draft.captured, where, self.options)
+                graph = compile_graph(self.backend, draft.captured, where, self.options)
             except SkipFrame as reason:
                 record = graph_break("skipped-by-backend", str(reason)).record
                 return self._plain(code, state, record.message)

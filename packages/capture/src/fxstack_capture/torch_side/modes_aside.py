@@ -40,10 +40,10 @@ def can_be_followed(mode: object) -> bool:
 
 @contextmanager
 def set_aside() -> Iterator[tuple[Any, ...]]:
-    """Inside, modes of the program are off; gives them."""
+    """Inside, modes of the program are off; gives them (also where they were off before)."""
     modes = present()
     if not modes:
-        yield modes
+        yield _ASIDE.get()
         return
     token = _ASIDE.set(modes)
     for _ in modes:
@@ -54,6 +54,21 @@ def set_aside() -> Iterator[tuple[Any, ...]]:
         for mode in modes:
             _PUSH(mode)
         _ASIDE.reset(token)
+
+
+@contextmanager
+def put_back() -> Iterator[None]:
+    """Inside of ``set_aside``: torch's state is the program's again, for guards to look at."""
+    modes = _ASIDE.get()
+    for mode in modes:
+        _PUSH(mode)
+    token = _ASIDE.set(())
+    try:
+        yield
+    finally:
+        _ASIDE.reset(token)
+        for _ in modes:
+            _POP()
 
 
 def mode_at(place: int) -> Any:

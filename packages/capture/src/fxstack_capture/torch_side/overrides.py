@@ -87,6 +87,7 @@ class Overrides:
 
     def show(self, fake: FakeTensor, cls: type) -> None:
         """Let a stand-in be of a user's class."""
+        self._tracer.trace.world.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
         standin_classes.show(fake, cls)
         self._shown.append(fake)
 

@@ -29,7 +29,8 @@ TORCH_CLASSES: frozenset[type] = frozenset(
 _DISABLED = torch._C._disabled_torch_function_impl
 _NOT_FOLLOWED = ("__setattr__", "__delattr__", "__getattribute__", "__del__")
 _set_class = object.__dict__["__class__"].__set__
-_made: WeakKeyDictionary[type, type[FakeTensor]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[type, dict[bool, type[FakeTensor]]] = WeakKeyDictionary()
+"""By the user's class and by whether it overrides, which may change."""
 
 
 def shown_class(tensor: torch.Tensor) -> type | None:
@@ -118,7 +119,9 @@ def hide(fake: FakeTensor) -> None:
 
 
 def _standin_class(cls: type) -> type[FakeTensor]:
-    made = _made.get(cls)
+    known = _made.setdefault(cls, {})
+    asks = overrides(cls)
+    made = known.get(asks)
     if made is None:
         bases = tuple(
             _standin_class(base)
@@ -130,10 +133,10 @@ def _standin_class(cls: type) -> type[FakeTensor]:
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "_fxstack_shown": cls,
-            "__torch_function__": classmethod(_ask) if overrides(cls) else _DISABLED,
+            "__torch_function__": classmethod(_ask) if asks else _DISABLED,
         }
         new_class = type(cls.__name__, bases or (FakeTensor,), namespace)
-        made = _made[cls] = cast("type[FakeTensor]", new_class)
+        made = known[asks] = cast("type[FakeTensor]", new_class)
     return made
 
 

@@ -43,6 +43,7 @@ from fxstack_capture.torch_side.fakes import Faker
 from fxstack_capture.torch_side.function_mode import RecordingMode
 from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
 from fxstack_capture.torch_side.locations import Locations
+from fxstack_capture.torch_side.modes_aside import put_back
 from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.symbols import Symbols
 from fxstack_capture.torch_side.targets import target_of
@@ -79,7 +80,8 @@ class TorchTracer:
         self.counters = Counters(self)
         self.steps: dict[torch.fx.Node, int] = {}
         """The step of the root frame at which a node was made."""
-        self._entry_state: TorchState | None = snapshot()
+        with put_back():
+            self._entry_state: TorchState | None = snapshot()
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
         self.unwritable: set[int] = set()

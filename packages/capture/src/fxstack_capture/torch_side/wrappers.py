@@ -88,6 +88,8 @@ class Wrappers:
         if why is not None:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
             raise graph_break("unsupported-tensor", text)
+        for name in ("__torch_function__", "__torch_dispatch__", "__tensor_unflatten__"):
+            self._tracer.trace.world.classes.lookup(cls, name)  # type: ignore[attr-defined]  # guards it
         attributes, context = real.__tensor_flatten__()
         self._tracer.trace.guard(source, facts.tensor_is(real))
         inner = {name: self._inner(real, name, InstanceAttr(source, name)) for name in attributes}
