@@ -8,7 +8,7 @@ import torch
 from beside import Breaks
 from same import difference
 
-from fxstack_capture import optimize
+from fxstack_capture import explain, optimize
 from fxstack_capture.driver.errors import TracingWarning
 
 X = torch.arange(1.0, 4.0)
@@ -130,3 +130,8 @@ def test_a_subclass_keeps_its_methods():
 
 def test_arguments_that_change():
     breaks_of(lambda x, k: x * random.randint(0, k), lambda: (X, random.randint(1, 9)), calls=5)
+
+
+def test_a_break_says_that_the_number_is_random():
+    text = str(explain(lambda x: x + 1 if random.random() < 0.5 else x - 1)(X))
+    assert "a number drawn at random" in text

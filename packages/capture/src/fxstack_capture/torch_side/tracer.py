@@ -448,7 +448,9 @@ class TorchTracer:
         try:
             return convert(value)
         except GuardOnDataDependentSymNode as error:
-            text = f"a number computed from a tensor ({value.node.expr})"
+            drawn = self.geometry.env.depends_on_drawn(value.node.expr)
+            origin = "drawn at random" if drawn else "computed from a tensor"
+            text = f"a number {origin} ({value.node.expr})"
             raise graph_break("data-dependent-branch", text) from error
 
     def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
