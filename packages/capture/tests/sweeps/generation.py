@@ -18,7 +18,7 @@ KINDS = (
     *(
         "gpt2 llama mistral mixtral qwen2 qwen3 gemma2 phi gpt_neox opt bloom falcon olmo2 granite"
     ).split(),
-    *("mamba stablelm cohere t5 bart mbart pegasus").split(),
+    *("mamba stablelm cohere bart mbart pegasus").split(),
 )
 WAYS = {
     "greedy": {},
