@@ -68,6 +68,11 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             return False
         return not self.drawn.isdisjoint(as_functions(expr, self.floats.computed).free_symbols)
 
+    def origin_of(self, expr: sympy.Basic) -> str:
+        """For people: what kind of number nothing can be decided by."""
+        origin = "drawn at random" if self.depends_on_drawn(expr) else "computed from a tensor"
+        return f"a number {origin} ({expr})"
+
     def demand_decided(self, expr: sympy.Basic) -> None:
         """Raise GuardOnDataDependentSymNode if ``expr`` differs from run to run."""
         if self.depends_on_drawn(expr):

@@ -183,6 +183,10 @@ class Geometry:
         self.primary[expr] = source, made
         return made
 
+    def drawn_at(self, expr: sympy.Basic) -> Source | None:
+        """Where a number made by ``drawn`` is found; None for others."""
+        return self.primary[expr][0] if expr in self.env.drawn else None
+
     def _free_symbol(self, value: float, source: Source, bounds: Range | None = None) -> sympy.Expr:
         return self.env.create_symbol(
             value,

@@ -428,8 +428,7 @@ class TorchTracer:
         return self.number_in(tensor) if known is None else known
 
     def drawn_at(self, value: Any) -> Source | None:
-        expr = value.node.expr
-        return self.geometry.primary[expr][0] if expr in self.geometry.env.drawn else None
+        return self.geometry.drawn_at(value.node.expr)
 
     def number_in(self, tensor: torch.Tensor) -> Any:
         with self.geometry.env.scalar_outputs_allowed():
@@ -448,9 +447,7 @@ class TorchTracer:
         try:
             return convert(value)
         except GuardOnDataDependentSymNode as error:
-            drawn = self.geometry.env.depends_on_drawn(value.node.expr)
-            origin = "drawn at random" if drawn else "computed from a tensor"
-            text = f"a number {origin} ({value.node.expr})"
+            text = self.geometry.env.origin_of(value.node.expr)
             raise graph_break("data-dependent-branch", text) from error
 
     def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
