@@ -58,6 +58,22 @@ def test_type_and_words_are_eagers(name):
     assert not fxstack.compile_log(compiled).break_count
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_one_hot_refuses_what_it_refuses_without_looking(dynamic):
+    for function in (lambda at: F.one_hot(at.int(), 5), lambda at: F.one_hot(at[:0], 0)):
+        compiled = fxstack.compile(function, dynamic=dynamic, options={"optimization": 0})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it runs in eager
+            assert raised(compiled, BAD) == raised(function, BAD)
+
+
+def test_one_hot_by_its_operator():
+    compiled = fxstack.compile(
+        lambda at: torch.ops.aten.one_hot(at, 9), options={"optimization": 0}
+    )
+    assert torch.equal(compiled(BAD), F.one_hot(BAD, 9))
+
+
 def test_gradients_and_symbolic_sizes():
     def loss(x, target):
         return F.cross_entropy(x * 2, target)
