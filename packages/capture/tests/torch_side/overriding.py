@@ -68,7 +68,9 @@ def described(value: Any) -> Any:
         plain = value.detach().as_subclass(torch.Tensor)
         own = {name: described(item) for name, item in vars(value).items()}
         facts = (type(value), value.dtype, value.stride(), value.requires_grad, value.is_leaf)
-        return (*facts, value._is_view(), own, plain.tolist())
+        # gradients of several uses may be added in another order
+        numbers = [round(number, 4) for number in plain.double().flatten().tolist()]
+        return (*facts, tuple(plain.shape), value._is_view(), own, numbers)
 
 
 def run(fn: Callable[..., Any], make: Callable[[], tuple[Any, ...]], calls: int) -> list[Any]:
