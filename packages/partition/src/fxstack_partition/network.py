@@ -37,7 +37,7 @@ SINK = 1
 BYTE = 16
 """Capacity of one byte; the units below it break ties between equally large cuts."""
 
-_FUSIBLE = (
+FUSIBLE = (
     OpKind.POINTWISE,
     OpKind.CREATION,
     OpKind.VIEW,
@@ -45,6 +45,8 @@ _FUSIBLE = (
     OpKind.SYMBOLIC,
     OpKind.GATHER,
 )
+"""Kinds that are computed along with what uses them, and hardly take time of their own."""
+
 _PASSING = (OpKind.VIEW, OpKind.GETITEM)
 
 
@@ -246,7 +248,7 @@ def _materialized(facts: JointFacts) -> frozenset[Node]:
     for node in reversed(facts.nodes[:-1]):
         if node not in facts.forward:
             continue
-        fusible = facts.kinds[node] in _FUSIBLE
+        fusible = facts.kinds[node] in FUSIBLE
         if not fusible:
             found.add(node)
         if not fusible or (facts.kinds[node] in _PASSING and node in found):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fxstack_partition.network import BYTE, Edge, build
+from fxstack_partition.network import BYTE, FUSIBLE, Edge, build
 from fxstack_partition.ops import OpKind
 from fxstack_partition.policy import Verdict
 from fxstack_partition.redraw import STATE_BYTES
@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from fxstack_partition.options import PartitionOptions
     from fxstack_partition.policy import Rule
     from fxstack_partition.work import WorkModel
-
-_WITH_OTHERS = (
-    OpKind.POINTWISE,
-    OpKind.CREATION,
-    OpKind.VIEW,
-    OpKind.GETITEM,
-    OpKind.SYMBOLIC,
-    OpKind.GATHER,
-)
-"""Kinds that are computed along with what uses them, and hardly take time of their own."""
 
 _TOTAL = 1 << 28
 """Capacities are scaled to this sum, which solvers with 32-bit numbers take in one round."""
@@ -65,7 +55,7 @@ class PricedNetwork:
         graph, decisions = facts.compact, self.network.decisions
         weighed = []
         for node in self.network.charged.values():
-            if facts.kinds[node] in _WITH_OTHERS or decisions[node].verdict is not Verdict.EITHER:
+            if facts.kinds[node] in FUSIBLE or decisions[node].verdict is not Verdict.EITHER:
                 continue
             place = facts.position[node]
             seconds = self._costs.of(node).seconds
