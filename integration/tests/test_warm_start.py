@@ -89,7 +89,7 @@ def test_an_index_out_of_range_has_eagers_error(traces):
         with pytest.raises(IndexError) as eager:
             pick(table, wrong)
         assert str(ours.value) == str(eager.value)
-    assert len(traces) == 2  # once for the program, once for the error
+    assert len(traces) == 1  # the error comes from the graph as it was captured
 
 
 def rank(x):
