@@ -90,10 +90,11 @@ class ProductWriter(KernelWriter):
         assert isinstance(value, Compute)
         source, kind = value.args[0], triton_ops.TYPES[ROUNDINGS[value.op]]
         loaded = self.kernel.values[source]
-        whole = isinstance(loaded, Load) and all(
-            any(loop.var in loaded.index.variables for loop in loops) for _, _, loops in axes
-        )
-        if whole and self.dtypes[loaded.buffer] is ROUNDINGS[value.op]:
+        if (
+            isinstance(loaded, Load)
+            and all(_moves_along(loaded.index, loops) for _, _, loops in axes)
+            and self.dtypes[loaded.buffer] is ROUNDINGS[value.op]
+        ):
             index, mask = self._address(loaded.index)
             guard = f", mask={mask}, other=0" if mask else ""
             self.line(f"{name} = tl.load({self.pointers[loaded.buffer]} + ({index}){guard})")
@@ -161,3 +162,7 @@ class ProductWriter(KernelWriter):
             value = f"tl.broadcast_to(v{store.value}, [BM, BN]).to({kind})"
             pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + xzero)"
             self.line(f"tl.store({pointer}, {value}{'' if whole else ', mask=xmask'})")
+
+
+def _moves_along(index: Expr, loops: tuple[Loop, ...]) -> bool:
+    return any(loop.var in index.variables for loop in loops)
