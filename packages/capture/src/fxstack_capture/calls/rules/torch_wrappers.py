@@ -88,13 +88,14 @@ def _is_only_torchs_compilers(fn: FunctionType) -> bool:
     """Whether a wrapper means something to torch's own compiler alone.
 
     It compiles what the program gave to ``torch.compile``, which is compiled here, and keeps itself away from
-    ``_init_group`` of all optimizers, from its first use on.
+    ``_init_group`` and the fused updates of optimizers, from its first use on.
     """
     original = fn.__dict__.get("_torchdynamo_orig_callable")
     if not isinstance(original, FunctionType):
         return False
     if fn.__dict__.get("_torchdynamo_disable"):
-        return original.__name__ == "_init_group" and original.__module__.startswith("torch.optim")
+        kept_away = original.__name__ == "_init_group" or original.__name__.startswith("_fused_")
+        return kept_away and original.__module__.startswith("torch.optim")
     return fn.__module__ == original.__module__ and fn.__code__.co_filename == _COMPILED_BY
 
 
