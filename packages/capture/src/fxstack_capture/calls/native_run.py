@@ -12,6 +12,7 @@ import _operator
 import collections
 import functools
 import itertools
+import math
 import operator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,12 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
         ),
         operator.add,
         abs,
+        len,
+        callable,
+        math.ceil,
+        math.floor,
+        math.trunc,
+        math.prod,
         min,
         max,
         sum,
@@ -97,6 +104,8 @@ _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
         tuple,
         dict,
         collections.deque,
+        collections.OrderedDict,
+        collections.defaultdict,
         functools.partial,
         functools.reduce,
         slice,

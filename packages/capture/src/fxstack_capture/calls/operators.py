@@ -212,6 +212,17 @@ class _OfLength:
         return self.length  # type: ignore[no-any-return]
 
 
+def length(calls: CallDispatcher, value: Any) -> Any:
+    """``len(value)``; a ``__len__`` written in Python may return a symbolic size."""
+    method = _user_method(calls, value, "__len__")
+    if method is None:
+        return run(calls.trace, len, (value,), {})
+    result = calls.call(method, (value,), {})
+    if isinstance(result, torch.SymInt) and result >= 0:
+        return result
+    return len(_OfLength(result))
+
+
 def _checked_truth(result: Any, name: str) -> bool:
     if name == "__bool__" and type(result) is not bool:
         if isinstance(result, torch.SymBool):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import tensor_methods
+from fxstack_capture.calls import operators, tensor_methods
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
@@ -234,10 +234,10 @@ def _len(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(value, torch.Tensor):
         method = tensor_methods.method(trace.calls, value, "__len__")  # type: ignore[arg-type]
         return trace.calls.call(method or torch.Tensor.__len__, (value,), {})
-    return run(trace, len, args, {})
+    return operators.length(trace.calls, value)  # type: ignore[arg-type]
 
 
-_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, str, bytes, range})
+_CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, str, bytes, range})
 
 
 @RULES.rule(iter)

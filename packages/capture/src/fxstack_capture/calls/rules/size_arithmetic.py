@@ -1,0 +1,52 @@
+"""Arithmetic of sizes by functions written in C, which would take the plain number: its symbolic form.
+
+Where the arguments are nothing symbolic, or of a kind whose symbolic form is not exact, the function itself runs.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+@RULES.rule(torch.Size.numel)
+def _numel(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 1 or not isinstance(args[0], torch.Size):
+        return run(trace, torch.Size.numel, args, kwargs)
+    return math.prod(args[0])
+
+
+@RULES.rule(operator.index)
+def _index(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not kwargs and len(args) == 1 and isinstance(args[0], torch.SymInt):
+        return args[0]
+    return run(trace, operator.index, args, kwargs)
+
+
+@RULES.rule(round)
+def _round(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A whole number is its own nearest one, unless digits before the point are asked for."""
+    if not kwargs and len(args) == 1 and isinstance(args[0], torch.SymInt):
+        return args[0]
+    return run(trace, round, args, kwargs)
+
+
+@RULES.rule(divmod)
+def _divmod(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Two operations for whole numbers; a division by zero is CPython's own, with its error."""
+    if not kwargs and len(args) == 2 and any(isinstance(value, torch.SymInt) for value in args):
+        whole = all(type(value) in (int, torch.SymInt) for value in args)
+        if whole and trace.calls.truth(args[1]):
+            return tuple(trace.calls.binary(op, *args) for op in (operator.floordiv, operator.mod))
+    return run(trace, divmod, args, kwargs)

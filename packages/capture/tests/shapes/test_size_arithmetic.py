@@ -1,0 +1,98 @@
+"""Functions in C that meet sizes: one graph for all sizes, and eager's results and errors."""
+
+import collections
+import math
+import operator
+from typing import NamedTuple
+
+import pytest
+import torch
+from counting import Counting
+
+import fxstack_capture as fx
+
+
+class Pair(NamedTuple):
+    rows: int
+    columns: int
+
+
+class Fields:
+    """Its length is what ``of`` makes of a tensor."""
+
+    def __init__(self, tensor, of):
+        self.tensor, self.of = tensor, of
+
+    def __len__(self):
+        return self.of(self.tensor)
+
+
+class Longer(list):
+    def __len__(self):
+        return super().__len__() + 5
+
+
+def results(fn):
+    """What ``fn`` gives for four sizes: (strides, numbers), or the kind and text of an error."""
+    for rows, columns in [(2, 18), (3, 8), (4, 10), (7, 15)]:
+        try:
+            value = fn(torch.ones(rows, columns))
+        except Exception as error:
+            yield type(error), str(error)
+        else:
+            yield value.stride(), value.tolist()
+
+
+def graphs(program):
+    backend = Counting()
+    compiled = fx.optimize(backend)(program)
+    assert list(results(compiled)) == list(results(program))
+    return len(backend.graphs)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * len(x.shape),
+        lambda x: x * len(x.size()[:-1]),
+        lambda x: x * len(Pair(*x.shape)),
+        lambda x: x * len(collections.deque(x.shape)),
+        lambda x: x * len(collections.OrderedDict(rows=x.shape[0])),
+        lambda x: x * len(Longer(x.shape)),
+        lambda x: x.new_ones(len(Fields(x, lambda x: x.shape[0])) + 1),
+        lambda x: x.reshape(x.shape.numel()),
+        lambda x: x * math.prod(x.shape),
+        lambda x: x * math.prod((s + 1 for s in x.shape), start=2),
+        lambda x: x.new_ones(math.ceil(x.shape[0] / 4) * 4),
+        lambda x: x * math.floor(x.shape[0] * 0.7) + math.trunc(x.shape[1] * -0.7),
+        lambda x: x[:, : operator.index(x.shape[0])],
+        lambda x: x * divmod(-x.shape[0], 3)[1] + divmod(100, x.shape[1])[0],
+        lambda x: x * round(x.shape[0]),
+        lambda x: x * (3 if callable(x.shape[0]) else 2),
+    ],
+)
+def test_one_graph_for_all_sizes(program):
+    assert graphs(program) == 2  # the static one and the dynamic one
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * round(x.shape[1], -1),
+        lambda x: x * round(x.shape[1] / 3, 1),
+        lambda x: x * divmod(x.shape[0], True)[0],
+        lambda x: x * divmod(x.shape[0], 2.5)[1],
+        lambda x: x * divmod(x.shape[0], x.shape[0] - x.shape[0])[1],
+        lambda x: x * divmod(x.shape[0]),
+        lambda x: x * operator.index(x.shape[0] / 2),
+        lambda x: x * x.shape.numel(3),
+        lambda x: x * len(x.shape[0]),
+        lambda x: x * len(Fields(x, lambda x: -x.shape[0])),
+        lambda x: x * len(Fields(x, lambda x: x.shape[0] / 2)),
+        lambda x: x * len(collections.OrderedDict([(x.shape[0], 1), (x.shape[0] + 0, 2)])),
+        lambda x: x * math.prod(3),
+        lambda x: x * math.ceil("a"),
+    ],
+)
+def test_what_needs_the_number_itself(program):
+    assert graphs(program) in {0, 4}
