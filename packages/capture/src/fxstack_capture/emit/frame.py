@@ -18,9 +18,11 @@ from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+from fxstack_capture.emit.restore import Restore
 from fxstack_capture.emit.retreat import Retreat
 from fxstack_capture.sources import Drawn, Item, Local, Pinned
 from fxstack_capture.torch_side.graph import SYMBOLIC
+from fxstack_capture.torch_side.state import changed_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,15 +131,23 @@ class FrameWriter:
         result = self.rebuilder.result
 
         def graph_call(graph: ast.expr) -> ast.stmt:
-            called = ast.Assign([store(result)], call(graph, *arguments))
+            called: ast.stmt = ast.Assign([store(result)], call(graph, *arguments))
+            if restore is not None:
+                called = restore.guarded(called)
             return called if retreat is None else retreat.guarded(called)
 
+        restore = (
+            Restore(self.builder) if needed and changed_by(captured.graph_module.graph) else None
+        )
         checks = () if retreat is None else (retreat.check,)
         return Draft(
             captured=captured if needed else None,
             original=self.code,
             builder=self.builder,
-            before=(*self.builder.loads, *(retreat.before if retreat else ())),
+            before=(
+                *self.builder.loads,
+                *(part for way in (retreat, restore) if way for part in way.before),
+            ),
             graph_call=graph_call,
             inputs=inputs,
             after=(*free, *self.builder.body, *checks, *self.replay.statements(), *ending),

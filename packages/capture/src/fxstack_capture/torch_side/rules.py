@@ -64,13 +64,14 @@ def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: K
 
 
 def deeper_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """No operator sees the depth. ``state_delta`` redoes it, which on top of a graph that does counts twice."""
     tracer.state.nesting += 1
-    return set_state(tracer, fn, args, kwargs)
+    return fn(*args, **kwargs)
 
 
 def shallower_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     tracer.state.nesting -= 1
-    return set_state(tracer, fn, args, kwargs)
+    return fn(*args, **kwargs)
 
 
 def ignored(_tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> None:

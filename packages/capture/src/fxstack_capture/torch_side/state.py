@@ -18,6 +18,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from torch import fx
+
 Redo = tuple["Callable[..., Any]", tuple[Any, ...]]
 
 
@@ -82,6 +84,16 @@ VARIABLES: tuple[Variable, ...] = (
 )
 
 
+_WRITERS = frozenset(
+    {
+        *(variable.write for variable in VARIABLES),
+        torch._C._set_default_dtype,
+        torch._C._set_deterministic_algorithms,
+    }
+)
+"""Calls in a graph after which torch's state is another."""
+
+
 class StateLog:
     """The state when the trace began, and the depth of autocast since (torch has no getter for it)."""
 
@@ -103,6 +115,7 @@ State = list[tuple[Any, ...]]
 
 
 def present() -> State:
+    """What all of ``VARIABLES`` are."""
     return [variable.read() for variable in VARIABLES]
 
 
@@ -113,6 +126,17 @@ def difference(before: State, after: State) -> list[Redo]:
         for variable, old, value in zip(VARIABLES, before, after, strict=True)
         if old != value
     ]
+
+
+def put_back(before: State) -> None:
+    """The state as it was, as by leaving ``with`` blocks."""
+    for write, args in difference(present(), before):
+        write(*args)
+
+
+def changed_by(graph: fx.Graph) -> bool:
+    """Whether ``graph`` sets torch's state on its way."""
+    return any(node.op == "call_function" and node.target in _WRITERS for node in graph.nodes)
 
 
 def seen_below() -> State:

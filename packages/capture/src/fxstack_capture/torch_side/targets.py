@@ -102,6 +102,9 @@ def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
 
 
 def _method(name: str, args: tuple[Any, ...]) -> Target:
+    if name == "new" and len(args) > 1 and isinstance(args[1], torch.Size):
+        # A node holds a size as a plain tuple, which ``new`` takes for data.
+        return Target("call_method", "new_empty", args)
     function = _OPERATORS.get(name)
     # A special method may return NotImplemented where the operator goes on to the reflected one, so the
     # two agree only between tensors and numbers.
