@@ -13,7 +13,7 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import classes, linked, operators, policy
 from fxstack_capture.calls.caches import call_cached
-from fxstack_capture.calls.disabled import call_disabled, is_disabled
+from fxstack_capture.calls.marked import call_marked, is_marked
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.registered import registered
 from fxstack_capture.calls.rules import RULES
@@ -99,8 +99,8 @@ def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: 
     wrapper = code_rule(fn)
     if wrapper is not None:
         return wrapper(calls.trace, fn, args, kwargs)
-    if is_disabled(fn):
-        return call_disabled(calls.trace, fn, args, kwargs)
+    if is_marked(fn):
+        return call_marked(calls.trace, fn, args, kwargs)
     return calls.trace.interp.call_function(fn, args, kwargs)
 
 

@@ -11,7 +11,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.calls import policy
-from fxstack_capture.calls.disabled import call_disabled, is_disabled
+from fxstack_capture.calls.marked import call_marked, is_marked
 from fxstack_capture.calls.rules.torch_wrappers import code_rule
 from fxstack_capture.interpreter.stopping import RETURNED, Link
 from fxstack_capture.world.instances import has_finalizer
@@ -50,8 +50,8 @@ def _function(
         return calls.trace.torch.call(fn, args, kwargs)
     if code_rule(fn) is not None:
         return calls.call(fn, args, kwargs)
-    if is_disabled(fn):
-        return call_disabled(calls.trace, fn, args, kwargs)
+    if is_marked(fn):
+        return call_marked(calls.trace, fn, args, kwargs)
     return calls.trace.interp.call_linked(fn, args, kwargs, RETURNED)
 
 
@@ -111,7 +111,7 @@ def _construct(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Any:
             and id(init) not in calls.rules
             and not calls.is_leaf(init)
             and code_rule(init) is None
-            and not is_disabled(init)
+            and not is_marked(init)
         ):
             made = _object_new(cls)
             result = calls.trace.interp.call_linked(init, (made, *args), kwargs, Link(made))

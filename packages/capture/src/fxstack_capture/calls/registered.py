@@ -62,7 +62,7 @@ def called_once(fn: Any) -> Rule:
         real = [world.original_of(arg) for arg in args]
         named = {name: world.original_of(arg) for name, arg in kwargs.items()}
         for given, meant in zip((*args, *kwargs.values()), (*real, *named.values()), strict=True):
-            if given is meant and not _is_plain(given) and not world.is_preexisting(given):
+            if given is meant and not _is_from_outside(world, given):
                 detail = (
                     f"{label_of(fn)}, whose result is assumed constant, with values of the graph"
                 )
@@ -73,5 +73,11 @@ def called_once(fn: Any) -> Rule:
     return rule
 
 
-def _is_plain(value: object) -> bool:
-    return type(value) in (int, float, complex, bool, str, bytes, type(None))
+def _is_from_outside(world: Any, value: object) -> bool:
+    """Whether ``value``, which has no other object behind it, is what the call would get in plain Python."""
+    if isinstance(value, type):
+        return world.made_at(value) is None
+    return type(value) in _PLAIN or world.is_preexisting(value)
+
+
+_PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})

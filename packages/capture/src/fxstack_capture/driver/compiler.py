@@ -6,6 +6,7 @@ resume functions and the shape histories of the functions that ran under it.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import warnings
@@ -16,7 +17,7 @@ from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
 from fxstack_capture.driver.backend import compile_graph
-from fxstack_capture.driver.disabling import disabled_code, is_disabled
+from fxstack_capture.driver.disabling import disabled_code, is_disabled, is_skipping
 from fxstack_capture.driver.errors import (
     ComptimeError,
     RecompileError,
@@ -144,6 +145,10 @@ class FrameCompiler:
         cells: tuple[CellType, ...],
     ) -> Any:
         """Called by the frame hook for a frame without a valid entry; see ``native``."""
+        if is_skipping(code):
+            return native.SKIP
+        if is_skipping(sys._getframe(1).f_code):
+            return native.RUN
         if is_disabled(function):
             frame = real_frame(function, code, arguments, cells)
             return native.Entry(self.owner, None, disabled_code(frame, code))

@@ -40,6 +40,16 @@ def is_disabled(function: FunctionType) -> bool:
     return bool(function.__dict__ and function.__dict__.get("_torchdynamo_disable"))
 
 
+def is_skipping(code: CodeType | None) -> bool:
+    """Whether this is the wrapper that ``torch.compiler.disable(recursive=False)`` puts around a function.
+
+    It and the frame that it calls run plainly; what that calls is compiled.
+    """
+    if code is None or code.co_name != "nonrecursive_disable_wrapper":
+        return False
+    return code.co_filename.startswith(_TORCHS_COMPILER)
+
+
 def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
     """A replacement that runs the same code, and all that it calls, with every mode off."""
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))

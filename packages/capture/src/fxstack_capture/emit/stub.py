@@ -7,6 +7,7 @@ the user's name, line and globals, and the frame's variables when the operation 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.assemble import Body, Op, Position, Protected
@@ -18,6 +19,8 @@ from fxstack_capture.emit.resume import Slot, free_variables, push, stack_argume
 if TYPE_CHECKING:
     from types import CodeType
 
+# Other objects are not asked: their ``__getattr__`` is the program's.
+_NAMED = (FunctionType, BuiltinFunctionType, MethodType, type)
 _INSPECTS_FRAME = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack"}
 )
@@ -34,7 +37,7 @@ class Stub:
 
 def looks_at_frame(stack: tuple[object, ...]) -> bool:
     """Whether the operation may ask for the variables of the frame that it runs in."""
-    names = {getattr(value, "__name__", None) for value in stack if callable(value)}
+    names = {value.__name__ for value in stack if issubclass(type(value), _NAMED)}  # type: ignore[attr-defined]
     return bool(names & _INSPECTS_FRAME)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.calls.marked import is_allowed_by_torch
 from fxstack_capture.guards.records import (
     AllDistinct,
     ClassUnchanged,
@@ -62,7 +63,7 @@ class RemadeFunctions:
     def _is_plain(self, fn: FunctionType) -> bool:
         """Nothing but its code and what it reads makes it what it is."""
         calls: Any = self.world.trace.calls
-        is_known = id(fn) in calls.rules or calls.is_leaf(fn)
+        is_known = id(fn) in calls.rules or calls.is_leaf(fn) or is_allowed_by_torch(fn)
         return not is_known and not fn.__dict__ and type(fn.__module__) is str
 
     def pin(self, values: tuple[Any, ...]) -> None:

@@ -1,0 +1,114 @@
+"""Functions with a mark (``torch.compiler``'s, or our ``disable``), and those that tell a compiler what to do.
+
+Most end the graph. Those of torch's compiler that mean something inside of compiled code are found by name: it need not
+be loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.registered import as_one_node, called_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FunctionType
+
+    from fxstack_capture.trace import Trace
+
+_COMPILER_MODULES = (
+    "torch._dynamo",
+    "torch.compiler",
+    "torch._inductor",
+    "torch._compile",
+    "fxstack_capture.api",
+    "fxstack_capture.marking",
+    "fxstack_capture.stance",
+)
+_ALLOWED_BY_TORCH = "torch._dynamo.trace_rules"
+"""Where torch remembers what ``torch.compiler.allow_in_graph`` was told, if it was ever called."""
+
+
+def is_marked(fn: FunctionType) -> bool:
+    """Whether a call of ``fn`` is up to ``call_marked``."""
+    if fn.__dict__ and any(fn.__dict__.get(name) for name in _MARKS):
+        return True
+    module = fn.__module__
+    if type(module) is str and module.startswith(_COMPILER_MODULES):
+        return True
+    return is_allowed_by_torch(fn)
+
+
+def call_marked(
+    trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What such a function does in compiled code; most end the graph."""
+    for name, rule_for in _MARKS.items():
+        if fn.__dict__.get(name):
+            return rule_for(fn)(trace, args, kwargs)
+    meaning = _MEANINGS.get((fn.__module__, fn.__qualname__))
+    if meaning is not None:
+        return meaning(trace, *args, **kwargs)
+    if is_allowed_by_torch(fn):
+        return as_one_node(fn)(trace, args, kwargs)
+    raise graph_break("disabled", f"{fn.__qualname__}, a function of a compiler,")
+
+
+def is_allowed_by_torch(fn: FunctionType) -> bool:
+    """Whether ``torch.compiler.allow_in_graph`` has been called with ``fn``."""
+    rules = sys.modules.get(_ALLOWED_BY_TORCH)
+    if rules is None:
+        return False
+    allowed = rules._allowed_callable_ids.function_ids
+    if not allowed or id(fn) not in allowed:
+        return False
+    others = getattr(rules, "_nonstrict_trace_callable_ids", None)
+    return others is None or id(fn) not in (others.function_ids or ())
+
+
+def _disabled(fn: FunctionType) -> Callable[..., Any]:
+    said = fn.__dict__.get("_torchdynamo_disable_msg") or fn.__dict__.get("_fxstack_disable")
+    detail = f"{fn.__qualname__} ({said})" if isinstance(said, str) else fn.__qualname__
+
+    def rule(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+        raise graph_break("disabled", detail)
+
+    return rule
+
+
+_MARKS: MappingProxyType[str, Callable[[Any], Callable[..., Any]]] = MappingProxyType(
+    {
+        "_torchdynamo_disable": _disabled,
+        "_fxstack_disable": _disabled,
+        "_dynamo_marked_constant": called_once,
+    }
+)
+"""What the attributes mean that ``disable`` and ``assume_constant_result`` leave on functions."""
+
+
+def _mark_static(trace: Trace, t: Any, index: Any = None) -> None:
+    """``torch._dynamo.mark_static``: the sizes are the ones seen now."""
+    if not isinstance(t, torch.Tensor):
+        raise graph_break("disabled", "mark_static")
+    if index is None:
+        index = range(t.dim())
+    for dim in (index,) if isinstance(index, int) else index:
+        trace.torch.specialize(t.size(dim))
+
+
+def _is_compiling(_trace: Trace) -> bool:
+    """The older name of ``torch.compiler.is_compiling``."""
+    return True
+
+
+_MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyType(
+    {
+        ("torch._dynamo.decorators", "mark_static"): _mark_static,
+        ("torch._dynamo.external_utils", "is_compiling"): _is_compiling,
+    }
+)

@@ -1,0 +1,218 @@
+"""What programs say with ``torch.compiler`` means the same here; and calls of our own compiler break the graph."""
+
+import warnings
+
+import pytest
+import torch
+
+import fxstack_capture as fx
+from fxstack_capture.driver.errors import TracingWarning
+
+X = torch.arange(3.0)
+
+
+class Graphs(list):
+    def __call__(self, graph_module, _):
+        self.append(graph_module)
+        return graph_module.forward
+
+    def targets(self):
+        return [[n.target for n in g.graph.nodes if n.op == "call_function"] for g in self]
+
+
+def beside_eager(fn, calls=2, **options):
+    """The graphs of ``fn``, which must do what it does in eager, without a warning, on every call."""
+    graphs = Graphs()
+    expected = fn(X)
+    compiled = fx.optimize(graphs, **options)(fn)
+    for _ in range(calls):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", TracingWarning)
+            torch.testing.assert_close(compiled(X), expected)
+    return graphs
+
+
+def inner(x):
+    return x.sin() * 2
+
+
+# --- constants -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [lambda fn: fn, staticmethod, classmethod, property])
+def test_constants_are_found_once(kind):
+    calls = []
+
+    class Table:
+        @kind
+        @torch.compiler.assume_constant_result
+        def value(*_):
+            calls.append(1)
+            return 3
+
+    made = Table()
+    found = (lambda: made.value) if kind is property else (lambda: made.value())
+    table = fx.optimize(fullgraph=True)(lambda x: x * found())
+    assert torch.equal(table(X), X * 3)
+    assert torch.equal(table(X), X * 3)
+    assert len(calls) == 1
+
+
+def test_constants_of_a_module_are_found_once():
+    class Module(torch.nn.Module):
+        calls = 0
+
+        @torch.compiler.assume_constant_result
+        def scale(self, by):
+            type(self).calls += 1
+            return {"by": by}
+
+        def forward(self, x):
+            return x * self.scale(4)["by"]
+
+    module = fx.optimize(fullgraph=True)(Module())
+    assert torch.equal(module(X), X * 4)
+    assert torch.equal(module(X), X * 4)
+    assert Module.calls == 1
+
+
+# --- one node ------------------------------------------------------------------------------------
+
+
+@torch.compiler.allow_in_graph
+def allowed(x, k=2):
+    return x * k * k, [x + 1]
+
+
+def test_what_is_allowed_is_one_node():
+    graphs = beside_eager(lambda x: allowed(x + 1, k=3)[1][0] + 1, fullgraph=True)
+    assert graphs.targets()[0].count(allowed) == 1
+
+
+def test_lists_and_static_methods_may_be_allowed():
+    class Holder:
+        @staticmethod
+        def tripled(x):
+            return x * 3
+
+    torch.compiler.allow_in_graph([Holder.tripled])
+    assert Holder.tripled in beside_eager(lambda x: Holder.tripled(x) + 1).targets()[0]
+
+
+def test_a_method_that_is_allowed_is_right():
+    class Module(torch.nn.Module):
+        @torch.compiler.allow_in_graph
+        def doubled(self, x):
+            return x * 2
+
+        def forward(self, x):
+            return self.doubled(x) + 1
+
+    beside_eager(Module())
+
+
+def test_functions_made_anew_are_told_apart_from_allowed_ones():
+    def times(k):
+        return lambda x: x * k
+
+    apply = fx.optimize()(lambda f, x: f(x))
+    marked = torch.compiler.allow_in_graph(times(3))
+    for f, k in ((times(2), 2), (marked, 3), (times(5), 5), (marked, 3)):
+        assert torch.equal(apply(f, X), X * k)
+
+
+def test_what_is_traced_without_being_looked_into_is_not_mistaken_for_it():
+    traced = torch._dynamo.nonstrict_trace(lambda x: {"a": x * 2})
+    beside_eager(lambda x: traced(x)["a"] + 1, fullgraph=True)
+
+
+# --- not to be compiled --------------------------------------------------------------------------
+
+
+def test_only_what_is_marked_is_left_alone_when_not_recursive():
+    @torch.compiler.disable(recursive=False)
+    def first(x):
+        return inner(x) + 1
+
+    class Second:
+        @torch.compiler.disable(recursive=False)
+        def method(self, x):
+            return inner(x) - 1
+
+    second = Second()
+    graphs = beside_eager(lambda x: first(x * 2) * second.method(x))
+    used = [t.__name__ for targets in graphs.targets() for t in targets]
+    assert "sub" not in used
+    assert "add" not in used
+    assert "sin" in "".join(g.code for g in graphs)
+
+
+def test_a_function_that_is_marked_by_one_caller_is_compiled_for_others():
+    kept = torch.compiler.disable(inner, recursive=False)
+    beside_eager(lambda x: kept(x) + 1)
+    assert len(beside_eager(inner)) == 1
+
+
+@pytest.mark.parametrize("disable", [torch.compiler.disable, fx.disable])
+def test_disabled_modules(disable):
+    layers = [torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3)]
+    layers[1] = disable(layers[1])
+    graphs = beside_eager(torch.nn.Sequential(*layers))
+    assert not any("relu" in g.code for g in graphs)
+    assert len(graphs) == 2
+
+
+@pytest.mark.parametrize("disable", [torch.compiler.disable, fx.disable])
+def test_the_reason_is_shown(disable):
+    plain = disable(inner, reason="it is slow")
+    with pytest.raises(fx.Unsupported, match=r"inner \(it is slow\) is marked as not to be"):
+        fx.optimize(fullgraph=True)(lambda x: plain(x) + 1)(X)
+
+
+# --- questions, and orders to the compiler ---------------------------------------------------------
+
+
+def test_the_program_is_told_that_it_is_compiled():
+    questions = [torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, fx.is_compiling]
+    questions += [torch._dynamo.is_compiling, torch._dynamo.external_utils.is_compiling]
+    told = fx.optimize(fullgraph=True)(lambda x: x + sum(ask() for ask in questions))
+    assert torch.equal(told(X), X + len(questions))
+    assert not any(ask() for ask in questions)
+
+
+ORDERS = {
+    "reset": lambda: fx.reset(),
+    "explain": lambda: fx.explain(inner)(X),
+    "capture": lambda: fx.capture(inner, X),
+    "torch's reset": lambda: torch.compiler.reset(),
+    "torch's step": lambda: torch.compiler.cudagraph_mark_step_begin(),
+    "torch's stance": lambda: torch.compiler.set_stance("default"),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_orders_to_a_compiler_run_between_graphs(order):
+    def program(x):
+        y = x + 1
+        order()
+        return y * 2
+
+    beside_eager(program)
+
+
+def test_an_object_that_answers_every_attribute_is_not_asked_at_a_break():
+    class Asked:
+        def __init__(self):
+            self.names = []
+
+        def __getattr__(self, name):
+            self.names.append(name)
+            raise AttributeError(name)
+
+        def __call__(self, x):
+            return plain(x)
+
+    plain = fx.disable(inner)
+    asked = Asked()
+    beside_eager(lambda x: plain(x) + (asked(x) if asked is not None else 0))
+    assert asked.names == []
