@@ -139,7 +139,7 @@ class FrameWriter:
         restore = (
             Restore(self.builder) if needed and changed_by(captured.graph_module.graph) else None
         )
-        checks = () if retreat is None else (retreat.check,)
+        checks = () if retreat is None else retreat.checks
         return Draft(
             captured=captured if needed else None,
             original=self.code,
@@ -170,7 +170,10 @@ class FrameWriter:
         """The way back, if the trace assumed something. Raises ``RefusedError`` where there is none."""
         assumptions = self.trace.torch.assumptions
         if assumptions.passed is None:
-            return None
+            # What the frame's own handlers are for may be an error of the graph, which is one step of many in it.
+            if not (self.code.co_exceptiontable and assumptions.is_retractable):
+                return None
+            return Retreat(self, None, draws=assumptions.draws)
         assumptions.demand_retractable()
         passed = self.rebuilder.expr(assumptions.passed)
         return Retreat(self, passed, draws=assumptions.draws)

@@ -1,5 +1,6 @@
 """The way back: a frame whose graph was built on an assumption that does not hold runs in plain Python after all.
 
+So does one that has handlers (``try``, ``with``), where the graph raises: they are reached by no other way.
 Nothing has happened by then (``torch_side.assumptions``), so the original code starts from its beginning, with the
 arguments and cells that the frame was given.
 """
@@ -12,6 +13,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from fxstack_capture import native
+from fxstack_capture.driver.errors import BackendError, WrongResultError
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import call, load, store, tuple_of
 from fxstack_capture.emit.rebuild.functions import namespace
@@ -22,15 +24,17 @@ if TYPE_CHECKING:
 
     from fxstack_capture.emit.frame import FrameWriter
 
+_OURS = (BackendError, WrongResultError)
 _EXTRAS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 class Retreat:
     """``before`` the call of the graph, around it (``guarded``), and ``check`` after it."""
 
-    def __init__(self, writer: FrameWriter, passed: ast.expr, *, draws: bool) -> None:
+    def __init__(self, writer: FrameWriter, passed: ast.expr | None, *, draws: bool) -> None:
         builder = writer.builder
         self._passed = passed
+        self._ours = builder.constant(_OURS, "compiler_errors")
         self._exception = builder.constant(Exception, "Exception")
         self._leave: list[ast.stmt] = [ast.Return(_continuation(writer))]
         self.before: tuple[ast.stmt, ...] = ()
@@ -42,13 +46,19 @@ class Retreat:
             self._leave.insert(0, ast.Expr(call(write, load(state))))
 
     def guarded(self, graph_call: ast.stmt) -> ast.stmt:
-        """An error of the graph may be one that the program's check prevents."""
+        """An error of the graph may be one that the program's check prevents, or that it handles itself.
+
+        What the compiler says of its own work (``_OURS``) is not for the program.
+        """
+        ours = ast.ExceptHandler(self._ours, None, [ast.Raise()])
         handler = ast.ExceptHandler(self._exception, None, self._leave)
-        return ast.Try([graph_call], [handler], [], [])
+        return ast.Try([graph_call], [ours, handler], [], [])
 
     @property
-    def check(self) -> ast.stmt:
-        return ast.If(ast.UnaryOp(ast.Not(), self._passed), self._leave, [])
+    def checks(self) -> tuple[ast.stmt, ...]:
+        if self._passed is None:
+            return ()
+        return (ast.If(ast.UnaryOp(ast.Not(), self._passed), self._leave, []),)
 
 
 def _continuation(writer: FrameWriter) -> ast.expr:

@@ -73,6 +73,12 @@ class Assumptions:
 
     def demand_retractable(self) -> None:
         """Raises ``RefusedError`` where running the graph leaves traces."""
+        if self._tracer.state_delta() or not self.is_retractable:
+            raise RefusedError
+
+    @property
+    def is_retractable(self) -> bool:
+        """Whether a graph that raised leaves no traces, torch's state being put back (``emit.restore``)."""
         tracer = self._tracer
         storages = {fake.untyped_storage()._cdata for fake, _, _ in tracer.inputs()}
         operators = tracer.mode.operators
@@ -80,12 +86,10 @@ class Assumptions:
         leaves_traces = (
             bool(tracer.mutated_storages & storages)
             or tracer.differentiated
-            or bool(tracer.state_delta())
             or bool(tracer.trace.world.draws.made)  # type: ignore[attr-defined]
             or any(getattr(found, "namespace", "") not in _OWN for found in operators)
         )
         needs_cpu = self.draws or any(
             found.name().removeprefix("aten::").split(".")[0] in _INDEXING for found in operators
         )
-        if leaves_traces or (needs_cpu and not on_cpu):
-            raise RefusedError
+        return not leaves_traces and (on_cpu or not needs_cpu)
