@@ -96,3 +96,61 @@ def test_one_graph_for_all_sizes(program):
 )
 def test_what_needs_the_number_itself(program):
     assert graphs(program) in {0, 4}
+
+
+SIZES_IN = [5, 7]
+
+
+def filled_before(x):
+    SIZES_IN[:] = [x.shape[0], x.shape[1]]
+    return x * torch.tensor(SIZES_IN).sum()
+
+
+def changed_after(x):
+    sizes = [x.shape[0], 2]
+    made = torch.tensor(sizes)
+    sizes.append(3)
+    made[0] += 1
+    return made * x.sum().long()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * torch.tensor(x.shape)[1],
+        lambda x: torch.tensor([s for s in x.shape]) * x.sum().long(),
+        lambda x: torch.as_tensor((x.shape[0], 2), device="cpu") * x.sum().long(),
+        lambda x: torch.tensor([x.shape[0] / 3, 2]) * x.sum(),
+        lambda x: torch.tensor([x.shape[0] / 3, x.shape[1]], dtype=torch.float64) * x.sum(),
+        lambda x: torch.tensor([x.shape[0], 2.0], requires_grad=True).detach() * x.sum(),
+        filled_before,
+        changed_after,
+    ],
+)
+def test_tensors_of_sizes_need_one_graph(program):
+    assert graphs(program) == 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda x: ([x.shape[0], True],),
+        lambda x: ([x.shape[0], 2], float),
+        lambda x: (x.shape[0], float),
+        lambda x: (x.shape[0], "a"),
+        lambda x: ([x.shape[0], 2.5], torch.int64),
+        lambda x: ([x.shape[0] * 100], torch.int8),
+        lambda x: ([x.shape[0], 2**60 + 1],),
+        lambda x: ([x.shape[0], 2**70],),
+        lambda x: ([x.shape[0] * 2**70],),
+        lambda x: ([x.shape[0], 2j],),
+        lambda x: ([x.shape[0], [1]],),
+        lambda x: ([x.shape[0], "a"],),
+    ],
+)
+def test_other_lists_are_torchs(data):
+    def program(x):
+        values, *dtype = data(x)
+        return torch.tensor(values, dtype=dtype[0] if dtype else None) * x.sum().long()
+
+    assert graphs(program) != 2  # not one for all sizes

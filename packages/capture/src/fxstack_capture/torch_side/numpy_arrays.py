@@ -10,6 +10,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.types import NUMPY_OF, SCALAR_TYPES
+from fxstack_capture.torch_side import number_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,28 +92,6 @@ def _as_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any
     return _copied(tracer, array, kwargs)
 
 
-_DEFAULT_DTYPES: dict[type, Callable[[], torch.dtype]] = {
-    torch.SymFloat: torch.get_default_dtype,
-    torch.SymInt: lambda: torch.int64,
-}
-
-
-def _of_number(tracer: TorchTracer, number: Any, kwargs: dict[str, Any]) -> Any:
-    """A tensor of one symbolic number, which stays symbolic."""
-    options = {name: value for name, value in kwargs.items() if value is not None}
-    requires_grad = options.pop("requires_grad", False)
-    options.setdefault("dtype", _DEFAULT_DTYPES[type(number)]())
-    dtype = options["dtype"]
-    if dtype.is_floating_point:  # what is too large for it becomes infinite
-        made = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
-        made = tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
-    else:
-        made = tracer.record(torch.scalar_tensor, (number,), options)
-    if requires_grad:
-        return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
-    return made
-
-
 def conversion(
     on_array: Callable[[TorchTracer, Array, dict[str, Any]], Any],
 ) -> Callable[[TorchTracer, Any, tuple[Any, ...], dict[str, Any]], Any]:
@@ -121,8 +100,8 @@ def conversion(
     def rule(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
-        if len(args) == 1 and type(args[0]) in _DEFAULT_DTYPES:
-            return _of_number(tracer, args[0], kwargs)
+        if len(args) == 1 and number_tensors.takes(args[0], kwargs):
+            return number_tensors.make(tracer, args[0], kwargs)
         if tracer.arrays.active and kwargs.get("dtype") is None:
             # NumPy's default dtypes are set for the time being, not for the graph.
             with tracer.unrecorded():
