@@ -277,6 +277,10 @@ class Interpreter(Protocol):
         """Interpret the root frame; ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
 
     @property
+    def handles(self) -> bool:
+        """Whether code that ran so far may handle exceptions."""
+
+    @property
     def root_step(self) -> int:
         """Number of the step of the root frame that is being executed."""
 
@@ -343,8 +347,8 @@ class Trace:
     """Whether the replacement runs as an entry, whose guards hand the graph's inputs over."""
     contract: Bound | None = None
     """What was agreed on about the sizes of the arguments."""
-    may_assume: bool = False
-    """Whether the replacement can run its frame in plain Python when an assumption turns out to be wrong."""
+    may_retreat: bool = False
+    """Whether the replacement can run its frame in plain Python after all."""
 
     def guard(self, source: Source, check: Check) -> None:
         self.guards.add(source, check, self.interp.user_stack())

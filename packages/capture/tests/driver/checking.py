@@ -115,3 +115,62 @@ PROGRAMS = (
     distributions,
     check_of_a_torch_function,
 )
+
+
+def an_error_after_effects():
+    log = []
+
+    def f(index):
+        log[:] = ["before"]
+        found = TABLE[index]
+        log.append("after")
+        return found, list(log)
+
+    return lambda index: (f(index), list(log))
+
+
+def an_error_that_is_handled():
+    def f(index):
+        try:
+            return TABLE[index] + 1
+        except IndexError as error:
+            return str(error)
+
+    return f
+
+
+def an_error_in_a_block_with_an_end():
+    log = []
+
+    def f(index):
+        log.clear()
+        try:
+            with torch.no_grad():
+                return TABLE[index] * 2, log
+        finally:
+            log.append("end")
+
+    return f
+
+
+def an_error_in_a_callee():
+    def inner(index, *, log):
+        log.append(len(log))
+        return TABLE[index]
+
+    def f(index):
+        log = []
+        try:
+            return inner(index, log=log), log
+        except IndexError:
+            return log
+
+    return f
+
+
+ERRORS = (
+    an_error_after_effects,
+    an_error_that_is_handled,
+    an_error_in_a_block_with_an_end,
+    an_error_in_a_callee,
+)

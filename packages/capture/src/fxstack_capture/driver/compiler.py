@@ -301,7 +301,8 @@ class FrameCompiler:
         contract = None if self.contract is None else self.contract.bind(frame)
         trace = new_trace(self.options, self.programs, state.history, contract)
         trace.for_entry = self.owner is not None
-        trace.may_assume = assuming and trace.for_entry
+        trace.may_retreat = trace.for_entry
+        trace.torch.assumptions.allowed = assuming
         with attempt(frame, trace, stop_at) as done:
             draft, raised = self._draft(done, frame, code)
             trace.world.close()  # type: ignore[attr-defined]

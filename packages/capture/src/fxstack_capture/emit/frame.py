@@ -167,16 +167,17 @@ class FrameWriter:
         ]
 
     def _retreat(self) -> Retreat | None:
-        """The way back, if the trace assumed something. Raises ``RefusedError`` where there is none."""
-        assumptions = self.trace.torch.assumptions
-        if assumptions.passed is None:
-            # What the frame's own handlers are for may be an error of the graph, which is one step of many in it.
-            if not (self.code.co_exceptiontable and assumptions.is_retractable):
-                return None
-            return Retreat(self, None, draws=assumptions.draws)
-        assumptions.demand_retractable()
-        passed = self.rebuilder.expr(assumptions.passed)
-        return Retreat(self, passed, draws=assumptions.draws)
+        """The way back to plain Python, where it may be needed. Raises ``RefusedError`` if it is and there is none."""
+        trace, assumptions = self.trace, self.trace.torch.assumptions
+        handles = trace.interp.handles
+        if assumptions.passed is not None:
+            assumptions.demand_retractable()
+        elif not trace.may_retreat or not assumptions.retractable:
+            return None
+        elif assumptions.draws and not handles:
+            return None  # to keep the generator's state costs a microsecond or two a call
+        passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)
+        return Retreat(self, passed, draws=assumptions.draws, handles=handles)
 
 
 def _is_drawn(source: Source) -> bool:

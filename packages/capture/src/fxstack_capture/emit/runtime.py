@@ -6,11 +6,16 @@ They are few on purpose: what plain syntax can say is emitted as syntax.
 from __future__ import annotations
 
 from itertools import islice
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from torch import default_generator
 
 from fxstack_capture import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CellType, CodeType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +42,28 @@ def random_state() -> Any:
     return default_generator.get_state()
 
 
-def set_random_state(state: Any) -> None:
-    default_generator.set_state(state)
+def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Continue]:
+    """What a frame returns to run ``code`` in plain Python, given what it was called with.
+
+    ``error`` is that of the graph, which is raised where plain Python raises none, unless it may have been handled
+    (``handles``). Errors of ours are raised at once.
+    """
+
+    def leave(
+        namespace: dict[str, Any],
+        closure: tuple[CellType, ...],
+        arguments: tuple[Any, ...],
+        state: Any,
+        error: Exception | None,
+    ) -> Continue:
+        if error is not None and type(error).__module__.startswith("fxstack"):
+            return Continue((native.Disabled(tuple, error), ()))
+        if state is not None:
+            default_generator.set_state(state)
+        function = FunctionType(code, namespace, name, None, closure)
+        return Continue((native.Disabled(function, None if handles else error), arguments))
+
+    return leave
 
 
 def not_nothing(result: Any) -> TypeError:

@@ -47,6 +47,7 @@ class BytecodeInterpreter:
         self._root: RootRun | None = None
         self.handled = HandledException()
         self.tracing = True
+        self.handles = False
         self._flight: Flight | None = None
         self._pending_break: GraphBreak | None = None
         self.descent: Descent | None = None
@@ -161,6 +162,7 @@ class BytecodeInterpreter:
             raise graph_break("inline-limit", f"{depth} nested calls")
         self.raise_pending()
         self.frame = frame
+        self.handles = self.handles or frame.program.protects
 
     def raise_pending(self) -> None:
         """Raise the graph break that happened in a destructor."""

@@ -116,6 +116,8 @@ class Program:
     """Steps that are the yield of a ``yield from``; see ``InstructionSet.throw_leaves_send``."""
     throw_warns: bool
     close_returns_value: bool
+    protects: bool
+    """Whether any step has a handler."""
     ours: bool
     """A method of ``TraceGenerator``: not part of the program, so it is called, not interpreted."""
     library: bool

@@ -111,7 +111,7 @@ PyMethodDef scopes_methods[] = {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *fn, *callback, *owner; /* callback and owner: NULL in Disabled */
+    PyObject *fn, *callback, *owner; /* in Disabled: callback is what to raise after the call or NULL, owner NULL */
     PyObject *dict, *weakrefs;
 } Wrapper;
 
@@ -140,11 +140,16 @@ static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t na
 static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     PyObject *fn = ((Wrapper *)self)->fn;
     Scope *current = current_scope(), saved = *current;
-    if (saved.mode == MODE_OFF) return PyObject_Vectorcall(fn, args, nargsf, names);
+    PyObject *failure = Py_TYPE(self) == &Disabled_Type ? ((Wrapper *)self)->callback : NULL;
+    if (saved.mode == MODE_OFF && failure == NULL) return PyObject_Vectorcall(fn, args, nargsf, names);
     Py_INCREF(self);
     current->mode = MODE_OFF;
     PyObject *result = PyObject_Vectorcall(fn, args, nargsf, names);
     *current_scope() = saved;
+    if (result != NULL && failure != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(failure), failure);
+        Py_CLEAR(result);
+    }
     Py_DECREF(self);
     return result;
 }
@@ -168,10 +173,11 @@ static PyObject *optimized_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 }
 
 static PyObject *disabled_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"fn", NULL};
-    PyObject *fn;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Disabled", names, &fn)) return NULL;
-    return wrapper_make(type, fn, NULL, NULL, disabled_call);
+    static char *names[] = {"fn", "failure", NULL};
+    PyObject *fn, *failure = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Disabled", names, &fn, &failure)) return NULL;
+    if (failure != Py_None && !PyExceptionInstance_Check(failure)) return PyErr_Format(PyExc_TypeError, "%R is no exception", failure), NULL;
+    return wrapper_make(type, fn, failure == Py_None ? NULL : failure, NULL, disabled_call);
 }
 
 static int wrapper_traverse(Wrapper *w, visitproc visit, void *arg) {
@@ -238,7 +244,7 @@ PyTypeObject Optimized_Type = {
 };
 PyTypeObject Disabled_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Disabled",
-    .tp_doc = "Disabled(fn): calls fn with every mode off.",
+    .tp_doc = "Disabled(fn, failure=None): calls fn with every mode off; raises `failure`, if any, when fn has raised nothing.",
     .tp_new = disabled_new,
     .tp_members = disabled_members,
     WRAPPER_SLOTS,

@@ -39,6 +39,7 @@ class Assumptions:
     def __init__(self, tracer: TorchTracer) -> None:
         self._tracer = tracer
         self._regions = 0
+        self.allowed = True
         self.passed: torch.Tensor | None = None
 
     @contextmanager
@@ -54,7 +55,10 @@ class Assumptions:
         """Whether ``bool(value) is truth`` could be assumed."""
         tracer = self._tracer
         trace = tracer.trace
-        if not (trace.may_assume and trace.options.assume_checks) or self._regions:
+        if (
+            not (trace.may_retreat and self.allowed and trace.options.assume_checks)
+            or self._regions
+        ):
             return False
         if tracer.transforms.inside or value.numel() != 1 or value.is_sparse:
             return False
@@ -73,12 +77,12 @@ class Assumptions:
 
     def demand_retractable(self) -> None:
         """Raises ``RefusedError`` where running the graph leaves traces."""
-        if self._tracer.state_delta() or not self.is_retractable:
+        if self._tracer.state_delta() or not self.retractable:
             raise RefusedError
 
     @property
-    def is_retractable(self) -> bool:
-        """Whether a graph that raised leaves no traces, torch's state being put back (``emit.restore``)."""
+    def retractable(self) -> bool:
+        """Whether a graph that has run or raised leaves no traces, torch's state being put back (``emit.restore``)."""
         tracer = self._tracer
         storages = {fake.untyped_storage()._cdata for fake, _, _ in tracer.inputs()}
         operators = tracer.mode.operators
@@ -92,4 +96,4 @@ class Assumptions:
         needs_cpu = self.draws or any(
             found.name().removeprefix("aten::").split(".")[0] in _INDEXING for found in operators
         )
-        return not leaves_traces and (on_cpu or not needs_cpu)
+        return not (leaves_traces or (needs_cpu and not on_cpu))

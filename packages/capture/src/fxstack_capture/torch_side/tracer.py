@@ -257,7 +257,7 @@ class TorchTracer:
             return self.record(fn, args, kwargs)
         except GraphBreak as reason:
             looks = reason.record.reason.id == "data-dependent-value"
-            if not looks or not self.trace.may_assume or len(self.mutated_storages) != seen:
+            if not looks or not self.trace.may_retreat or len(self.mutated_storages) != seen:
                 raise
         return self.trace.interp.call_function(fn, args, kwargs)
 
