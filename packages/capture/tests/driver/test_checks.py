@@ -157,3 +157,18 @@ def test_errors_of_ours_are_no_errors_of_the_program():
 
     with pytest.raises(fx.WrongResultError):
         fx.optimize(off_by_one, options=fx.CaptureOptions(verify_correctness=True))(f)(GOOD)
+
+
+def test_code_of_the_programs_own_in_a_graph_runs_once():
+    calls = []
+
+    @fx.allow_in_graph
+    def refusing(x):
+        calls.append(type(x))
+        if type(x) is torch.Tensor:
+            raise ValueError("refused")
+        return x
+
+    with pytest.raises(ValueError, match="refused"):
+        fx.optimize()(lambda x: refusing(x) + 1)(GOOD)
+    assert calls.count(torch.Tensor) == 1

@@ -9,7 +9,8 @@ Random numbers are drawn again from the state before.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -92,8 +93,17 @@ class Assumptions:
             or tracer.differentiated
             or bool(tracer.trace.world.draws.made)  # type: ignore[attr-defined]
             or any(getattr(found, "namespace", "") not in _OWN for found in operators)
+            or any(_is_the_programs(node.target) for node in tracer.builder.graph.nodes)
         )
         needs_cpu = self.draws or any(
             found.name().removeprefix("aten::").split(".")[0] in _INDEXING for found in operators
         )
         return not (leaves_traces or (needs_cpu and not on_cpu))
+
+
+def _is_the_programs(target: Any) -> bool:
+    """Whether a node calls code of the program's own (``allow_in_graph``)."""
+    return isinstance(target, FunctionType) and not str(target.__module__).startswith(_TRUSTED)
+
+
+_TRUSTED = ("torch", "fxstack_")
