@@ -21,6 +21,7 @@ def is_wrapper(value: object) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and not isinstance(value, (FakeTensor, FunctionalTensor))
+        and not value.is_nested  # whose sizes are symbols of its own
         and bool(is_traceable_wrapper_subclass(value))
     )
 
