@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten
@@ -130,3 +131,17 @@ def logged(cls: type = Logged, *, grad: bool = True) -> Callable[[], tuple[Any, 
         return x, torch.ones(3)
 
     return make
+
+
+class Programs(list):
+    """Programs to run, as parameters of a test; calling it gives a decorator that adds one.
+
+    ``graphs`` is how many it makes, ``make`` makes its arguments.
+    """
+
+    def __call__(self, graphs=1, make=None, calls=2):
+        def register(fn):
+            self.append(pytest.param(fn, make or logged(), graphs, calls, id=fn.__name__))
+            return fn
+
+        return register

@@ -6,21 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from overriding import Derived, Logged, Plain, logged, same
+from overriding import Derived, Logged, Plain, Programs, logged, same
 
 import fxstack_capture as fx
 
-PROGRAMS: list[Any] = []
-
-
-def p(graphs: int | None = 1, make: Any = None, calls: int = 2) -> Any:
-    """Register a program with the number of its graphs and what makes its arguments."""
-
-    def register(fn: Any) -> Any:
-        PROGRAMS.append(pytest.param(fn, make or logged(), graphs, calls, id=fn.__name__))
-        return fn
-
-    return register
+p = PROGRAMS = Programs()
 
 
 @p()
