@@ -81,6 +81,20 @@ def test_least_recently_used_go_first(tmp_path):
     assert cache.size() <= cache.limit
 
 
+def test_what_to_evict_is_looked_for_once_a_minute_or_a_twentieth(tmp_path, monkeypatch):
+    looked = []
+    monkeypatch.setattr(Cache, "evict", lambda self: looked.append(self.limit))
+    large, small = Cache(tmp_path, 1 << 30), Cache(tmp_path, 1)
+    for k in range(3):
+        large.build(Cache.key("large", str(k)), "", write)
+    assert looked == [1 << 30]
+    small.build(Cache.key("small"), "", write)
+    assert looked == [1 << 30, 1]
+    os.utime(tmp_path / ".checked", (0, 0))
+    large.build(Cache.key("later"), "", write)
+    assert looked == [1 << 30, 1, 1 << 30]
+
+
 def test_clear(cache):
     cache.build("d" * 64, "source", write)
     cache.clear()

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,11 @@ FORMAT = 1
 LIBRARY = "kernels.so"
 SOURCE = "kernels.c"
 ENTRY = "entry.json"
+CHECKED = ".checked"
+"""Its time of change is when somebody looked for what to evict."""
+_MINUTE = 60
+_UNCHECKED: dict[Path, int] = {}
+"""Bytes that this process has written since, by directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class Cache:
             compile_(temporary / SOURCE, temporary / LIBRARY)
             entry = {"format": FORMAT, "sha256": file_hash(temporary / LIBRARY)}
             (temporary / ENTRY).write_text(json.dumps(entry))
+            size = _size(temporary)
             try:
                 temporary.rename(directory)
             except OSError:
@@ -80,8 +87,22 @@ class Cache:
                     raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        self.evict()
+        self._grown_by(size)
         return directory / LIBRARY
+
+    def _grown_by(self, size: int) -> None:
+        """Evict when a twentieth of the limit was written, or nobody has looked for a minute: looking costs a call per file."""
+        unchecked = _UNCHECKED[self.root] = _UNCHECKED.get(self.root, 0) + size
+        checked = self.root / CHECKED
+        try:
+            recent = time.time() - checked.stat().st_mtime < _MINUTE
+        except OSError:
+            recent = False
+        if recent and unchecked * 20 < self.limit:
+            return
+        checked.touch()
+        _UNCHECKED[self.root] = 0
+        self.evict()
 
     def entries(self) -> list[Path]:
         return [path for path in self.root.glob("??/*") if path.is_dir()]
