@@ -57,7 +57,12 @@ class HostProgram:
 
 
 def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
-    """The namespace that a program's ``constants`` stand for: an operator is the function that skips Python's own dispatch."""
+    """The namespace that a program's ``constants`` stand for: an operator is the function that skips Python's own dispatch.
+
+    Where operators are called with operators as arguments, they stay what they are.
+    """
+    if any(isinstance(value, torch._ops.HigherOrderOperator) for value in constants.values()):
+        return dict(constants)
     return {
         name: value._op if isinstance(value, torch._ops.OpOverload) else value
         for name, value in constants.items()
