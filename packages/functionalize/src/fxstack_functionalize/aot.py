@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_functionalize.disk import Store
+    from fxstack_functionalize.inputs import Captured
     from fxstack_interchange import Partition, StageGraph
 
     Decompositions = Mapping[Any, Callable[..., Any]]
@@ -104,34 +106,24 @@ def aot(
         UnsupportedGraphError: if the graph cannot be made functional exactly; nothing has run then.
     """
     options = options or AotOptions()
-    compilers = (fw_compiler, bw_compiler or fw_compiler)
+    stages = _stages(
+        (fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options
+    )
     if any(map(is_wrapper, example_inputs)):
-        how = Compiling(
-            plain=lambda module, inputs: aot(
-                module,
-                inputs,
-                fw_compiler=fw_compiler,
-                inference_compiler=inference_compiler,
-                partitioner=partitioner,
-                decompositions=decompositions,
-                options=options,
-            ),
-            stages=_stages(compilers, partitioner, decompositions, options),
+        plain = partial(
+            aot,
+            fw_compiler=fw_compiler,
+            bw_compiler=bw_compiler,
+            inference_compiler=inference_compiler,
+            partitioner=partitioner,
             decompositions=decompositions,
             options=options,
         )
-        return compile_wrapped(gm, example_inputs, how)
+        return compile_wrapped(
+            gm, example_inputs, Compiling(plain, stages, decompositions, options)
+        )
     captured = prepare(gm, example_inputs)
-    wants_gradients = any(
-        isinstance(spec.fake, torch.Tensor) and spec.fake.requires_grad for spec in captured.inputs
-    )
-    request = TraceRequest(
-        gradients=wants_gradients,
-        keep_mutations=options.keep_inference_mutations,
-        replay_views=options.replay_views,
-    )
-    shelf = Shelf(store, captured, request, options)
-    stages = _stages(compilers, partitioner, decompositions, options)
+    request = _request(captured, options)
 
     def make() -> Traced:
         traced = trace(captured, request, decompositions)
@@ -139,6 +131,7 @@ def aot(
             verify(traced.stage_graph)
         return traced
 
+    shelf = Shelf(store, captured, request, options)
     found = shelf.find()
     if found is not None:
         again = from_disk(found, shelf, Remade(make, stages, in_present_state()), options)
@@ -147,9 +140,26 @@ def aot(
     traced = make()
     if traced.trains:
         return training_wrapper(_program(traced, stages, shelf), options)
-    compiled = _compile(inference_compiler or fw_compiler, traced.stage_graph)
+    return _inference(traced, inference_compiler or fw_compiler, shelf, options)
+
+
+def _inference(
+    traced: Traced, compiler: Compiler, shelf: Shelf, options: AotOptions
+) -> Callable[..., Any]:
+    compiled = _compile(compiler, traced.stage_graph)
     shelf.keep_inference(traced.shell, compiled)
     return inference_wrapper(traced.shell, compiled, options)
+
+
+def _request(captured: Captured, options: AotOptions) -> TraceRequest:
+    wants_gradients = any(
+        isinstance(spec.fake, torch.Tensor) and spec.fake.requires_grad for spec in captured.inputs
+    )
+    return TraceRequest(
+        gradients=wants_gradients,
+        keep_mutations=options.keep_inference_mutations,
+        replay_views=options.replay_views,
+    )
 
 
 def _program(traced: Traced, stages: Stages, shelf: Shelf) -> Program:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import (
     ZERO,
     contiguous_strides,
@@ -14,9 +15,14 @@ from fxstack_inductor.ir.expr import (
     integer,
     loop_var,
     mod,
+    of_atom,
     recombine,
-    size_var,
 )
+
+
+def size_var(name):
+    return of_atom(Var(name, VarKind.SIZE))
+
 
 N, J = loop_var("i", 4096), loop_var("j", 64)
 

@@ -248,10 +248,6 @@ def loop_var(name: str, extent: Expr | int) -> Expr:
     return ZERO if extent == 1 else of_atom(Var(name, VarKind.LOOP, extent))
 
 
-def size_var(name: str) -> Expr:
-    return of_atom(Var(name, VarKind.SIZE))
-
-
 def value_var(name: str) -> Expr:
     return of_atom(Var(name, VarKind.VALUE))
 
