@@ -181,7 +181,7 @@ class TorchSide(Protocol):
     def is_symbolic(self, value: object) -> bool:
         """SymInt, SymFloat or SymBool."""
 
-    def guard_flag(self, getter: Callable[[], Any]) -> None:
+    def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
         """Guard what ``getter``, a C function, gives."""
 
     def drawn_at(self, value: Any) -> Source | None:

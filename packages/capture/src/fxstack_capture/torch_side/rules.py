@@ -18,6 +18,7 @@ from fxstack_capture.torch_side import (
     gradients,
     higher_order,
     layers,
+    library_flags,
     numpy_arrays,
     override_rules,
     state,
@@ -42,7 +43,7 @@ def query(_tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwar
 
 def guarded_query(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """State that no other guard covers: what it was when the trace began is guarded once it matters."""
-    tracer.guard_flag(fn)
+    tracer.guard_flag(fn, args)
     return fn(*args, **kwargs)
 
 
@@ -300,8 +301,7 @@ _GETTER_OF: dict[Any, Callable[[], Any]] = {
 _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(_GETTER_OF, set_attention),
     **dict.fromkeys(_GETTER_OF.values(), guarded_query),
-    torch._C._get_cudnn_enabled: guarded_query,
-    torch._C._get_mkldnn_enabled: guarded_query,
+    **dict.fromkeys(library_flags.GETTERS, guarded_query),
     **dict.fromkeys(_READS_DATA, data_leaves),
     autograd_function.APPLY: autograd_function.apply,
     torch.autograd.grad: gradients.grad,

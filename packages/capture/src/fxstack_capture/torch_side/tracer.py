@@ -102,7 +102,7 @@ class TorchTracer:
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
         self._offsets_guarded = False
         self._finishes: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {}
-        self._flags: set[Callable[[], Any]] = set()
+        self._flags: set[tuple[Callable[..., Any], tuple[Any, ...]]] = set()
         self._tags: dict[str, object] = {}
         self._attributes: dict[int, dict[str, Any]] = {}
         options = trace.options
@@ -271,12 +271,12 @@ class TorchTracer:
         self.trace.guard(pinned(torch, "torch"), TorchStateIs(self._entry_state))
         self._entry_state = None
 
-    def guard_flag(self, getter: Callable[[], Any]) -> None:
+    def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
         """Guard what ``getter`` gives; called before the trace changes it."""
-        if getter not in self._flags:
-            self._flags.add(getter)
-            source = pinned(state.Flag(getter), getter.__name__)
-            self.trace.guard(BuiltinAttr(source, "value"), Equals(getter()))
+        if (getter, args) not in self._flags:
+            self._flags.add((getter, args))
+            source = pinned(state.Flag(getter, *args), getter.__name__)
+            self.trace.guard(BuiltinAttr(source, "value"), Equals(getter(*args)))
 
     def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""

@@ -74,7 +74,7 @@ def _load_type_slot(world: MirrorWorld, raw: Any, getter: Any, cls: type, name: 
     """Data descriptors of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, properties of
     metaclasses.
     """
-    if type(raw) not in (types.GetSetDescriptorType, types.MemberDescriptorType):
+    if type(raw) not in _C_DESCRIPTORS:
         return getter(world, raw, cls, type(cls))
     value = raw.__get__(cls)
     if type(value) in (str, tuple, type(None), int, types.MappingProxyType) or isinstance(
@@ -103,6 +103,9 @@ def _bind_to_class(world: MirrorWorld, raw: Any, getter: Any, cls: type) -> Any:
 
 def load_module(world: MirrorWorld, module: Any, name: str) -> Any:
     if type(module) is not types.ModuleType and name not in module.__dict__:
+        raw, getter, data = plan_of(world, type(module), name)
+        if data and type(raw) not in _C_DESCRIPTORS:  # flags of torch.backends
+            return getter(world, raw, module, type(module))  # type: ignore[misc]
         getattr(module, name, None)  # namespaces of operators hold what was asked for once
     value = _load_from_module(world, module, name)
     if value is not ABSENT:
@@ -139,6 +142,8 @@ def _load_from_module(world: MirrorWorld, module: Any, name: str) -> Any:
         return ABSENT
     return state.mirror if name == "__dict__" else getter(world, raw, module, type(module))  # type: ignore[misc]
 
+
+_C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 _FUNCTION_SLOTS = frozenset(
     {

@@ -59,7 +59,7 @@ def delete(world: MirrorWorld, obj: Any, name: str) -> None:
 def generic_store(world: MirrorWorld, obj: Any, name: str, value: Any) -> None:
     """``object.__setattr__`` / ``__delattr__`` (``value`` is ABSENT), for all kinds of objects."""
     if isinstance(obj, types.ModuleType):
-        _write(world.namespace(obj.__dict__), obj, name, value)
+        _store_module(world, obj, name, value)
         return
     if isinstance(obj, type):
         _store_class(world, obj, name, value)
@@ -84,6 +84,13 @@ def generic_store(world: MirrorWorld, obj: Any, name: str, value: Any) -> None:
         _object_delattr(obj, name)
     else:
         _object_setattr(obj, name, value)
+
+
+def _store_module(world: MirrorWorld, module: types.ModuleType, name: str, value: Any) -> None:
+    raw, _, data = plan_of(world, type(module), name)
+    if data and _store_descriptor(world, raw, module, name, value):
+        return
+    _write(world.namespace(module.__dict__), module, name, value)
 
 
 def _store_descriptor(world: MirrorWorld, raw: Any, obj: Any, name: str, value: Any) -> bool:

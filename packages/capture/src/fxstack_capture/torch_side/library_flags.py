@@ -1,0 +1,35 @@
+"""Flags of torch and of the libraries below it that a program may read: which kernels may be chosen, and when to warn.
+
+Their values are constants of a graph, guarded by the getter. Setting one ends the graph: the operators before it run under
+the old value, those behind it under the new one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAMES = (
+    *("_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic"),
+    *("_get_cudnn_allow_tf32", "_get_mkldnn_enabled", "_get_mkldnn_deterministic"),
+    *("_get_onednn_allow_tf32", "_get_nnpack_enabled", "_get_cublas_allow_tf32"),
+    *("_get_cublas_allow_fp16_reduced_precision_reduction", "_get_miopen_immediate"),
+    *("_get_cublas_allow_bf16_reduced_precision_reduction", "_get_float32_matmul_precision"),
+    *("_get_cublas_allow_fp16_accumulation", "_get_math_sdp_allow_fp16_bf16_reduction"),
+    *("_get_cpu_allow_fp16_reduced_precision_reduction", "_get_fp32_precision_getter"),
+    *("_get_warnAlways", "_get_deterministic_fill_uninitialized_memory", "_get_cpu_capability"),
+    "_get_cudnn_depthwise_kernel",
+    *("_is_multithreading_enabled", "_is_view_replay_enabled"),
+)
+
+GETTERS: tuple[Callable[..., Any], ...] = (
+    torch.get_num_interop_threads,
+    torch.is_anomaly_enabled,
+    torch.is_anomaly_check_nan_enabled,
+    *(getter for name in _NAMES if (getter := getattr(torch._C, name, None)) is not None),
+)
+"""C functions that give booleans, words or numbers."""
