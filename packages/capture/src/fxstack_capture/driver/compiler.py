@@ -149,29 +149,22 @@ class FrameCompiler:
             return native.SKIP
         if is_skipping(sys._getframe(1).f_code):
             return native.RUN
+        frame = real_frame(function, code, arguments, cells)
         if is_disabled(function):
-            frame = real_frame(function, code, arguments, cells)
             return native.Entry(self.owner, None, disabled_code(frame, code))
         if is_foreign(code) or is_own(function):
             return native.SKIP
         if has_foreign_modes():
             return native.RUN
         with set_aside():
-            return self._called(function, code, arguments, cells)
+            return self._called(frame, code)
 
-    def _called(
-        self,
-        function: FunctionType,
-        code: CodeType,
-        arguments: dict[str, object],
-        cells: tuple[CellType, ...],
-    ) -> Any:
+    def _called(self, frame: RealFrame, code: CodeType) -> Any:
         """Torch-function modes of the program do not see what is done here."""
-        if is_module_call(code) and arguments.get("self") is not self.root:
+        if is_module_call(code) and frame.arguments.get("self") is not self.root:
             return native.RUN
         lazy = first_lazy(self.root) if is_module_call(code) else None
         if lazy is not None:
-            frame = real_frame(function, code, arguments, cells)
             return uncompiled_entry(self.owner, frame, code, lazy)
         stance = current_stance()
         if stance == "eager_on_recompile":
@@ -179,7 +172,6 @@ class FrameCompiler:
         with _TRACING, paused_collector():
             leave_compiler_unloaded()
             state = self.states.of(code)
-            frame = real_frame(function, code, arguments, cells)
             with put_back():
                 fitting, again = fitting_entry(frame, code, self.owner)
             if fitting is not None:  # another thread was faster
