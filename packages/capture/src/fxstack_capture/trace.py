@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.assumptions import Assumptions
     from fxstack_capture.torch_side.attributes import AttributeWrite
+    from fxstack_capture.world.growing import GrowingLists
 
 
 class Lazy:
@@ -44,6 +45,9 @@ class Lazy:
 
 class World(Protocol):
     """Mirrors of pre-existing objects (subpackage ``world``)."""
+
+    growing: GrowingLists
+    """Lists that the program only adds to."""
 
     opaque: set[int]
     """Ids of pre-existing objects that may be handed on but not looked into (iterators, for one)."""

@@ -16,6 +16,7 @@ from fxstack_capture.effects.records import (
     DictSet,
     Effect,
     Effects,
+    ListExtend,
     ListReplace,
     SetChange,
     SlotDelete,
@@ -57,6 +58,9 @@ def _changes(world: MirrorWorld, entry: Entry) -> list[Effect]:
     held = world.contents.get(key)
     if held is not None:
         records += _container(entry.standin, held, entry.source)
+    added = world.growing.added(entry.standin)
+    if added:
+        records.append(ListExtend(entry.source, added))
     state = world.dicts.get(key)
     if state is not None:
         records += _dictionary(state)

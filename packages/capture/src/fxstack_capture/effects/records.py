@@ -55,6 +55,13 @@ class ListReplace(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class ListExtend(Effect):
+    """``target.extend(items)`` of a list, wherever it ends."""
+
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DequeReplace(Effect):
     """The whole content of a deque."""
 

@@ -119,6 +119,11 @@ def _list_replace(
     return _calling(rebuilder, list.__setitem__, target, where_made, items)
 
 
+def _list_extend(rebuilder: Rebuilder, e: r.ListExtend, target: ast.expr, _: type) -> Statements:
+    items = tuple_of([rebuilder.expr(value) for value in e.items])
+    return _calling(rebuilder, list.extend, target, items)
+
+
 def _deque_replace(
     rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _: type
 ) -> Statements:
@@ -177,6 +182,7 @@ def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Stateme
 _WRITERS: dict[type, Callable[[Rebuilder, Any, ast.expr, type], Statements]] = {
     r.DictSet: _dict_set,
     r.DictDelete: _dict_delete,
+    r.ListExtend: _list_extend,
     r.ListReplace: _list_replace,
     r.DequeReplace: _deque_replace,
     r.SetChange: _set_change,

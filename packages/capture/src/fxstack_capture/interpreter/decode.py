@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fxstack_capture.interpreter import generators
 from fxstack_capture.interpreter.binding import Signature
 from fxstack_capture.interpreter.exception_table import exception_regions
+from fxstack_capture.interpreter.handlers.growing import growing
 from fxstack_capture.interpreter.program import ExceptHandler, Instruction, Program, Surroundings
 from fxstack_capture.interpreter.tracebacks import TracebackStub
 
@@ -59,7 +60,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
     indices[len(code.co_code)] = len(raw)
     lowerings = instruction_set.lowerings
     return Program(
-        steps=tuple([lowerings[i.opname](i) for i in raw]),
+        steps=growing([lowerings[i.opname](i) for i in raw]),
         offsets=tuple([i.start for i in raw]),
         lines=_lines(code, raw),
         handlers=(handlers := _handlers(code, raw, indices)),

@@ -74,6 +74,15 @@ def load(world: MirrorWorld, obj: Any, name: str) -> Any:
         return _fallback(world, obj, cls, name)
 
 
+def is_plain_attribute(world: MirrorWorld, obj: Any, name: str) -> bool:
+    """Whether an entry of the instance dictionary is what ``obj.name`` gives."""
+    cls = type(obj)
+    if isinstance(obj, (type, types.ModuleType)):
+        return False
+    custom, _, _ = plan_of(world, cls, "__getattribute__")
+    return custom in _GENERIC_GETATTRIBUTES and not plan_of(world, cls, name)[2]
+
+
 def _load_custom_native(world: MirrorWorld, obj: Any, name: str) -> Any:
     """Objects whose C type has an attribute protocol of its own."""
     if id(obj) in world.opaque:
@@ -145,6 +154,14 @@ def load_native(world: MirrorWorld, obj: Any, name: str) -> Any:
     return getattr(obj, name)
 
 
+def load_builtin(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """Of a C function; the list whose method it is may not have been looked into."""
+    found = getattr(obj, name)
+    if name == "__self__":
+        world.expand(found)
+    return found
+
+
 def load_cell(world: MirrorWorld, cell: Any, name: str) -> Any:
     return world.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
 
@@ -166,6 +183,7 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     type: load_class,
     super: load_super,
     types.CellType: load_cell,
+    types.BuiltinFunctionType: load_builtin,
     **dict.fromkeys(PLAIN_TYPES, load_symbolic),
     Array: lambda _world, array, name: load_array(array, name),
     **dict.fromkeys(
@@ -183,7 +201,6 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
             frozenset,
             slice,
             range,
-            types.BuiltinFunctionType,
             BUILTIN_METHOD,
             types.MethodWrapperType,
             types.CodeType,

@@ -27,10 +27,11 @@ from fxstack_capture import native
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
-from fxstack_capture.sources import BuiltinAttr, Converted, pinned
+from fxstack_capture.sources import BuiltinAttr, Converted, Local, pinned
 from fxstack_capture.world import containers, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
+from fxstack_capture.world.growing import GROWING_METHODS
 
 _HEAP_TYPE = 1 << 9
 
@@ -121,10 +122,19 @@ def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
     if _is_static(owner):
         return identity(world, obj, source)
     world.trace.guard(source, TypeIs(type(obj)))
-    standin = world.enter(owner, BuiltinAttr(source, "__self__"))
+    where = BuiltinAttr(source, "__self__")
+    growing = obj.__name__ in GROWING_METHODS and _is_waiting(source)
+    standin = world.growing.enter(owner, where) if growing else None
+    if standin is None:
+        standin = world.enter(owner, where)
     world.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
     made = getattr(standin, obj.__name__)
     return made if standin is owner else world.registry.add(obj, made, source).standin
+
+
+def _is_waiting(source: Source) -> bool:
+    """Whether it lay on the stack when a graph broke: it will be called, as soon as its arguments are there."""
+    return isinstance(source, Local) and source.local.startswith(".stack")
 
 
 def _is_static(owner: object) -> bool:

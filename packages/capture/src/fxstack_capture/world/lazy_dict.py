@@ -108,6 +108,15 @@ class LazyDict:
         self.mirror[key] = value
         return value
 
+    def is_unread(self, key: str) -> bool:
+        """Whether the original has ``key`` and the program has neither read nor written it."""
+        return (
+            not self.expanded
+            and key not in self.mirror
+            and key not in self.known
+            and key in self.original
+        )
+
     def put(self, key: Any, value: object) -> None:
         self.mirror[key] = value
 
@@ -115,6 +124,10 @@ class LazyDict:
         """Remove a simple key; False when it is not there."""
         if self.get(key) is ABSENT:
             return False
+        if not self.expanded and key not in self.known:  # written, and never read
+            present = key in self.original
+            self.world.trace.guard(self.source, HasKey(key, present=present))
+            self.known[key] = UNREAD if present else ABSENT
         del self.mirror[key]
         self.deleted.add(key)
         return True

@@ -17,6 +17,7 @@ from fxstack_capture.world.addresses import Addresses
 from fxstack_capture.world.classes import ClassReads
 from fxstack_capture.world.distinct import Distinctions
 from fxstack_capture.world.draws import Draws
+from fxstack_capture.world.growing import GrowingLists
 from fxstack_capture.world.instances import dict_descriptor
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.world.registry import NEW_CLASS_MARK, Registry
@@ -43,6 +44,7 @@ class MirrorWorld:
         self.addresses = Addresses(self)
         self.remade = RemadeFunctions(self)
         self.draws = Draws(self)
+        self.growing = GrowingLists(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
         """Dictionaries that are not complete yet, by id of the mirror dict."""
@@ -85,6 +87,8 @@ class MirrorWorld:
                 self.trace.guard(source, IdentityIs(obj, id(obj)))
             else:
                 self.trace.guard(source, SameObject(entry.source))
+        if entry.standin in self.growing:
+            self.growing.expand(entry.standin)  # type: ignore[arg-type]
         return entry.standin
 
     def enter_from(self, obj: object, source: Source, trusted: bool) -> Any:
@@ -154,6 +158,8 @@ class MirrorWorld:
             instance.expand()
         if id(obj) in self.slots:
             descriptors.expand_slots(self, obj)
+        if obj in self.growing:
+            self.growing.expand(obj)  # type: ignore[arg-type]
 
     def namespace(self, namespace: dict[str, object]) -> LazyDict:
         """State of a module's (or function's) globals, given the real dict or its mirror."""

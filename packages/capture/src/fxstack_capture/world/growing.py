@@ -1,0 +1,93 @@
+"""Lists of the outside that a program only adds to: nobody asks what is in them, so no guard demands their length.
+
+A step that loads a list whose ``append`` or ``extend`` is called next (``interpreter.handlers.growing``) asks for it
+here. The stand-in then holds only what the program adds. Every other way to the list leads through ``World.enter``,
+which fills in what was there before and guards it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fxstack_capture.guards.records import TypeIs
+from fxstack_capture.trace import Lazy
+from fxstack_capture.world.attributes import is_plain_attribute
+from fxstack_capture.world.containers import items
+
+if TYPE_CHECKING:
+    from types import CellType
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.world.lazy_dict import LazyDict
+    from fxstack_capture.world.world import MirrorWorld
+
+GROWING_METHODS: Final = frozenset({"append", "extend"})
+"""Methods of lists that do not look at what the list holds."""
+
+
+class GrowingLists:
+    """Those of one trace. They are found by the id of the stand-in."""
+
+    def __init__(self, world: MirrorWorld) -> None:
+        self._world = world
+        self._unread: dict[int, tuple[list[Any], Source]] = {}
+
+    def __contains__(self, standin: object) -> bool:
+        return id(standin) in self._unread
+
+    # --- where a list is found ---------------------------------------------------------------
+
+    def enter(self, obj: object, source: Source) -> list[Any] | None:
+        """The stand-in of a list, not looked into if nobody has yet; None for anything else."""
+        if type(obj) is not list:
+            return None
+        world = self._world
+        entry = world.registry.by_original.get(id(obj))
+        if entry is not None:
+            known: list[Any] = entry.standin  # type: ignore[assignment]
+            return known if known in self and entry.source == source else world.enter(obj, source)
+        world.trace.guard(source, TypeIs(list))
+        standin: list[Any] = []
+        world.registry.add(obj, standin, source)
+        self._unread[id(standin)] = obj, source
+        return standin
+
+    def lazily(self, value: object) -> list[Any] | None:
+        """What a slot or cell holds that nobody has read."""
+        return self.enter(value.value, value.source) if type(value) is Lazy else None
+
+    def in_cell(self, cell: CellType) -> list[Any] | None:
+        try:
+            return self.lazily(cell.cell_contents)
+        except ValueError:
+            return None
+
+    def in_globals(self, namespace: dict[str, object], name: str) -> list[Any] | None:
+        return self._in_dict(self._world.namespace(namespace), name)
+
+    def in_attribute(self, obj: object, name: str) -> list[Any] | None:
+        state = self._world.instances.get(id(obj))
+        if state is None or not is_plain_attribute(self._world, obj, name):
+            return None
+        return self._in_dict(state, name)
+
+    def _in_dict(self, state: LazyDict, name: str) -> list[Any] | None:
+        if not state.is_unread(name):
+            return None
+        return self.enter(state.original[name], state.item_source(name))
+
+    # --- when somebody looks -----------------------------------------------------------------
+
+    def expand(self, standin: list[Any]) -> None:
+        """Put what the list held before in front of what was added."""
+        found = self._unread.pop(id(standin), None)
+        if found is None:
+            return
+        original, source = found
+        held = items(self._world, original, original, source)
+        standin[:0] = held
+        self._world.contents[id(standin)] = tuple(held)
+
+    def added(self, standin: Any) -> tuple[Any, ...]:
+        """What the program has added to a list that nobody has looked into."""
+        return tuple(standin) if id(standin) in self._unread else ()

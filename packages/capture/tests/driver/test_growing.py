@@ -1,0 +1,238 @@
+"""Lists that programs add to: code that does not ask what is in a list is compiled once for all lengths."""
+
+import pytest
+import torch
+from counting import Counting
+from running import check
+
+import fxstack_capture as fx
+
+X = torch.tensor([1.0, 2.0, 3.0])
+SEEN = []
+
+
+class Recorder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.history, self.both = [], []
+
+    def forward(self, x):
+        y = x * 2
+        self.history.append(y)
+        self.both.extend((y, 1))
+        return y + 1
+
+
+class Property:
+    def __init__(self):
+        self.items = []
+
+    @property
+    def log(self):
+        return self.items
+
+
+def to_global(x):
+    SEEN.append(x.sum())
+    return x * 2
+
+
+def to_closure():
+    seen = []
+
+    def add(x):
+        seen.append(x + 1)
+        return x * 2
+
+    return add, seen
+
+
+def compiled_once(fn, *args, calls=12):
+    """Call ``fn`` many times, compiled; how many graphs that took."""
+    backend = Counting()
+    optimised = fx.optimize(backend)(fn)
+    for _ in range(calls):
+        optimised(*args)
+    return len(backend.graphs)
+
+
+def test_attribute():
+    plain, module = Recorder(), Recorder()
+    assert compiled_once(module, X) == 1
+    for _ in range(12):
+        plain(X)
+    assert len(module.history) == 12
+    assert all(map(torch.equal, module.history, plain.history))
+    assert len(module.both) == 24
+    assert module.both[-1] == 1
+
+
+def test_global():
+    SEEN.clear()
+    assert compiled_once(to_global, X) == 1
+    assert SEEN == [X.sum()] * 12
+
+
+def test_closure():
+    add, seen = to_closure()
+    assert compiled_once(add, X) == 1
+    assert len(seen) == 12
+
+
+def test_hook():
+    layer, seen = torch.nn.Linear(3, 3), []
+    layer.register_forward_hook(lambda _module, _args, out: seen.append(out.detach()))
+    assert compiled_once(layer, X) == 1
+    assert len(seen) == 12
+
+
+def loop(x, count):
+    out = []
+    for _ in range(count):
+        x = x + 1
+        fx.graph_break()
+        out.append(x * 2)
+    return out
+
+
+def loop_with_broken_argument(x, count):
+    out = []
+    for _ in range(count):
+        out.append(broken(x) * 2)
+    return out
+
+
+def broken(x):
+    fx.graph_break()
+    return x + 1
+
+
+def test_loop():
+    assert len(check(loop, X, 20)) <= 4
+
+
+def test_loop_with_broken_argument():
+    assert len(check(loop_with_broken_argument, X, 20)) <= 4
+
+
+def length_later(x, out):
+    out.append(x)
+    return x * len(out)
+
+
+def item_later(x, out):
+    out.append(x + 1)
+    return out[0] * 2
+
+
+def added_to_itself(x, out):
+    out.extend(out)
+    out.append(x)
+    return x * 2
+
+
+def seen_by_another_name(x, out):
+    other = [out]
+    out.append(x + 1)
+    out.append(other)
+    other[0].append(x + 2)
+    return x * out.index(7), other[0] is out
+
+
+def iterated(x, out):
+    out.append(x)
+    return sum(t * 2 for t in out)
+
+
+def appended_while_iterated(x, out):
+    for t in out:
+        if len(out) < 6:
+            out.append(x * t)
+    return x + 1
+
+
+def method_kept(x, out):
+    add = out.append
+    add(x)
+    add.__self__.append(x * 2)
+    return x + len(add.__self__)
+
+
+def property_of_object(x, out):
+    holder = Property()
+    holder.items = out
+    holder.log.append(x)
+    return holder.log[0] + x, holder
+
+
+def cleared(x, out):
+    out.append(x)
+    out.clear()
+    out.append(x * 2)
+    return x * 3
+
+
+def replaced_in_between(x, out):
+    out.append(x * 1)
+    out[0] = x * 2
+    del out[1]
+    out.append(x * 3)
+    return out
+
+
+def read_after_break(x, out):
+    out.append(x * 2)
+    fx.graph_break()
+    out.append(x * 3)
+    fx.graph_break()
+    return out[-1] + out[-2], out
+
+
+def raising(x, out):
+    out.append(x * 2)
+    out.append(x.view(7))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        length_later,
+        item_later,
+        added_to_itself,
+        seen_by_another_name,
+        iterated,
+        appended_while_iterated,
+        method_kept,
+        property_of_object,
+        cleared,
+        replaced_in_between,
+        read_after_break,
+        raising,
+    ],
+)
+def test_what_was_there_before_counts(fn):
+    check(fn, X, [7, 8])
+
+
+def two_names(x, one, other):
+    one.append(x)
+    other.append(x + 1)
+    return x * 2
+
+
+def test_same_list_or_not():
+    backend = Counting()
+    optimised = fx.optimize(backend)(two_names)
+    shared, apart = [], ([], [])
+    optimised(X, *apart)
+    optimised(X, shared, shared)
+    assert [len(part) for part in apart] == [1, 1]
+    assert torch.equal(torch.stack(shared), torch.stack([X, X + 1]))
+
+
+def test_subclass_is_read():
+    class Own(list):
+        def append(self, item):
+            super().append((len(self), item))
+
+    check(lambda x, out: (out.append(x * 2), x + 1), X, Own([1]))
