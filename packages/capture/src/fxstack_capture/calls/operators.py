@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import tensor_methods
+from fxstack_capture.calls import mixed_operands, tensor_methods
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -46,9 +46,10 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     if special is not None:
         return special(calls, left, right)
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
-        result = tensor_methods.binary(calls, op, left, right)
-        if result is not NotImplemented:
-            return result
+        for rule in (tensor_methods.binary, mixed_operands.binary):
+            result = rule(calls, op, left, right)
+            if result is not NotImplemented:
+                return result
         return calls.trace.torch.call(op, (left, right), {})
     return run(calls.trace, op, (left, right), {})
 

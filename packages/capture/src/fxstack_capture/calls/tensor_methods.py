@@ -30,11 +30,11 @@ def _operator(name: str) -> Any:
     return getattr(operator, f"{name}_" if name in ("and", "or") else name)
 
 
-_BINARY: dict[Any, tuple[str, str]] = {
+BINARY: dict[Any, tuple[str, str]] = {
     **{_operator(name): (f"__{name}__", f"__r{name}__") for name in _ARITHMETIC},
     **{_operator(name): (f"__{name}__", f"__{other}__") for name, other in _MIRRORED.items()},
 }
-_IN_PLACE: dict[Any, tuple[str, Any]] = {
+IN_PLACE: dict[Any, tuple[str, Any]] = {
     getattr(operator, f"i{name}"): (f"__i{name}__", _operator(name)) for name in _ARITHMETIC
 }
 _UNARY: dict[Any, str] = {
@@ -65,14 +65,14 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     """The same for two operands, of which at least one is a tensor."""
     if shown_class(left) is None and shown_class(right) is None:
         return NotImplemented
-    if op in _IN_PLACE:
-        name, op = _IN_PLACE[op]
+    if op in IN_PLACE:
+        name, op = IN_PLACE[op]
         found = method(calls, left, name)
         result = NotImplemented if found is None else calls.call(found, (left, right), {})
         torchs = isinstance(left, torch.Tensor) and found is None
         if result is not NotImplemented or torchs:
             return result
-    names = _BINARY.get(op)
+    names = BINARY.get(op)
     if names is None or not any(
         method(calls, *operand) for operand in zip((left, right), names, strict=True)
     ):
