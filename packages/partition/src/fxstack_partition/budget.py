@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from fxstack_partition.extract import PartitionError, extract
 from fxstack_partition.frontier import Choice, frontier
-from fxstack_partition.joint import JointFacts, analyze
+from fxstack_partition.merge import analyze_merged
 from fxstack_partition.registry import register
 from fxstack_partition.simulate import simulate
 from fxstack_partition.work import WorkModel
 
 if TYPE_CHECKING:
     from fxstack_interchange import Partition, StageGraph
+    from fxstack_partition.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
 
 
@@ -32,7 +33,7 @@ def budget(joint: StageGraph, options: PartitionOptions) -> Partition:
         BudgetError: the budget cannot be met; says by how much.
         ValueError: the budget is a float outside of 0.0 to 1.0, or negative, or there are two bounds.
     """
-    facts = analyze(joint)
+    facts = analyze_merged(joint, options)
     return partition_within(facts, frontier(facts, options), options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from fxstack_partition.joint import JointFacts, analyze
 from fxstack_partition.ops import NEVER_TWICE, OpKind
 from fxstack_partition.plan import PartitionError
 from fxstack_partition.policy import tag_of
+from fxstack_partition.structure import structure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -154,14 +154,17 @@ def _topology(case: Case) -> Iterator[tuple[str, str]]:
                 continue
             reads = [renamed.get(arg.name, arg.name) for arg in done.reads]
             wanted = [arg.name for arg in original.all_input_nodes]
-            if [same.get(n, n) for n in reads] != [same[n] for n in wanted]:
+            if _known_as(reads, same) != _known_as(wanted, same):
                 yield node.name, f"reads {', '.join(reads)} instead of {', '.join(wanted)}"
             meant = {n.name: same.get(r, r) for n, r in zip(done.reads, reads, strict=True)}
-            if _structure((done.args, done.kwargs), meant) != _structure(
-                (original.args, original.kwargs), same
-            ):
+            called = structure((done.args, done.kwargs), lambda arg: meant[arg.name])  # noqa: B023
+            if called != structure((original.args, original.kwargs), lambda arg: same[arg.name]):
                 given, known_as = (", ".join(map(str, n.args)) for n in (done, original))
                 yield node.name, f"is called with ({given}) instead of ({known_as})"
+
+
+def _known_as(names: list[str], same: dict[str, str]) -> list[str]:
+    return list(dict.fromkeys(same.get(name, name) for name in names))
 
 
 def _equal_values(facts: JointFacts) -> dict[str, str]:
@@ -171,27 +174,9 @@ def _equal_values(facts: JointFacts) -> dict[str, str]:
     for node in facts.nodes[:-1]:
         same[node.name] = node.name
         if node.op == "call_function" and facts.kinds[node] not in NEVER_TWICE:
-            key = (node.target, _structure((node.args, node.kwargs), same))
+            key = (node.target, structure((node.args, node.kwargs), lambda arg: same[arg.name]))
             same[node.name] = first.setdefault(key, node.name)
     return same
-
-
-def _structure(value: object, same: dict[str, str]) -> object:
-    """Return a value that two arguments share only if they are the same: types count, and the signs of zeros."""
-    if isinstance(value, Node):
-        return Node, same[value.name]
-    if isinstance(value, tuple | list):
-        return type(value), tuple(_structure(item, same) for item in value)
-    if isinstance(value, dict):
-        return dict, tuple((key, _structure(value[key], same)) for key in sorted(value))
-    if isinstance(value, slice):
-        return slice, _structure((value.start, value.stop, value.step), same)
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return type(value), value.node.expr
-    if isinstance(value, float):
-        return float, value.hex()
-    # What cannot be hashed is equal to itself alone.
-    return type(value), value if isinstance(value, Hashable) else id(value)
 
 
 def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:

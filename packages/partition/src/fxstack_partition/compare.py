@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fxstack_partition.api import partition
 from fxstack_partition.budget import partition_within
 from fxstack_partition.frontier import frontier
-from fxstack_partition.joint import analyze
+from fxstack_partition.merge import analyze_merged
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.plan import PartitionError
 from fxstack_partition.simulate import Timeline, simulate
@@ -101,7 +101,7 @@ def _prepared(
 ) -> tuple[Callable[..., Partition], float]:
     """Return ``budget`` with its choices made for all bounds, and the seconds that took."""
     start = time.perf_counter()
-    facts = analyze(joint)
+    facts = analyze_merged(joint, options)
     choices = frontier(facts, options)
 
     def chosen(_joint: StageGraph, options: PartitionOptions) -> Partition:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fxstack_partition.budget import BudgetError, bytes_allowed
 from fxstack_partition.extract import extract
 from fxstack_partition.frontier import frontier, peak_of_plan
-from fxstack_partition.joint import JointFacts, analyze
+from fxstack_partition.merge import analyze_merged
 from fxstack_partition.network import Network, build
 from fxstack_partition.plan import PartitionError, settled
 from fxstack_partition.policy import BUDGET_RULES
@@ -24,6 +24,7 @@ from fxstack_partition.work import WorkModel
 
 if TYPE_CHECKING:
     from fxstack_interchange import Partition, StageGraph
+    from fxstack_partition.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
 
 MOST_NODES = 200
@@ -41,7 +42,7 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
         PartitionError: the graph is too large, or nothing was found in the rounds allowed.
         ValueError: the budget is malformed.
     """
-    facts = analyze(joint)
+    facts = analyze_merged(joint, options)
     network = build(facts, BUDGET_RULES, options)
     if len(network.decisions) > MOST_NODES:
         msg = (

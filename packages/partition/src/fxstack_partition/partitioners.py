@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxstack_partition.extract import extract
-from fxstack_partition.joint import analyze
+from fxstack_partition.merge import analyze_merged
 from fxstack_partition.network import build
 from fxstack_partition.policy import MIN_CUT_RULES, SAVE_ALL_RULES, Rule
 from fxstack_partition.registry import register
@@ -20,7 +20,7 @@ def cut_with_rules(
     joint: StageGraph, rules: tuple[Rule, ...], options: PartitionOptions
 ) -> Partition:
     """Partition by the cheapest cut that ``rules`` allow."""
-    facts = analyze(joint)
+    facts = analyze_merged(joint, options)
     network = build(facts, rules, options)
     saved = minimum_cut(network, options.solver)
     return extract(facts, saved, network.reasons, options)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxstack_partition.extract import extract
-from fxstack_partition.joint import analyze
+from fxstack_partition.merge import analyze_merged
 from fxstack_partition.network import Weights, build
 from fxstack_partition.policy import (
     MIN_CUT_RULES,
@@ -45,7 +45,7 @@ def sac(joint: StageGraph, options: PartitionOptions) -> Partition:
         ValueError: a tag is none of the four.
         InfeasibleError: tags leave no way to partition; names the nodes.
     """
-    facts = analyze(joint)
+    facts = analyze_merged(joint, options)
     tags = {node: wanted_tag(node, options) for node in facts.nodes[:-1]}
     weights = Weights(facts, options)
 

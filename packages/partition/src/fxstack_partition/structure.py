@@ -1,0 +1,33 @@
+"""When two nodes are called with the same arguments: values that are equal only if the arguments are."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def structure(value: object, known_as: Callable[[Node], object]) -> object:
+    """Return a value that two arguments share only if they are the same: types count, and the signs of zeros.
+
+    Nodes are told apart by ``known_as``.
+    """
+    if isinstance(value, Node):
+        return Node, known_as(value)
+    if isinstance(value, tuple | list):
+        return type(value), tuple(structure(item, known_as) for item in value)
+    if isinstance(value, dict):
+        return dict, tuple((key, structure(value[key], known_as)) for key in sorted(value))
+    if isinstance(value, slice):
+        return slice, structure((value.start, value.stop, value.step), known_as)
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return type(value), value.node.expr
+    if isinstance(value, float):
+        return float, value.hex()
+    # What cannot be hashed is equal to itself alone.
+    return type(value), value if isinstance(value, Hashable) else id(value)
