@@ -11,6 +11,9 @@ from torch._guards import GuardSource, SLoc
 from torch._guards import Source as TorchSource
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
+from fxstack_capture.shapes.axioms import Axioms
+from fxstack_capture.shapes.caches import with_own_caches
+from fxstack_capture.shapes.decisions import LineDecisions
 from fxstack_capture.shapes.floats import FloatArithmetic, as_functions
 from fxstack_capture.shapes.nodes import Memo, remembering
 
@@ -43,20 +46,25 @@ class NamedSource(TorchSource):  # type: ignore[misc]
         return hash(self.source)
 
 
+@with_own_caches
 class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
     """Notes the user's stack for every guard, in ``guard_stacks``, in the order of ``guards``."""
 
     settings: Any
     """Torch's frozen record of settings."""
+    _resimplify_floor_div_axioms: bool
 
     def __init__(self, user_stack: Callable[[], UserStack], **settings: Any) -> None:
+        self.answers: dict[Any, Any] = {}
         super().__init__(**settings)
         self._user_stack = user_stack
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
         self.memo = Memo()
+        self.axioms = Axioms()
+        self._lines = LineDecisions()
         self.floats = FloatArithmetic()
-        # ShapeEnv's caches are the process's, and are emptied when they meet another version: without one of its
-        # own this environment would stay in them for good.
+        # ShapeEnv's other caches (see caches.py) are emptied when they meet another version: without one of its own
+        # this environment would stay in them for good.
         self._version_counter = id(self)
         self._needs_scalar_outputs = False
         self.drawn: set[sympy.Symbol] = set()
@@ -78,13 +86,36 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         if self.depends_on_drawn(expr):
             raise GuardOnDataDependentSymNode(expr, f"{expr} differs from run to run")
 
-    def evaluate_expr(self, orig_expr: sympy.Basic, *args: Any, **settings: Any) -> Any:
+    def evaluate_expr(
+        self,
+        orig_expr: sympy.Basic,
+        hint: Any = None,
+        fx_node: Any = None,
+        size_oblivious: bool = False,
+        fallback_value: bool | None = None,
+        **settings: Any,
+    ) -> Any:
         if self.depends_on_drawn(orig_expr):
             known = self._maybe_evaluate_static(orig_expr)
             if known is not None:
                 return known
             self.demand_decided(orig_expr)
-        return super().evaluate_expr(orig_expr, *args, **settings)
+        if not size_oblivious:
+            decided = self._lines.decide(self, orig_expr, hint)
+            if decided is not None:
+                return sympy.true if decided else sympy.false
+        return super().evaluate_expr(
+            orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings
+        )
+
+    def _maybe_evaluate_static(self, expr: sympy.Basic, **settings: Any) -> Any:
+        if self._resimplify_floor_div_axioms and settings.get("axioms") is None:
+            self._resimplify_floor_div_axioms = False
+            self.axioms.simplify_divisions(self.simplify)
+        return super()._maybe_evaluate_static(expr, **settings)
+
+    # ShapeEnv empties the cache of the method through it.
+    _maybe_evaluate_static.cache_clear = ShapeEnv._maybe_evaluate_static.cache_clear  # type: ignore[attr-defined]
 
     def create_symintnode(self, sym: sympy.Expr, **settings: Any) -> Any:
         made = super().create_symintnode(sym, **settings)

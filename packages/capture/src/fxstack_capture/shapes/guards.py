@@ -56,7 +56,9 @@ def shape_guards(geometry: Geometry) -> list[Located]:
         rest = as_functions(expr.xreplace(fixed), computed)
         if rest is not sympy.true and rest.free_symbols <= backed:
             found.append((rest, {}, stack))
-    located = [_record(geometry, expr, names, stack) for expr, names, stack in found]
+    # Once for all texts (``readable``): each change of this setting empties sympy's cache.
+    with sympy.evaluate(False):
+        located = [_record(geometry, expr, names, stack) for expr, names, stack in found]
     return [guard for guard in located if guard is not None]
 
 

@@ -11,9 +11,11 @@ import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.sym_node import SymNode
 
 from fxstack_capture.shapes.floats import OPERATIONS, demand_divisor
+from fxstack_capture.shapes.lines import RELATIONS, difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +100,11 @@ def remembering(node: Any) -> Any:
 
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
-    compute = getattr(SymNode, name)
+    return _kept(name, getattr(SymNode, name))
+
+
+def _kept(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """``compute``, called once for the same operands as long as the trace lasts."""
 
     def method(self: Any, other: Any) -> Any:
         env = self.shape_env
@@ -120,6 +126,22 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
 def _remembered(name: str) -> Callable[..., Any]:
     compute = getattr(SymNode, name)
     return lambda self, *others: remembering(compute(self, *others))
+
+
+def _comparison(name: str) -> Callable[[Any, Any], Any]:
+    """As other methods, but without sympy's thoughts about comparisons that ``lines`` decides."""
+    ordinary, relation, compare = _binary(name), RELATIONS[name], getattr(operator, name)
+
+    def make(left: Any, right: Any) -> Any:
+        env, hints = left.shape_env, (left.hint, right.hint)
+        plain = not (None in hints or env._translation_validation_enabled or get_proxy_mode())
+        line = difference(left.expr, right.expr) if plain else None
+        if line is None or line[0] is None:
+            return ordinary(left, right)
+        expr = relation(left.expr, right.expr, evaluate=False)
+        return MemoNode(expr, env, bool, compare(*hints))
+
+    return _kept(name, make)
 
 
 def _arithmetic(name: str) -> Callable[..., Any]:
@@ -152,7 +174,7 @@ def _decision(name: str) -> Callable[..., bool]:
 
 
 for _name in filter(partial(hasattr, SymNode), _BINARY):
-    setattr(MemoNode, _name, _binary(_name))
+    setattr(MemoNode, _name, _comparison(_name) if _name in RELATIONS else _binary(_name))
 for _name in _UNARY:
     if hasattr(SymNode, _name):
         setattr(MemoNode, _name, _remembered(_name))
