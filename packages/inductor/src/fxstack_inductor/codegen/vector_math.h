@@ -1,9 +1,11 @@
-/* exp, tanh and erf in single precision, without branches. exp is used always: glibc's, as fast on ordinary numbers, takes a
-   lane at a time where any is infinite, as every mask of a softmax makes it. tanh and erf are for C libraries without vector
-   math of their own (glibc has them since 2.35; its versions were measured 10 to 25% faster than these).
+/* exp, tanh and erf in single precision, without branches, for loops that become vectors. exp and erf are used always: they take 0.23 and
+   0.42 ns an element where glibc's take 0.29 and 0.60 (AVX-512), and glibc's exp takes a lane at a time where any is infinite, as every mask of
+   a softmax makes it. tanh is for C libraries without vector math of their own (glibc has it since 2.35, as fast as this).
 
-   exp: x = n ln 2 + r with the Cody-Waite split of ln 2, then a polynomial in r (at most 1 ulp).
-   tanh, erf: an odd polynomial near 0, and 1 - 2 / (exp(2x) + 1) or 1 - exp(-g(x)) beyond it (at most 2 ulp).
+   exp: x = n ln 2 + r with the Cody-Waite split of ln 2, then a polynomial in r (at most 1 ulp). The number n is read from the last bits of
+   x / ln 2 + 1.5 * 2^23, and x is clamped as an integer: of two clamps of floats GCC makes four comparisons.
+   erf: an odd polynomial below 1.25, a polynomial in |x| up to 3.92, where it becomes 1 (at most 2 ulp).
+   tanh: an odd polynomial near 0, and 1 - 2 / (exp(2x) + 1) beyond it (at most 2 ulp).
    The coefficients are least-maximum fits (Lawson's iteration) to float64 references. NaN stays NaN. */
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 #define FMA(a, b, c) __builtin_fmaf(a, b, c)
@@ -11,25 +13,28 @@
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-static inline float power_of_two(int32_t n) {
-  union { int32_t i; float f; } v = {(n + 127) << 23};
-  return v.f;
-}
+typedef union { float value; uint32_t bits; int32_t ordered; } float_word;
 
 static inline float fast_expf(float x) {
-  x = x > 89.0f ? 89.0f : x;
-  x = x < -105.0f ? -105.0f : x;
-  float n = __builtin_rintf(x * 1.44269504f);
-  float r = FMA(n, 2.12194442e-4f, FMA(n, -0.693359375f, x));
-  float p = 1.3814467238262296e-3f;
-  p = FMA(p, r, 8.368780836462975e-3f);
-  p = FMA(p, r, 4.166839271783829e-2f);
-  p = FMA(p, r, 0.1666651964187622f);
-  p = FMA(p, r, 0.4999999403953552f);
-  p = FMA(p, r * r, r) + 1.0f;
-  /* in two steps, so that results at both ends of the range are rounded once */
-  int32_t whole = (int32_t)n, half = whole >> 1;
-  return p * power_of_two(half) * power_of_two(whole - half);
+  const float origin = 12582912.0f + 254.0f; /* the last bits are n + 2 * 127 */
+  float_word c = {x}, k, p, low, high;
+  c.bits = c.bits < 0xc2d20000u ? c.bits : 0xc2d20000u; /* at least -105: larger words are negative floats beyond it */
+  c.ordered = c.ordered < 0x42b20000 ? c.ordered : 0x42b20000; /* at most 89 */
+  k.value = FMA(c.value, 1.44269504f, origin);
+  float n = k.value - origin;
+  float r = FMA(n, 2.12194442e-4f, FMA(n, -0.693359375f, c.value));
+  p.value = 1.3814467238262296e-3f;
+  p.value = FMA(p.value, r, 8.368780836462975e-3f);
+  p.value = FMA(p.value, r, 4.166839271783829e-2f);
+  p.value = FMA(p.value, r, 0.1666651964187622f);
+  p.value = FMA(p.value, r, 0.4999999403953552f);
+  p.value = FMA(p.value, r * r, r) + 1.0f;
+  /* 2^n in two steps, so that results at both ends of the range are rounded once */
+  uint32_t half = (k.bits >> 1) << 23;
+  low.bits = p.bits + (half - (127u << 23));
+  high.bits = (k.bits << 23) - half;
+  float result = low.value * high.value;
+  return x != x ? x : result;
 }
 
 static inline float fast_tanhf(float x) {
@@ -47,28 +52,35 @@ static inline float fast_tanhf(float x) {
 
 static inline float fast_erff(float x) {
   float t = __builtin_fabsf(x), s = x * x;
-  float p = -5.957428365945816e-4f;
-  p = FMA(p, s, 4.986667074263096e-3f);
-  p = FMA(p, s, -2.67622172832489e-2f);
-  p = FMA(p, s, 0.1128169596195221f);
-  p = FMA(p, s, -0.3761248290538788f);
-  p = FMA(p, s, 0.12837915122509003f);
-  float small = FMA(p, x, x);
-  float c = t > 3.95f ? 3.95f : t;
-  float g = 1.0870054211409297e-5f;
-  g = FMA(g, c, -3.191987634636462e-4f);
-  g = FMA(g, c, 3.6278478801250458e-3f);
-  g = FMA(g, c, -2.373126707970963e-2f);
-  g = FMA(g, c, 0.10620126128196716f);
-  g = FMA(g, c, 0.6351727843284607f);
-  g = FMA(g, c, 1.128643274307251f);
-  float large = 1.0f - fast_expf(-(g * c));
-  return t < 0.92f ? small : __builtin_copysignf(large, x);
+  float p = -7.573022685392061e-06f;
+  p = FMA(p, s, 0.00010393911361461505f);
+  p = FMA(p, s, -0.0008339578052982688f);
+  p = FMA(p, s, 0.0052090175449848175f);
+  p = FMA(p, s, -0.026860248297452927f);
+  p = FMA(p, s, 0.11283674836158752f);
+  p = FMA(p, s, -0.3761262893676758f);
+  p = FMA(p, s, 0.12837916612625122f);
+  float z = t - 2.6f;
+  float q = -8.509621693519875e-06f;
+  q = FMA(q, z, 9.56098210735945e-06f);
+  q = FMA(q, z, 7.573553739348426e-05f);
+  q = FMA(q, z, -0.0002049256581813097f);
+  q = FMA(q, z, 7.280203863047063e-05f);
+  q = FMA(q, z, 0.0007029014523141086f);
+  q = FMA(q, z, -0.0023664524778723717f);
+  q = FMA(q, z, 0.00454800296574831f);
+  q = FMA(q, z, -0.005962547846138477f);
+  q = FMA(q, z, 0.005462262779474258f);
+  q = FMA(q, z, -0.003400980494916439f);
+  q = FMA(q, z, 0.001307847909629345f);
+  q = FMA(q, z, 0.9997639656066895f);
+  q = t > 3.92f ? 1.0f : q;
+  return t < 1.25f ? FMA(p, x, x) : __builtin_copysignf(q, x);
 }
 #ifndef FXSTACK_EXACT_MATH
 #define expf fast_expf
+#define erff fast_erff
 #if !defined(FXSTACK_LIBMVEC) || FXSTACK_LIBMVEC < 235
 #define tanhf fast_tanhf
-#define erff fast_erff
 #endif
 #endif
