@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compare import check, compiled, refuses
+from compare import check, compiled, dynamic, refuses
 from test_semantics import leaf
 
 
@@ -14,6 +14,11 @@ def overlapping():
 def base_and_slice():
     base = torch.arange(12.0).view(3, 4)
     return base, base[1]
+
+
+def base_and_prefix():
+    base = torch.arange(12.0).view(3, 4)
+    return base, base[:2]
 
 
 def disjoint():
@@ -45,6 +50,42 @@ MAKERS = [overlapping, base_and_slice, disjoint, twice, separate_counters]
 @pytest.mark.parametrize("make", MAKERS)
 def test_shared_inputs(name, make):
     check(PROGRAMS[name], make)
+
+
+def parts(*bounds):
+    base = torch.arange(12.0)
+    return tuple(base[start:stop] for start, stop in bounds)
+
+
+def change_two(a, b, c):
+    a.add_(1)
+    c.mul_(5)
+    return b.sum()
+
+
+def change_two_pairs(a, b, c, d):
+    a.add_(1)
+    d.mul_(5)
+    return b.sum() + c.sum()
+
+
+def test_all_that_is_changed_in_a_storage_is_one_base():
+    check(change_two, lambda: parts((0, 4), (2, 6), (8, 12)))
+    check(change_two_pairs, lambda: parts((0, 4), (2, 5), (6, 9), (8, 12)))
+
+
+def test_a_changed_input_that_comes_into_the_storage_runs_in_eager():
+    function = compiled(change_two, (*parts((0, 4), (2, 6)), torch.arange(4.0)))
+    a, b, c = parts((0, 4), (2, 6), (8, 12))
+    assert function(a, b, c) == 2 + 3 + 4 + 5 + 2
+    assert a.tolist() == [1, 2, 3, 4]
+    assert c.tolist() == [40, 45, 50, 55]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("make", [twice, base_and_prefix])
+def test_shared_inputs_of_symbolic_sizes(name, make):
+    check(PROGRAMS[name], make, examples=dynamic)
 
 
 def test_inputs_that_begin_to_share_run_in_eager():

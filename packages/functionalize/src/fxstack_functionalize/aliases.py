@@ -104,18 +104,32 @@ class AliasPlan:
         for traced in self.session.inputs:
             if traced.root is parent:
                 return traced.argument  # type: ignore[no-any-return]
-            if traced.base is not None and traced.base.argument is parent:
-                own = view_steps(self.session.engine.core(traced.argument))
-                if chain[: len(own)] == own:
-                    return traced.argument  # type: ignore[no-any-return]
+            is_member = traced.base is not None and traced.base.argument is parent
+            if is_member and chain[: len(traced.steps)] == traced.steps:
+                return traced.argument  # type: ignore[no-any-return]
         return parent
+
+    def _steps(self, tensor: torch.Tensor) -> tuple[Step, ...]:
+        """Return the views that lead to ``tensor``; of an input, those that were there before anything ran."""
+        source, index = self._places[id(tensor)]
+        if source is not AliasSource.INPUT:
+            return view_steps(self.session.engine.core(tensor))
+        if tensor.requires_grad and any(
+            changed is tensor for changed, _ in self.session.engine.relayouts
+        ):
+            raise UnsupportedGraphError(
+                "an output is a view of an input that has a gradient, and whose size, strides or history is changed in place",
+                why="the view's gradient depends on whether it was made before or after the change",
+                fix="use the out-of-place form of the operator (x = x.t() instead of x.t_())",
+            )
+        return self.session.inputs[index].steps
 
     def custom_view(self, tensor: torch.Tensor) -> AliasInfo:
         """Describe the memory of a view that a custom function made."""
         owner = self._owner[storage_key(tensor)]
         source, index = self._places[id(owner)]
         chain = view_steps(self.session.engine.core(tensor))
-        steps = _remaining(chain, view_steps(self.session.engine.core(owner)))
+        steps = _remaining(chain, self._steps(owner))
         return AliasInfo(source, index, steps)
 
     def _plan(self, tensor: torch.Tensor) -> AliasInfo:
@@ -124,7 +138,7 @@ class AliasPlan:
         chain = view_steps(self.session.engine.core(tensor))
         parent = self._member(parent, chain)
         source, index = self.place(parent)
-        steps = _remaining(chain, view_steps(self.session.engine.core(parent)))
+        steps = _remaining(chain, self._steps(parent))
         if base is not None:
             # The base may require no gradient where the input that is a view of it does.
             no_grad = is_no_grad_view(tensor) or (parent.requires_grad and not tensor.requires_grad)

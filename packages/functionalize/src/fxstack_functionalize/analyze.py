@@ -14,8 +14,8 @@ from fxstack_functionalize.aliases import (
     grad_fn_of,
     root_of,
 )
-from fxstack_functionalize.bases import NeedsBasesError, overlapping_groups
-from fxstack_functionalize.engine import storage_key
+from fxstack_functionalize.bases import NeedsBasesError, groups_to_merge
+from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import (
     AliasInfo,
@@ -24,8 +24,7 @@ from fxstack_functionalize.metadata import (
     OutputInfo,
     OutputSource,
 )
-from fxstack_functionalize.metamutation import refuse_metadata_mutation
-from fxstack_functionalize.session import version_of
+from fxstack_functionalize.metamutation import relayouts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +66,7 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
     core = session.engine.core(argument)
     torch._sync(argument)
     mutates_data = traced.base is None and torch._functionalize_has_data_mutation(core)
-    refuse_metadata_mutation(spec, traced, core)
+    relayouts = relayouts_of(session, spec, traced)
     return InputInfo(
         name,
         is_tensor=True,
@@ -75,19 +74,18 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         is_leaf=traced.leaf is None or traced.leaf is argument,
         mutates_data=mutates_data,
         grad_visible=argument.grad_fn is not traced.grad_fn,
-        version_bumps=version_of(argument) - traced.version,
+        version_bumps=version_of(argument) - traced.version - sum(step.bumps for step in relayouts),
+        relayouts=relayouts,
     )
 
 
 def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
-    """Start again with merged inputs if one that shares memory with others was changed."""
+    """Start again with merged inputs if one that shares memory with others, or was given another size, was changed."""
     if any(spec.members is not None for spec in session.captured.inputs):
         return
-    groups = tuple(
-        group
-        for group in overlapping_groups(session.captured)
-        if any(infos[index].mutates_data for index in group)
-    )
+    changed = {index for index, seen in enumerate(infos) if seen.mutates_data}
+    relaid = {index for index in changed if any(step.moves for step in infos[index].relayouts)}
+    groups = groups_to_merge(session.captured, changed, relaid)
     if groups:
         raise NeedsBasesError(groups)
 

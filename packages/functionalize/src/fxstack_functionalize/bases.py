@@ -8,12 +8,14 @@ a change of the base, and shows through all of them. Members that are disjoint s
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.inputs import CapturedInput
+from fxstack_functionalize.symbols import evaluable
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
@@ -43,6 +45,30 @@ def overlapping_groups(captured: Captured) -> list[tuple[int, ...]]:
     return groups
 
 
+def groups_to_merge(
+    captured: Captured, changed: set[int], relaid: set[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the inputs that have to be views of one base, given those that are changed and those that must be views.
+
+    A base is a whole storage, and is written as a whole: all changed inputs on it belong to it.
+    """
+    wanted = [group for group in overlapping_groups(captured) if changed.intersection(group)]
+    wanted += [(index,) for index in relaid]
+    together: dict[int, set[int]] = {}
+    for group in wanted:
+        together.setdefault(_storage(captured, group[0]), set()).update(group)
+    for index in changed:
+        if _is_strided(captured.inputs[index].fake):
+            group_of = together.get(_storage(captured, index))
+            if group_of is not None:
+                group_of.add(index)
+    return tuple(tuple(sorted(group)) for group in together.values())
+
+
+def _storage(captured: Captured, index: int) -> int:
+    return int(captured.inputs[index].fake.untyped_storage()._cdata)
+
+
 def _split(captured: Captured, members: Sequence[int]) -> list[tuple[int, ...]]:
     """Separate inputs on one storage by the ranges of memory that they span; unknown sizes overlap everything."""
     spans = [extent(captured.inputs[index].fake) for index in members]
@@ -64,11 +90,19 @@ def _split(captured: Captured, members: Sequence[int]) -> list[tuple[int, ...]]:
 
 def extent(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Return the first and one past the last element of its storage that ``tensor`` reaches; None if symbolic."""
+    return None if _numbers_of(tensor) else _reach(tensor)
+
+
+def _numbers_of(tensor: torch.Tensor) -> list[torch.SymInt]:
+    """Return the symbolic numbers that say which memory ``tensor`` is."""
     numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    if any(isinstance(number, torch.SymInt) for number in numbers):
-        return None
+    return [number for number in numbers if isinstance(number, torch.SymInt)]
+
+
+def _reach(tensor: torch.Tensor) -> tuple[Any, Any]:
+    """Return the first and one past the last element; of symbolic sizes, which are not 0, an expression."""
     start = tensor.storage_offset()
-    if 0 in tensor.shape:
+    if any(type(size) is int and size == 0 for size in tensor.shape):
         return start, start
     reach = sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
@@ -76,17 +110,24 @@ def extent(tensor: torch.Tensor) -> tuple[int, int] | None:
     return start, start + reach + 1
 
 
+def _length(members: Sequence[torch.Tensor]) -> Any:
+    """Return how many elements their base has: the storage, or the part of it up to their end if that is symbolic."""
+    if any(map(_numbers_of, members)):
+        return reduce(torch.sym_max, [_reach(member)[1] for member in members])
+    return members[0].untyped_storage().nbytes() // members[0].element_size()
+
+
 def with_bases(captured: Captured, groups: Sequence[tuple[int, ...]]) -> Captured:
     """Append one base input per group.
 
     Raises:
-        UnsupportedGraphError: if members differ in dtype, require gradients or have symbolic sizes.
+        UnsupportedGraphError: if members differ in dtype, require gradients or have sizes that do not follow from the inputs'.
     """
     inputs = [*captured.inputs]
     for number, group in enumerate(groups):
         _check(captured, group)
         first = captured.inputs[group[0]].fake
-        length = first.untyped_storage().nbytes() // first.element_size()
+        length = _length([captured.inputs[index].fake for index in group])
         with captured.fake_mode, torch.no_grad():
             fake = first.detach().as_strided((length,), (1,), 0)
         inputs.append(CapturedInput(f"base_{number}", InputKind.USER_INPUT, fake, members=group))
@@ -101,16 +142,27 @@ def _check(captured: Captured, group: Sequence[int]) -> None:
         reason = "they require gradients, and these cannot follow the shared memory"
     elif len({spec.fake.dtype for spec in members}) > 1:
         reason = "they view the memory as different dtypes"
-    elif any(extent(spec.fake) is None for spec in members):
-        reason = "their sizes are symbolic, so how they overlap may change from call to call"
+    elif not all(evaluable(captured, _numbers_of(spec.fake)) for spec in members):
+        reason = (
+            "where they are in it depends on numbers that are not known when the graph is called"
+        )
     elif any(spec.fake.is_conj() or spec.fake.is_neg() for spec in members):
         reason = "one of them is a conjugate or negative view"
-    if reason is not None:
+    if reason is None:
+        return
+    if len(group) == 1:
         raise UnsupportedGraphError(
-            f"inputs {names} share memory, and one of them is changed in place",
-            why=reason,
-            fix="pass tensors that do not overlap, or clone one of them",
+            f"the values of input {names} and its size or strides are changed in place",
+            why=reason.replace(
+                "they require gradients, and these", "it requires a gradient, and this"
+            ),
+            fix="use the out-of-place form of one of the operators (x = x.t() instead of x.t_())",
         )
+    raise UnsupportedGraphError(
+        f"inputs {names} share memory, and one of them is changed in place",
+        why=reason,
+        fix="pass tensors that do not overlap, or clone one of them",
+    )
 
 
 def _is_strided(value: object) -> bool:

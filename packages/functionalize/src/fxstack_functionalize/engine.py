@@ -19,9 +19,14 @@ from fxstack_functionalize.rng import ExactRandomMode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fxstack_functionalize.metadata import Relayout
+
 
 class Engine(Protocol):
     """Wraps tensors so that operators on them are functional, and unwraps the results."""
+
+    relayouts: list[tuple[torch.Tensor, Relayout]]
+    """The changes of tensors' sizes and strides in place, in order."""
 
     def active(self) -> Any:
         """Return the context in which wrapped tensors may be used."""
@@ -38,6 +43,9 @@ class Engine(Protocol):
 
 class DispatcherEngine:
     """C++ functionalisation kernels, called straight from autograd."""
+
+    def __init__(self) -> None:
+        self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -62,6 +70,7 @@ class ModeEngine:
 
     def __init__(self) -> None:
         self.mode = ExactRandomMode(_allow_token_discovery=True)
+        self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
 
     def active(self) -> FunctionalTensorMode:
         return self.mode
@@ -81,6 +90,11 @@ def current_value(engine: Engine, wrapped: torch.Tensor) -> torch.Tensor:
     """Return the plain tensor that holds the value of ``wrapped`` after all mutations so far."""
     torch._sync(wrapped)
     return cast("torch.Tensor", torch._from_functional_tensor(engine.core(wrapped)))
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the version counter; inference tensors have none, and 0 is returned."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def storage_key(wrapped: torch.Tensor) -> int:

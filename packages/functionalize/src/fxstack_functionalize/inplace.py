@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from fxstack_functionalize.engine import version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata import Relayout
 from fxstack_functionalize.runtime.tangents import dense_like
+from fxstack_functionalize.strided import NAMES, check_reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +73,10 @@ def run_in_place_safely(
         UnsupportedGraphError: if the changed tensor overlaps itself.
     """
     target = args[0] if args else None
+    if isinstance(target, torch.Tensor) and _name(function) in NAMES:
+        check_reach(target, args[1:], kwargs)
+    if isinstance(target, torch.Tensor) and _name(function) in METADATA_METHODS:
+        return _change_metadata(engine, function, args, kwargs)
     if isinstance(target, (list, tuple)) and _changes_first(function):
         return _run_on_list(target, function, args, kwargs)
     if not isinstance(target, torch.Tensor) or not _changes_first(function):
@@ -83,6 +90,19 @@ def run_in_place_safely(
     result = function(*args, **kwargs)
     for tensor, strides in zip(changed, before, strict=True):
         _keep_strides(engine, tensor, strides)
+    return result
+
+
+def _change_metadata(
+    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call an operator that changes its first argument's metadata, and remember how to do it again."""
+    target = args[0]
+    grad_mode, before = torch.is_grad_enabled(), version_of(target)
+    result = function(*args, **kwargs)
+    bumps = version_of(target) - before
+    step = Relayout(_name(function), tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
+    engine.relayouts.append((target, step))
     return result
 
 
@@ -126,7 +146,8 @@ def _changes_first(function: Any) -> bool:
 
 
 def _name(function: Any) -> str:
-    return str(getattr(function, "__name__", ""))
+    name = str(getattr(function, "__name__", ""))
+    return name.partition(".")[0] if isinstance(function, torch._ops.OpOverload) else name
 
 
 def _overlapping(name: str) -> UnsupportedGraphError:

@@ -22,7 +22,8 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 
-from fxstack_functionalize.engine import ModeEngine, current_value
+from fxstack_functionalize.engine import ModeEngine, current_value, version_of
+from fxstack_functionalize.metadata import view_steps
 from fxstack_functionalize.recording import RecordingMode
 from fxstack_functionalize.rng import random_rules
 
@@ -33,14 +34,10 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.engine import Engine
     from fxstack_functionalize.inputs import Captured
+    from fxstack_functionalize.metadata import Step
     from fxstack_functionalize.tracer import AtenTracer
 
     Decompositions = Mapping[Any, Callable[..., Any]]
-
-
-def version_of(tensor: torch.Tensor) -> int:
-    """Return the version counter; inference tensors have none, and 0 is returned."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def is_view_of_constant(tensor: torch.Tensor) -> bool:
@@ -79,6 +76,8 @@ class TracedInput:
     """What ``argument`` is a view of, where the example requires a gradient but is a view of what does not."""
     base: TracedInput | None = None
     """The base input that ``argument`` is a view of, where inputs were merged."""
+    steps: tuple[Step, ...] = ()
+    """The views that lead to ``argument`` before anything ran."""
 
 
 @dataclass(slots=True)
@@ -182,6 +181,7 @@ class Session:
                 continue
             traced.version = version_of(traced.argument)
             traced.grad_fn = traced.argument.grad_fn
+            traced.steps = view_steps(self.engine.core(traced.argument))
 
     def _make_leaf(self, fake: torch.Tensor, traced: TracedInput) -> None:
         """Make what gradients are taken for; for a non-leaf, beside the argument, which has the same base as eager's."""

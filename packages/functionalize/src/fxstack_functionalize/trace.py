@@ -137,7 +137,12 @@ def _trace_with(
         torch._C._set_grad_enabled(grad_mode)
         analysis = analyze(session, flat, replay_views=request.replay_views)
         slots = _flat_slots(session, analysis)
-        differentiable = _differentiable(slots) if request.gradients else ()
+        became_leaf = any(
+            seen.requires_grad and not spec.fake.requires_grad
+            for seen, spec in zip(analysis.inputs, captured.inputs, strict=True)
+            if seen.is_tensor
+        )
+        differentiable = _differentiable(slots) if request.gradients or became_leaf else ()
         nodes = [session.node_of(_plain(session, slot.value)) for slot in slots]
         info = GraphInfo(
             inputs=tuple(analysis.inputs),

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 
+    Geometry = tuple[
+        tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...], int | torch.SymInt
+    ]
+    """Size, strides and storage offset."""
+
 
 def with_history(fake: FakeTensor) -> FakeTensor:
     """Any history will do: it says "not a leaf" and fails when differentiated through."""
@@ -29,6 +34,13 @@ def with_history(fake: FakeTensor) -> FakeTensor:
         return cast("FakeTensor", add_history(fake.requires_grad_()))
 
 
+def _is_same_number(number: int | torch.SymInt, other: int | torch.SymInt) -> bool:
+    """Whether two sizes are the same, without a guard."""
+    if isinstance(number, torch.SymInt) and isinstance(other, torch.SymInt):
+        return bool(number.node.expr == other.node.expr)
+    return type(number) is type(other) and number == other
+
+
 class Faker:
     """Makes fakes for one trace; tensors that share a storage give fakes that share one."""
 
@@ -37,6 +49,7 @@ class Faker:
         # Real objects are kept so that their addresses cannot be reused while the trace runs.
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._fakes: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
+        self._entered: dict[int, tuple[torch.Tensor, Geometry]] = {}
 
     def known(self, real: torch.Tensor) -> FakeTensor | None:
         """The fake made of this very tensor object before."""
@@ -62,7 +75,26 @@ class Faker:
         if isinstance(real, torch.nn.Parameter):
             made._is_param = True
         self._fakes[id(real)] = real, made
+        self._entered[id(made)] = real, (tuple(sizes), tuple(strides), offset)
         return made
+
+    def as_entered(self, values: Sequence[Any]) -> list[Any]:
+        """Fakes in the place of ``values``, as these were before the program gave them another size, layout or history."""
+        earlier = Faker(self.mode)
+        earlier._storages = self._storages
+        return [self._as_entered(value, earlier) for value in values]
+
+    def _as_entered(self, value: Any, earlier: Faker) -> Any:
+        entry = self._entered.get(id(value))
+        if entry is None:
+            return value
+        real, (sizes, strides, offset) = entry
+        before = (*sizes, *strides, offset)
+        now = (*value.shape, *value.stride(), value.storage_offset())
+        unmoved = len(now) == len(before) and all(map(_is_same_number, now, before))
+        if unmoved and value.requires_grad is real.requires_grad and value.is_leaf is real.is_leaf:
+            return value
+        return earlier.fake(real, sizes, strides, offset)
 
     def _fresh(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
         inference = real.is_inference()

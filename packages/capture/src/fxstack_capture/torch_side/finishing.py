@@ -43,6 +43,8 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     _remove_idle_state_changes(graph, grad_enabled=tracer.state.entry[0][0])
     _remove_unused(graph)
     _bind_symbols(tracer)
+    placeholders = graph.find_nodes(op="placeholder")
+    _put_back_layouts(tracer, placeholders)
     check_strict(tracer.geometry)
     guard_relations(tracer)
     for source, check, stack in shape_guards(tracer.geometry):
@@ -50,7 +52,6 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     if tracer.geometry.is_used:
         tracer.geometry.env.close()
     graph.lint()
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     return CapturedCode(
         graph_module=make_graph_module(_root(tracer), graph, "CapturedGraph"),
         inputs=tuple(builder.inputs[node] for node in placeholders),
@@ -62,6 +63,14 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
         overrides_modes=bool(tracer.outer_modes),
         demands=partial(shape_guards, tracer.geometry),
     )
+
+
+def _put_back_layouts(tracer: TorchTracer, placeholders: Sequence[fx.Node]) -> None:
+    """Let the inputs' fakes look as the inputs do when the graph starts; ``t_()`` has changed what the trace worked on."""
+    values = [node.meta["val"] for node in placeholders]
+    for node, value in zip(placeholders, tracer.faker.as_entered(values), strict=True):
+        if value is not node.meta["val"]:
+            node.meta.update(val=value, example_value=value)
 
 
 def _redefines(value: object) -> bool:

@@ -158,6 +158,28 @@ def changes_input_metadata(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwa
     return tracer.record(fn, args, kwargs)
 
 
+def changes_history(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``requires_grad_`` and ``detach_``: of an input where it has one history before, and at most another after."""
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    real, source = tracer.original_of(tensor)
+    if source is not None and (real is None or not _keeps_one_leaf(tensor, real, fn, args, kwargs)):
+        raise graph_break("unsupported-call", f"Tensor.{fn.__name__} of a tensor from outside")
+    return tracer.record(fn, args, kwargs)
+
+
+def _keeps_one_leaf(
+    tensor: torch.Tensor, real: torch.Tensor, fn: Any, args: Args, kwargs: Kwargs
+) -> bool:
+    """Whether gradients are taken for the input as it was, or as it is now, and not for both."""
+    if type(real) not in (torch.Tensor, torch.nn.Parameter) or real.is_inference():
+        return False
+    unchanged = tensor.requires_grad is real.requires_grad and tensor.is_leaf is real.is_leaf
+    if fn.__name__ == "detach_":
+        return unchanged and not real.is_leaf and not real._is_view()
+    wanted = kwargs.get("requires_grad", (*args[not is_bound(fn) :], True)[0])
+    return unchanged and (wanted is tensor.requires_grad or (wanted is True and real.is_leaf))
+
+
 def iterate(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor = fn.__self__ if is_bound(fn) else args[0]
     if tensor.dim() == 0:
@@ -224,9 +246,10 @@ _METHOD_RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(("storage_offset", "as_strided", "as_strided_", "is_set_to"), reads_offset),
     **dict.fromkeys(
-        ("requires_grad_", "detach_", "set_", "resize_", "resize_as_", "swap_tensors"),
+        ("set_", "resize_", "resize_as_", "swap_tensors"),
         changes_input_metadata,
     ),
+    **dict.fromkeys(("requires_grad_", "detach_"), changes_history),
     "__iter__": iterate,
     "__len__": length,
     "as_subclass": override_rules.AS_SUBCLASS,

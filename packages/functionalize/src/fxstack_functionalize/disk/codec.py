@@ -19,6 +19,7 @@ from fxstack_functionalize.metadata import (
     InputInfo,
     OutputInfo,
     OutputSource,
+    Relayout,
 )
 from fxstack_functionalize.runtime.plan import TangentPlan, TensorMeta, TrainingPlan
 from fxstack_functionalize.runtime.saved import SavedTensor
@@ -33,6 +34,7 @@ RECORDS: dict[str, Any] = {
         GraphInfo,
         InputInfo,
         OutputInfo,
+        Relayout,
         SavedTensor,
         TangentPlan,
         TensorMeta,

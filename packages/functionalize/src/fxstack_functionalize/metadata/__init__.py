@@ -5,6 +5,7 @@ from fxstack_functionalize.metadata.records import (
     InputInfo,
     OutputInfo,
     OutputSource,
+    Relayout,
 )
 from fxstack_functionalize.metadata.replay import (
     AliasInfo,
@@ -12,7 +13,9 @@ from fxstack_functionalize.metadata.replay import (
     Detachment,
     Step,
     can_replay,
+    fill,
     is_detach,
+    symbols_in,
     view_steps,
 )
 
@@ -24,8 +27,11 @@ __all__ = [
     "InputInfo",
     "OutputInfo",
     "OutputSource",
+    "Relayout",
     "Step",
     "can_replay",
+    "fill",
     "is_detach",
+    "symbols_in",
     "view_steps",
 ]

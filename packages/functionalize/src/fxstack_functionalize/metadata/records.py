@@ -10,12 +10,31 @@ from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 
 
 @dataclass(frozen=True, slots=True)
+class Relayout:
+    """An in-place operator that changes what a tensor looks like, not its values (``t_``): how to do it again."""
+
+    method: str
+    arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+    grad_mode: bool
+    """Whether grad mode was on."""
+    bumps: int
+    """By how much it raises the version counter."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether it changes size or strides, rather than the history."""
+        return self.method not in {"detach_", "requires_grad_"}
+
+
+@dataclass(frozen=True, slots=True)
 class InputInfo:
     """One input of the captured graph.
 
     ``requires_grad`` and ``is_leaf`` are those of the example. ``mutates_data`` says that its values change;
     ``version_bumps`` by how much eager would have raised its version counter. ``grad_visible`` says that autograd
-    sees the change: afterwards the input has a new ``grad_fn``.
+    sees the change: afterwards the input has a new ``grad_fn``. ``relayouts`` change its size and strides, in this order,
+    which the caller does again when the graph has run.
     """
 
     name: str
@@ -23,9 +42,9 @@ class InputInfo:
     requires_grad: bool = False
     is_leaf: bool = True
     mutates_data: bool = False
-    mutates_metadata: bool = False
     grad_visible: bool = False
     version_bumps: int = 0
+    relayouts: tuple[Relayout, ...] = ()
 
 
 class OutputSource(StrEnum):

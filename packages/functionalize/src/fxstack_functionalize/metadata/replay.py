@@ -56,7 +56,7 @@ class AliasInfo:
     @property
     def sizes(self) -> tuple[torch.SymInt, ...]:
         """Return the symbolic numbers among the steps' arguments."""
-        return tuple(_symbols([arguments for _, arguments in self.steps]))
+        return tuple(symbols_in([arguments for _, arguments in self.steps]))
 
     def shifted(self, by: int) -> AliasInfo:
         """Return the record for a graph with ``by`` more flat outputs in front."""
@@ -66,7 +66,7 @@ class AliasInfo:
 
     def bind(self, evaluate: Callable[[Any], Any]) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return the function that makes the alias; ``evaluate`` gives the value of a SymInt."""
-        sequence = [make(_fill(arguments, evaluate)) for make, arguments in self.steps]
+        sequence = [make(fill(arguments, evaluate)) for make, arguments in self.steps]
 
         def replay(base: torch.Tensor) -> torch.Tensor:
             view: torch.Tensor = views.apply_view_meta_sequence(base, sequence)
@@ -113,15 +113,17 @@ def is_detach(step: Step) -> bool:
     return step[0] is DETACH
 
 
-def _symbols(value: object) -> Iterator[torch.SymInt]:
+def symbols_in(value: object) -> Iterator[torch.SymInt]:
+    """Yield the symbolic numbers in a nest of arguments."""
     if isinstance(value, (list, tuple)):
         for item in value:
-            yield from _symbols(item)
+            yield from symbols_in(item)
     elif isinstance(value, torch.SymInt):
         yield value
 
 
-def _fill(value: Any, evaluate: Callable[[Any], Any]) -> Any:
+def fill(value: Any, evaluate: Callable[[Any], Any]) -> Any:
+    """Put numbers in the place of the symbols in a nest of arguments."""
     if isinstance(value, (list, tuple)):
-        return type(value)(_fill(item, evaluate) for item in value)
+        return type(value)(fill(item, evaluate) for item in value)
     return evaluate(value) if isinstance(value, torch.SymInt) else value

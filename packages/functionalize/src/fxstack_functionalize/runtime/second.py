@@ -16,10 +16,10 @@ import torch
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
 
+from fxstack_functionalize.engine import version_of
 from fxstack_functionalize.errors import INPUT_CHANGED, INPUT_IS_GONE, double_backward
 from fxstack_functionalize.finalize import has_effect
 from fxstack_functionalize.metadata import OutputSource
-from fxstack_functionalize.session import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -152,7 +152,7 @@ def refusal(traced: Traced) -> str | None:
         for at, seen in enumerate(info.outputs)
         if seen.source is OutputSource.VALUE and seen.index == at
     }
-    if any(seen.mutates_data for seen in info.inputs):
+    if any(seen.mutates_data or seen.relayouts for seen in info.inputs):
         return "the graph changes its inputs in place"
     if any(has_effect(node) for node in _calls(traced)):
         return "the graph draws random numbers or has effects"

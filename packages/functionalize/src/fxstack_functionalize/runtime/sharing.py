@@ -6,71 +6,131 @@ the captured graph in eager instead. Graphs that change no input need no check.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxstack_functionalize.bases import extent
+from fxstack_functionalize.runtime.relayout import relaid_inputs
+from fxstack_functionalize.symbols import evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fxstack_functionalize.shell import Shell
 
+    Span = tuple[int, int, bool]
+    """Where a tensor starts, how many bytes it reaches over, and whether it is changed."""
+
 
 def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     """Return a predicate on the call's arguments: may the compiled graph be used? None if it always may."""
     inputs = shell.captured.inputs
     changed = {i for i, seen in enumerate(shell.info.inputs) if seen.mutates_data}
-    if not changed:
+    relaid = relaid_inputs(shell)
+    if not changed and not relaid:
         return None
-    groups = [spec.members for spec in inputs if spec.members is not None]
-    grouped = {index for group in groups for index in group}
-    for group in groups:
-        changed |= set(group)
+    groups = _groups(shell)
+    grouped = {index for group in groups for index in group.members}
     bytes_of = {
         index: _bytes(spec.fake)
         for index, spec in enumerate(inputs)
-        if isinstance(spec.fake, torch.Tensor) and spec.members is None
+        if isinstance(spec.fake, torch.Tensor) and index not in grouped and spec.members is None
     }
-    relative = [_relative(shell, group) for group in groups]
-    checked = [index for index in bytes_of if index not in grouped]
+    if len(bytes_of) + len(groups) < 2 and not grouped and not relaid:
+        return None
+    bind = evaluator(shell.captured)
 
     def same_sharing(args: Sequence[Any]) -> bool:
-        for members in relative:
-            start = args[members[0][0]].data_ptr() - members[0][1]
-            for index, offset in members:
-                if args[index].data_ptr() - start != offset:
-                    return False
-        spans = [(args[index].data_ptr(), index) for index in checked]
-        spans += [(args[members[0][0]].data_ptr(), members[0][0]) for members in relative]
-        return not _collide(spans, args, bytes_of, changed)
+        if any(sum(other is args[index] for other in args) > 1 for index in relaid):
+            return False  # the change would show in both
+        spans = [
+            (args[index].data_ptr(), _length(args[index], length), index in changed)
+            for index, length in bytes_of.items()
+        ]
+        if not groups:
+            return not _collide(spans)
+        value = bind(args)
+        return all(group.is_as_traced(args, value, spans) for group in groups) and not _collide(
+            spans + [group.span(args) for group in groups]
+        )
 
-    return same_sharing if len(checked) + len(groups) > 1 or groups else None
+    return same_sharing
 
 
-def _collide(
-    spans: list[tuple[int, int]],
-    args: Sequence[Any],
-    bytes_of: dict[int, int | None],
-    changed: set[int],
-) -> bool:
-    """Whether a changed input's memory overlaps that of another one."""
-    spans.sort()
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Inputs that are views of one base: where each begins, and how long the base is, in elements of ``size`` bytes."""
+
+    members: tuple[int, ...]
+    offsets: tuple[Any, ...]
+    length: Any
+    size: int
+
+    def is_as_traced(
+        self, args: Sequence[Any], value: Callable[[Any], int], others: Sequence[Span]
+    ) -> bool:
+        """Whether the members are where they were, and nothing else that is changed is in their storage."""
+        starts = [
+            args[index].data_ptr() - _number(offset, value) * self.size
+            for index, offset in zip(self.members, self.offsets, strict=True)
+        ]
+        first, length = starts[0], _number(self.length, value) * self.size
+        return all(start == first for start in starts) and not any(
+            changed and start < first + length and first < start + taken
+            for start, taken, changed in others
+        )
+
+    def span(self, args: Sequence[Any]) -> Span:
+        """Return what the members reach, as one piece."""
+        starts = [args[index].data_ptr() for index in self.members]
+        ends = [
+            start + _length(args[index], None)
+            for start, index in zip(starts, self.members, strict=True)
+        ]
+        return min(starts), max(ends) - min(starts), True
+
+
+def _groups(shell: Shell) -> list[_Group]:
+    fakes = [spec.fake for spec in shell.captured.inputs]
+    return [
+        _Group(
+            spec.members,
+            tuple(fakes[index].storage_offset() for index in spec.members),
+            spec.fake.shape[0],
+            spec.fake.element_size(),
+        )
+        for spec in shell.captured.inputs
+        if spec.members is not None
+    ]
+
+
+def _number(value: Any, evaluate: Callable[[Any], int]) -> int:
+    return evaluate(value) if isinstance(value, torch.SymInt) else int(value)
+
+
+def _length(tensor: torch.Tensor, known: int | None) -> int:
+    """Return how many bytes the tensor reaches over."""
+    if known is not None:
+        return known
+    found = extent(tensor)
+    assert found is not None
+    length: int = (found[1] - found[0]) * tensor.element_size()
+    return length
+
+
+def _collide(spans: list[Span]) -> bool:
+    """Whether what is changed overlaps something else."""
     reach, reached_by_changed = -1, False
-    for start, index in spans:
-        length = bytes_of[index]
-        if length is None:
-            found = extent(args[index])
-            assert found is not None
-            length = (found[1] - found[0]) * args[index].element_size()
+    for start, length, changed in sorted(spans):
         if length == 0:
             continue
-        if start < reach and (reached_by_changed or index in changed):
+        if start < reach and (reached_by_changed or changed):
             return True
         if start >= reach:
             reached_by_changed = False
-        reached_by_changed |= index in changed
+        reached_by_changed |= changed
         reach = max(reach, start + length)
     return False
 
@@ -82,26 +142,18 @@ def _bytes(fake: torch.Tensor) -> int | None:
     return None if span is None else (span[1] - span[0]) * fake.element_size()
 
 
-def _relative(shell: Shell, group: Sequence[int]) -> list[tuple[int, int]]:
-    """Byte offsets of a group's members in their common storage."""
-    fakes = [shell.captured.inputs[index].fake for index in group]
-    return [
-        (index, fake.storage_offset() * fake.element_size())
-        for index, fake in zip(group, fakes, strict=True)
-    ]
-
-
 def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | None:
     """Return a function that makes the base inputs from the call's arguments; None if there are none."""
-    plans = [
-        (spec.members[0], spec.fake.shape[0])
-        for spec in shell.captured.inputs
-        if spec.members is not None
-    ]
-    if not plans:
+    groups = _groups(shell)
+    if not groups:
         return None
+    bind = evaluator(shell.captured)
 
     def make(args: Sequence[Any]) -> list[torch.Tensor]:
-        return [args[index].data.as_strided((length,), (1,), 0) for index, length in plans]
+        value = bind(args)
+        return [
+            args[group.members[0]].data.as_strided((_number(group.length, value),), (1,), 0)
+            for group in groups
+        ]
 
     return make

@@ -16,11 +16,12 @@ from fxstack_functionalize.runtime.first_call import FirstCall
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
 from fxstack_functionalize.runtime.mutation import write_back
 from fxstack_functionalize.runtime.outputs import output_lines
+from fxstack_functionalize.runtime.relayout import new_leaves, relayout_inputs
 from fxstack_functionalize.runtime.sharing import base_maker, sharing_guard
 from fxstack_functionalize.runtime.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.shell import Shell
@@ -32,7 +33,10 @@ def wrapper(
     """Generate the callable; ``compute`` adds the statement that sets ``flat`` from ``args``."""
     source = Source()
     _add_arguments(source, shell)
-    with _errors(source, shell, options):
+    leaves = new_leaves(shell)
+    for index in leaves:
+        source.add(f"args[{index}].requires_grad_()")
+    with _errors(source, shell, options, leaves):
         compute(source)
     first = FirstCall(shell, role, check_strides=options.check_output_strides)
     source.add("if pending:", pending=first.pending)
@@ -40,13 +44,20 @@ def wrapper(
     write = write_back(shell)
     if write is not None:
         source.add("write(args, flat)", write=write)
-    for line in output_lines(shell, source.names):
+    *aliases, result = output_lines(shell, source.names)
+    for line in aliases:
         source.add(line)
+    relayout = relayout_inputs(shell)
+    if relayout is not None:
+        source.add("relayout(args)", relayout=relayout)
+    source.add(result)
     return source.build()
 
 
 @contextmanager
-def _errors(source: Source, shell: Shell, options: AotOptions) -> Iterator[None]:
+def _errors(
+    source: Source, shell: Shell, options: AotOptions, leaves: Sequence[int]
+) -> Iterator[None]:
     """Hand what is raised inside to ``options.on_error``, outside of the handler: its own exception is no consequence."""
     if options.on_error is None:
         yield
@@ -59,6 +70,8 @@ def _errors(source: Source, shell: Shell, options: AotOptions) -> Iterator[None]
     source.add("except Exception as error:")
     source.add("    failure = error")
     source.add("if failure is not None:")
+    for index in leaves:
+        source.add(f"    args[{index}].requires_grad_(False)")
     given = f"args[:{_own_count(shell)}]"
     source.add(f"    return on_error(failure, eager.forward, {given})", on_error=options.on_error)
 

@@ -1,0 +1,58 @@
+"""Change the size, strides and history of the caller's tensors as the captured graph did.
+
+What becomes a leaf does so before the compiled graph runs; the rest is done when everything else is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.metadata import fill
+from fxstack_functionalize.symbols import evaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_functionalize.metadata import InputInfo
+    from fxstack_functionalize.shell import Shell
+
+
+def relaid_inputs(shell: Shell) -> list[int]:
+    """Return the inputs whose size or strides the graph changes in place."""
+    return [index for index, seen in enumerate(shell.info.inputs) if seen.relayouts]
+
+
+def new_leaves(shell: Shell) -> list[int]:
+    """Return the inputs on which the graph calls ``requires_grad_()``, in a way that matters."""
+    return [
+        index
+        for index in relaid_inputs(shell)
+        if shell.info.inputs[index].requires_grad and _is_flag(shell.info.inputs[index])
+    ]
+
+
+def _is_flag(seen: InputInfo) -> bool:
+    return all(step.method == "requires_grad_" for step in seen.relayouts)
+
+
+def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
+    """Return a function of the call's arguments that does it; None if there is nothing to do."""
+    places = [index for index in relaid_inputs(shell) if not _is_flag(shell.info.inputs[index])]
+    if not places:
+        return None
+    bind = evaluator(shell.captured)
+
+    def relayout(args: Sequence[Any]) -> None:
+        value = bind(args)  # of all sizes, before the first of them changes
+        steps = [
+            (args[index], step, fill(step.arguments, value), fill(step.keywords, value))
+            for index in places
+            for step in shell.info.inputs[index].relayouts
+        ]
+        for tensor, step, arguments, keywords in steps:
+            with torch.set_grad_enabled(step.grad_mode):
+                getattr(tensor, step.method)(*arguments, **dict(keywords))
+
+    return relayout

@@ -1,0 +1,59 @@
+"""``as_strided``, which looks at the memory of its argument's whole storage, not at the argument.
+
+torch's functionalisation takes it for a view of the argument: a change of what lies outside of that is lost. Such
+calls are refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.errors import UnsupportedGraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NAMES = frozenset({"as_strided", "as_strided_"})
+
+
+def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check a call of ``as_strided`` with the further arguments ``args``.
+
+    Raises:
+        UnsupportedGraphError: if it may reach elements of the storage that are not ``target``'s.
+    """
+    given = {**dict(zip(("size", "stride", "storage_offset"), args, strict=False)), **kwargs}
+    size, stride = given.get("size"), given.get("stride")
+    if not isinstance(size, (list, tuple)) or not isinstance(stride, (list, tuple)):
+        return  # eager has an error for it
+    offset = given.get("storage_offset")
+    start = target.storage_offset()
+    numbers = (*size, *stride, start if offset is None else offset, *target.shape, start)
+    if any(type(number) is not int for number in numbers):
+        inside = _is_its_own(target, size, stride, offset)
+    else:
+        first = start if offset is None else offset
+        end = first + sum((n - 1) * step for n, step in zip(size, stride, strict=False)) + 1
+        dense = torch.ops.aten.is_non_overlapping_and_dense.default(target)
+        inside = 0 in size or (dense and first >= start and end <= start + target.numel())
+    if not inside:
+        raise UnsupportedGraphError(
+            "as_strided reaches outside of the tensor that it is called on",
+            why="a later change of such a view would have to show in memory that the graph does not know",
+            fix="call it on the tensor that owns the memory",
+        )
+
+
+def _is_its_own(
+    target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any
+) -> bool:
+    """Whether symbolic numbers are those of the tensor itself, up to their order."""
+    own = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
+    asked = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}
+    return asked <= own and (offset is None or _key(offset) == _key(target.storage_offset()))
+
+
+def _key(number: Any) -> Any:
+    return number.node.expr if isinstance(number, torch.SymInt) else number
