@@ -56,6 +56,16 @@ def double_backward(reason: str) -> str:
     )
 
 
+def hidden_gradient(reason: str) -> str:
+    """Return the text of the error where the gradient of a result cannot be had that another result is computed from."""
+    return (
+        "a result of a compiled graph that another result is computed from has a hook, retain_grad(), or was asked for its "
+        "gradient (autograd.grad(loss, logits)).\n"
+        f"  why: {reason}, so it cannot be run again to find the gradient between its results.\n"
+        "  fix: put fxstack.graph_break() behind the first result, or take the gradient inside the compiled function."
+    )
+
+
 INPUT_IS_GONE = (
     "the backward of a compiled graph cannot be differentiated again: a tensor that it was called with is gone.\n"
     "  why: create_graph=True runs the graph again on its inputs, and does not keep those alive that are no leaves.\n"

@@ -7,11 +7,8 @@ what it says), a report, a file that has gone since. They are traced again then,
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.runtime import (
@@ -21,6 +18,7 @@ from fxstack_functionalize.runtime import (
     inference_wrapper,
     training_wrapper,
 )
+from fxstack_functionalize.runtime.modes import state_now
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
 
 if TYPE_CHECKING:
@@ -100,20 +98,7 @@ def in_present_state() -> Run:
 
     It is called in a thread of its own: tracing must not see that a compiled graph runs, or a backward.
     """
-    grad_mode = torch.is_grad_enabled()
-    autocast = {
-        device: torch.get_autocast_dtype(device)
-        for device in ("cpu", "cuda")
-        if torch.is_autocast_enabled(device)
-    }
-    caching = torch.is_autocast_cache_enabled()
-
-    def in_state(function: Callable[[], Any]) -> Any:
-        with ExitStack() as stack:
-            stack.enter_context(torch.set_grad_enabled(grad_mode))
-            for device, dtype in autocast.items():
-                stack.enter_context(torch.autocast(device, dtype, cache_enabled=caching))
-            return function()
+    in_state = state_now()
 
     def run(function: Callable[[], Any]) -> Any:
         with ThreadPoolExecutor(1) as pool:

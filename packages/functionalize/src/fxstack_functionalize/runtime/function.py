@@ -10,6 +10,7 @@ import torch
 from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.runtime.backward import BackwardPlan, sizes_keeper
 from fxstack_functionalize.runtime.calling import check_results, is_boxed
+from fxstack_functionalize.runtime.linked import watch_hooks
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
 from fxstack_functionalize.runtime.saved import (
     Saving,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.runtime.linked import LinkedResults
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.runtime.saved import SavedTensor
     from fxstack_functionalize.shell import Shell
@@ -45,22 +47,33 @@ class _Case:
     saving: Saving
     saved: tuple[SavedTensor, ...]
     second: SecondOrder
+    linked: LinkedResults | None
 
 
 def make_function(
-    shell: Shell, plan: TrainingPlan, forward: Compiled, backward: Call, saving: Saving
+    shell: Shell,
+    plan: TrainingPlan,
+    compiled: tuple[Compiled, Call],
+    saving: Saving,
+    linked: LinkedResults | None,
 ) -> Callable[..., Any]:
-    """Return a function of the call's arguments that gives the flat outputs, with ``backward`` as their gradient."""
+    """Return a function of the call's arguments that gives the flat outputs of the compiled forward.
+
+    Their gradient is the compiled backward; ``linked`` says what some of them are computed from others.
+    """
+    forward, backward = compiled
     saved = plan.saved(saving)
     held = saved_inputs(saved, len(shell.info.inputs)) if saving is Saving.PLAIN else None
     second = SecondOrder(shell, plan.refusal, held)
-    case = _Case(shell, plan, saving, saved, second)
+    case = _Case(shell, plan, saving, saved, second, linked)
 
     class Compiled(torch.autograd.Function):
         pass
 
     Compiled.forward = staticmethod(_forward(case, forward))  # type: ignore[method-assign]
     Compiled.backward = staticmethod(_backward(case, backward))  # type: ignore[method-assign]
+    if linked is not None:
+        watch_hooks(Compiled)
     # What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
     apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
     return apply
@@ -70,6 +83,8 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     info, symbols = case.shell.info, case.plan.symbols
     expected = case.plan.forward_results
     source = Source()
+    if case.linked is not None:
+        source.add("ctx.linked = remember(args)", remember=case.linked.remember)
     source.add(
         "with exclude(view_keys):", exclude=torch._C._ExcludeDispatchKeyGuard, view_keys=VIEW_KEYS
     )
@@ -108,6 +123,10 @@ def _backward(case: _Case, backward: Call) -> Callable[..., Any]:
     source = Source()
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
     arguments = add_unsaving(source, saved)
+    if case.linked is not None:
+        source.add("if linked.is_in_pieces(ctx.linked):", linked=case.linked)
+        source.add("    return linked.gradients(ctx.linked, grads)")
+        source.add("ctx.linked.release()")
     _add_twice(source, case.second)
     source.add(f"arguments = [{', '.join(arguments)}]")
     if saved:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,3 +26,23 @@ def without_autocast(call: Call) -> Call:
             return call(args)
 
     return guarded
+
+
+def state_now() -> Callable[[Callable[[], Any]], Any]:
+    """Return what calls a function later with the grad mode and autocast of now."""
+    grad_mode = torch.is_grad_enabled()
+    autocast = {
+        device: torch.get_autocast_dtype(device)
+        for device in ("cpu", "cuda")
+        if torch.is_autocast_enabled(device)
+    }
+    caching = torch.is_autocast_cache_enabled()
+
+    def in_state(function: Callable[[], Any]) -> Any:
+        with ExitStack() as stack:
+            stack.enter_context(torch.set_grad_enabled(grad_mode))
+            for device, dtype in autocast.items():
+                stack.enter_context(torch.autocast(device, dtype, cache_enabled=caching))
+            return function()
+
+    return in_state

@@ -12,27 +12,61 @@ from fxstack_functionalize.symbols import evaluator
 if TYPE_CHECKING:
     import torch
 
-    from fxstack_functionalize.metadata import AliasInfo, OutputInfo
+    from fxstack_functionalize.metadata import AliasInfo, GraphInfo, OutputInfo
+    from fxstack_functionalize.runtime.linked import LinkedResults
     from fxstack_functionalize.shell import Shell
 
 
-def output_lines(shell: Shell, namespace: dict[str, Any]) -> list[str]:
+def output_lines(
+    shell: Shell, namespace: dict[str, Any], linked: LinkedResults | None = None
+) -> list[str]:
     """Generate the statements that return the user's outputs, given ``args`` and the graph's results ``flat``.
 
     A plain output costs one subscript. The objects that the statements name are added to ``namespace``.
     """
     info = shell.info
-    lines = [_alias_line(number, alias, namespace) for number, alias in enumerate(info.aliases)]
+    lines = _Aliases(info, namespace)
     if any(alias.sizes for alias in info.aliases):
         namespace["bind"] = evaluator(shell.captured)
-        lines.insert(0, "sizes = bind(args)")
+        lines.append("sizes = bind(args)")
     items = [_item(number, seen, namespace) for number, seen in enumerate(info.outputs)]
+    if linked is not None:
+        namespace["link"] = linked.link
+        for number, link in enumerate(linked.links):
+            lines.demand(*(info.outputs[tap] for tap in link.taps))
+            taps = ", ".join(items[tap] for tap in link.taps)
+            lines.append(f"link({number}, flat[{link.position}], {taps})")
+    lines.demand(*info.outputs)
     result = f"({', '.join(items)}{',' if items else ''})"
     if not _is_flat_tuple(shell.out_spec):
         namespace["spec"] = shell.out_spec
         namespace["unflatten"] = pytree.tree_unflatten
         result = f"unflatten({result}, spec)"
     return [*lines, f"return {result}"]
+
+
+class _Aliases(list[str]):
+    """Statements, among them those that make aliases, each once and after those of what it is made from."""
+
+    def __init__(self, info: GraphInfo, namespace: dict[str, Any]) -> None:
+        super().__init__()
+        self._aliases = info.aliases
+        self._namespace = namespace
+        self._made: set[int] = set()
+
+    def demand(self, *outputs: OutputInfo) -> None:
+        for seen in outputs:
+            if seen.source is OutputSource.ALIAS:
+                self._make(seen.index)
+
+    def _make(self, number: int) -> None:
+        if number in self._made:
+            return
+        self._made.add(number)
+        alias = self._aliases[number]
+        if alias.source is AliasSource.ALIAS:
+            self._make(alias.index)
+        self.append(_alias_line(number, alias, self._namespace))
 
 
 def _alias_line(number: int, alias: AliasInfo, namespace: dict[str, Any]) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from fxstack_functionalize.runtime.links import draws, linking_refusal
 from fxstack_functionalize.runtime.saved import SavedTensor, Saving, saved_tensors
-from fxstack_functionalize.runtime.second import refusal
+from fxstack_functionalize.runtime.second import own_names, refusal
 from fxstack_interchange import InputKind, OutputKind
 
 if TYPE_CHECKING:
@@ -81,6 +82,10 @@ class TrainingPlan:
     """For each input with a gradient, the differentiable outputs that it depends on."""
     refusal: str | None
     """Why the captured graph cannot be differentiated again in eager, if so."""
+    linking: str | None
+    """Why it cannot run again for the gradients between its results, if so."""
+    draws: bool
+    """Whether it draws random numbers."""
 
     def saved(self, saving: Saving) -> tuple[SavedTensor, ...]:
         return {Saving.PLAIN: self.plain, Saving.PACKED: self.packed}.get(saving, self.hooked)
@@ -119,6 +124,8 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
         sources=_sources(traced, position_of),
         refusal=refusal(traced),
+        linking=linking_refusal(traced, own_names),
+        draws=draws(traced),
     )
 
 

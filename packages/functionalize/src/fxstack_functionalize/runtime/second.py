@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Kept = tuple[Any, ...]
     Once = Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
     Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
+    Names = Callable[[torch.nn.Module], set[str]]
 
 _version: Callable[[torch.Tensor], int] = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 
@@ -56,7 +57,7 @@ class SecondOrder:
         numbers = [i for i in kept if i not in tensors]
         self.keeps = bool(kept)
         self._places = [*leaves, *others, *numbers]
-        self._leaves, self._others, self._numbers = map(_picker, (leaves, others, numbers))
+        self._leaves, self._others, self._numbers = map(picker, (leaves, others, numbers))
         self._graph = shell.captured.graph_module
         self._owned = dict(shell.captured.owned)
         self._count = len(self._graph.graph.find_nodes(op="placeholder"))
@@ -66,7 +67,7 @@ class SecondOrder:
     def keep(self, args: Sequence[Any]) -> Kept:
         """Return what remembers the inputs of a call that autograd does not save, until its backward."""
         leaves, others = self._leaves(args), self._others(args)
-        return leaves, [*map(ref, others)], self._numbers(args), _versions((*leaves, *others))
+        return leaves, [*map(ref, others)], self._numbers(args), versions_of((*leaves, *others))
 
     def gradients(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs, given those of the flat outputs, with their own history.
@@ -79,7 +80,7 @@ class SecondOrder:
         with torch.enable_grad():
             # One input may be computed from another one: each is differentiated through a tensor of its own.
             for index in self._wanted:
-                args[index] = _Alias.apply(args[index])
+                args[index] = Alias.apply(args[index])
             owned = {path: args[index] for path, index in self._owned.items()}
             with stateless._reparametrize_module(self._graph, owned):
                 outputs = pytree.tree_leaves(self._graph(*args[: self._count]))
@@ -112,14 +113,14 @@ class SecondOrder:
         others = [reference() for reference in references]
         if any(other is None for other in others):
             raise RuntimeError(INPUT_IS_GONE)
-        if versions != _versions((*leaves, *others)):
+        if versions != versions_of((*leaves, *others)):
             raise RuntimeError(INPUT_CHANGED)
         by_place = dict(zip(self._places, (*leaves, *others, *numbers), strict=True))
         by_place.update((index, saved[place]) for index, place in self._held)
         return [by_place[index] for index in range(len(by_place))]
 
 
-class _Alias(torch.autograd.Function):
+class Alias(torch.autograd.Function):
     """The identity, whose gradients are no views."""
 
     @staticmethod
@@ -160,7 +161,7 @@ def refusal(traced: Traced) -> str | None:
         return "the graph was compiled under autocast or torch.no_grad"
     if info.custom_views or not direct.issuperset(info.differentiable):
         return "the graph returns views of what it computes"
-    if not _names(traced.captured.graph_module).issuperset(traced.captured.owned):
+    if not own_names(traced.captured.graph_module).issuperset(traced.captured.owned):
         return "the graph holds tensors that are neither parameters nor buffers"
     return None
 
@@ -171,20 +172,22 @@ def _calls(traced: Traced) -> list[torch.fx.Node]:
     ]
 
 
-def _names(module: torch.nn.Module) -> set[str]:
+def own_names(module: torch.nn.Module) -> set[str]:
+    """Return the names of a module's parameters and buffers."""
     parameters = module.named_parameters(remove_duplicate=False)
     buffers = module.named_buffers(remove_duplicate=False)
     return {name for name, _ in (*parameters, *buffers)}
 
 
-def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
+def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Return the version counters."""
     try:
         return [*map(_version, tensors)]
     except RuntimeError:  # inference tensors have none
         return [version_of(tensor) for tensor in tensors]
 
 
-def _picker(places: Sequence[int]) -> Pick:
+def picker(places: Sequence[int]) -> Pick:
     """Return a function that selects the items at ``places``, as a tuple."""
     if not places:
         return lambda _values: ()

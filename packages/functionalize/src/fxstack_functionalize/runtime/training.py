@@ -18,6 +18,7 @@ from fxstack_functionalize.options import SavedTensorHooks
 from fxstack_functionalize.runtime.calling import check_results, listed
 from fxstack_functionalize.runtime.function import make_function
 from fxstack_functionalize.runtime.hooked import HookedCalls, top_hooks
+from fxstack_functionalize.runtime.linked import LinkedResults
 from fxstack_functionalize.runtime.modes import without_autocast
 from fxstack_functionalize.runtime.plan import plan_training
 from fxstack_functionalize.runtime.saved import Saving
@@ -127,6 +128,7 @@ class _Training:
         self._lock = RLock()
         self._pair: Pair | None = None
         self._apply: dict[Saving, Apply] = {}
+        self.linked = LinkedResults.of(program.shell)
         self._mode = program.shell.captured.fake_mode
         self.guards_are_made = False
         """Whether the caller has taken the guards on symbolic sizes, so that no more may be added."""
@@ -147,7 +149,10 @@ class _Training:
         return self._apply[saving]
 
     def _function(self, pair: Pair, saving: Saving) -> Apply:
-        return make_function(self.program.shell, pair.plan, pair.forward, pair.backward, saving)
+        if self.linked is not None:
+            self.linked.plan = pair.plan
+        compiled = (pair.forward, pair.backward)
+        return make_function(self.program.shell, pair.plan, compiled, saving, self.linked)
 
     def inlined(self, pair: HookPair) -> Apply:
         """Compile the graphs with ``pair`` inlined.
@@ -201,5 +206,5 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
             hooked=hooked,
         )
 
-    made = wrapper(program.shell, options, FORWARD, compute)
+    made = wrapper(program.shell, options, FORWARD, compute, training.linked)
     return made if program.shell.info.grad_mode else torch.enable_grad()(made)

@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fxstack_functionalize.options import AotOptions
+    from fxstack_functionalize.runtime.linked import LinkedResults
     from fxstack_functionalize.shell import Shell
 
 
 def wrapper(
-    shell: Shell, options: AotOptions, role: str, compute: Callable[[Source], None]
+    shell: Shell,
+    options: AotOptions,
+    role: str,
+    compute: Callable[[Source], None],
+    linked: LinkedResults | None = None,
 ) -> Callable[..., Any]:
     """Generate the callable; ``compute`` adds the statement that sets ``flat`` from ``args``."""
     source = Source()
@@ -44,7 +49,7 @@ def wrapper(
     write = write_back(shell)
     if write is not None:
         source.add("write(args, flat)", write=write)
-    *aliases, result = output_lines(shell, source.names)
+    *aliases, result = output_lines(shell, source.names, linked)
     for line in aliases:
         source.add(line)
     relayout = relayout_inputs(shell)
