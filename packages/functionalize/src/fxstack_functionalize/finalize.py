@@ -20,6 +20,7 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
+from fxstack_interchange.effects import is_ordered
 from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def has_effect(node: Node) -> bool:
             target._schema.is_mutable
             or not target._schema.returns
             or torch.Tag.nondeterministic_seeded in tags
+            or is_ordered(target)
             or node.is_impure()
         )
     return bool(node.is_impure())

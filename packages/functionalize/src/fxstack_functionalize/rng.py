@@ -13,9 +13,10 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._higher_order_ops.effects import has_effects
 from torch._ops import HigherOrderOperator
 from torch._prims.rng_prims import run_and_save_rng_state
-from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensorMode, PythonFunctionalizeAPI
 from torch.fx import Node
 
 if TYPE_CHECKING:
@@ -99,4 +100,13 @@ class ExactRandomMode(FunctionalTensorMode):
             with self:
                 drawn = fill_in_memory_order(target, p, (kwargs or {}).get("generator"))
                 return target.copy_(drawn)
+        if has_effects(func):
+            return self._call_in_order(func, args, kwargs or {})
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _call_in_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator with effects as it is: where torch would add a token, the graph is the order here."""
+        below = PythonFunctionalizeAPI(self)
+        plain_args, plain_kwargs = below.unwrap_tensors(args), below.unwrap_tensors(kwargs)
+        with below.redispatch_to_next():
+            return below.wrap_tensors(func(*plain_args, **plain_kwargs))

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
+from fxstack_interchange.effects import is_ordered
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -199,6 +201,7 @@ _KINDS: tuple[tuple[OpKind, Callable[[OpOverload[..., Any]], bool]], ...] = (
     (OpKind.COLLECTIVE, lambda op: op.namespace in _COLLECTIVE_NAMESPACES),
     (OpKind.RANDOM, _has_tag(torch.Tag.nondeterministic_seeded)),
     (OpKind.EFFECT, _writes),
+    (OpKind.EFFECT, is_ordered),
     (OpKind.DATA_DEPENDENT, _reads_data),
     (OpKind.VIEW, _returns_alias),
     (OpKind.CREATION, _named(_CREATION)),

@@ -8,6 +8,7 @@ import torch
 
 from fxstack_inductor.ir.nodes import Node
 from fxstack_inductor.lower.pointwise import REGISTER_DTYPES
+from fxstack_interchange.effects import is_ordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,8 @@ def has_effect(node: FxNode) -> bool:
     if _schema(node) is None:
         return True
     tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags or node.is_impure()
+    seeded = torch.Tag.nondeterministic_seeded in tags
+    return seeded or is_ordered(node.target) or node.is_impure()
 
 
 def may_alias(node: FxNode) -> bool:

@@ -50,6 +50,7 @@ from fxstack_inductor.lower.program import (
 )
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.symbols import evaluator, size_expr
+from fxstack_interchange.effects import is_ordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -351,7 +352,7 @@ class Lowering:
             )
         args, kwargs = self._map((node.args, node.kwargs), self.materialise)
         reads = tuple(tensors((args, kwargs)))
-        if not has_tensor(value):
+        if not has_tensor(value) and not is_ordered(node.target):
             return self._host(node)
         call = ExternCall(
             name=node.name,
