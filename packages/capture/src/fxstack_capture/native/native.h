@@ -101,5 +101,7 @@ HIDDEN int tree_attach(Tree *tree, Entry *entry); /* the entry goes when the tre
 HIDDEN void tree_detach(Tree *tree, Entry *entry);
 extern HIDDEN PyMethodDef tensor_methods[];
 HIDDEN int tree_init(PyObject *module);
+extern HIDDEN PyMethodDef dict_states_methods[];
+HIDDEN void dict_states_init(void);
 
 #endif

@@ -36,14 +36,15 @@ static inline PyDictKeysObject *instance_keys(PyObject *object) {
     return ((PyHeapTypeObject *)Py_TYPE(object))->ht_cached_keys;
 }
 
-/* A number that is another one after every change of a dictionary, and that no two dictionaries share. 0: it has none. (From 3.13
- * on, storing an attribute of an object that keeps its values inline changes its dictionary and not the number.) */
+/* dict_states.c */
+extern HIDDEN int dict_states_reliable;
+HIDDEN int give_own_table(PyObject *dict); /* 0: it cannot have one */
+
+/* A number that is another one after every change of a dictionary, and that no two dictionaries share; 0: it has none (dict_states.c). */
 static inline uint64_t dict_version(PyObject *dict) {
-#if FXSTACK_313
-    return (void)dict, 0;
-#else
-    return dict != NULL && PyDict_CheckExact(dict) ? ((PyDictObject *)dict)->ma_version_tag : 0;
-#endif
+    if (dict == NULL || !PyDict_CheckExact(dict) || !dict_states_reliable) return 0;
+    if (unlikely(FXSTACK_313 && ((PyDictObject *)dict)->ma_values != NULL) && !give_own_table(dict)) return 0;
+    return ((PyDictObject *)dict)->ma_version_tag;
 }
 
 /* values.c: the index of a constant key in a table of keys, or -1. */

@@ -1,0 +1,50 @@
+"""How long the guards of one dynamic model take: a program over N tensors, each with a size and four branches on it.
+
+    python packages/capture/tests/sweeps/many_guards.py [N ...]
+
+Processor time of the first call in seconds, with a backend that runs the graph.
+"""
+
+import sys
+import time
+
+import torch
+
+import fxstack_capture
+from fxstack_capture import native
+
+
+def branches(tensors):
+    out = []
+    for tensor in tensors:
+        value = tensor
+        if tensor.shape[0] > 3:
+            value = value * 2
+        if tensor.shape[0] * 2 > 10:
+            value = value + 1
+        if tensor.shape[0] % 2 == 0:
+            value = value - 1
+        if tensor.shape[0] + 3 < 100_000:
+            value = value * 3
+        out.append(value)
+    return out
+
+
+def measure(count):
+    tensors = [torch.ones(6 + 2 * i) for i in range(count)]
+    fxstack_capture.reset()
+    compiled = fxstack_capture.optimize(lambda graph, _: graph.forward, dynamic=True)(branches)
+    started = time.process_time()
+    found = compiled(tensors)
+    seconds = time.process_time() - started
+    exact = all(map(torch.equal, found, branches(tensors)))
+    guards = len(native.entries(branches.__code__)[0].tree.meta)
+    print(
+        f"{count:5} tensors, {guards:5} guards, {seconds:6.1f} s, {'exact' if exact else 'WRONG'}"
+    )
+    return exact
+
+
+if __name__ == "__main__":
+    counts = [int(count) for count in sys.argv[1:]] or [100, 400, 720]
+    sys.exit(not all([measure(count) for count in counts]))
