@@ -250,6 +250,18 @@ class ValueAt(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class Upcoming(Step):
+    """What an iterator will give after ``index`` others; it is not advanced."""
+
+    index: int
+
+    def _named(self) -> str:
+        return (
+            f"next({self.of.name})" if not self.index else f"next #{self.index} of {self.of.name}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Converted(Step):
     """``by(of)``: another form of the same value, made by a C function that runs no Python code."""
 

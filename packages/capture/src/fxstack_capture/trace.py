@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fxstack_capture.torch_side.assumptions import Assumptions
     from fxstack_capture.torch_side.attributes import AttributeWrite
     from fxstack_capture.world.growing import GrowingLists
+    from fxstack_capture.world.iterators import BegunIterators
 
 
 class Lazy:
@@ -43,11 +44,23 @@ class Lazy:
         self.source = source
 
 
+class Pending:
+    """A tuple of values that have not been looked at, or not all. Lives where ``Lazy`` does."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+
+
 class World(Protocol):
     """Mirrors of pre-existing objects (subpackage ``world``)."""
 
     growing: GrowingLists
     """Lists that the program only adds to."""
+
+    iterators: BegunIterators
+    """Iterators that were begun outside."""
 
     opaque: set[int]
     """Ids of pre-existing objects that may be handed on but not looked into (iterators, for one)."""

@@ -22,10 +22,21 @@ from fxstack_capture.trace import Returned
 from fxstack_capture.versions import program_table
 
 
+class NothingFound:
+    """No list of the outside that grows."""
+
+    def found(self, *_):
+        return None
+
+    lazily = in_cell = in_globals = in_attribute = found
+
+
 class PlainWorld:
     """Nothing is pre-existing; no guards."""
 
     opaque = frozenset()
+    iterators = frozenset()
+    growing = NothingFound()
 
     def enter(self, obj, source):
         return obj

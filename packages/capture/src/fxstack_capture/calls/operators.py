@@ -253,6 +253,8 @@ def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
 
 def iterate(calls: CallDispatcher, value: Any) -> Any:
     kind = type(value)
+    if value in calls.world.iterators:
+        return value
     if (kind is set or kind is frozenset) and id(value) in calls.world.set_orders:
         return iter(calls.world.set_order(value) or ())
     if kind in _ITERABLE or kind in _NATIVE_ITERATORS:
@@ -277,6 +279,9 @@ def iterate(calls: CallDispatcher, value: Any) -> Any:
 
 
 def advance(calls: CallDispatcher, iterator: Any) -> Any:
+    begun = calls.world.iterators
+    if iterator in begun:
+        return begun.entered(begun.next(iterator))
     if type(iterator) in _NATIVE_ITERATORS:
         if id(iterator) in calls.world.opaque:
             raise graph_break(

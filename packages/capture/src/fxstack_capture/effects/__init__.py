@@ -2,6 +2,7 @@
 
 from fxstack_capture.effects.diff import diff
 from fxstack_capture.effects.records import (
+    Advance,
     Call,
     CellClear,
     CellSet,
@@ -20,6 +21,7 @@ from fxstack_capture.effects.records import (
 )
 
 __all__ = [
+    "Advance",
     "Call",
     "CellClear",
     "CellSet",

@@ -6,6 +6,7 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.effects.records import (
+    Advance,
     Call,
     CellClear,
     CellSet,
@@ -38,7 +39,8 @@ def diff(world: MirrorWorld) -> Effects:
     """All effects so far. Stand-ins are not changed: tracing may go on and ``diff`` be called
     again.
     """
-    records: list[Effect] = []
+    # First of all: an iterator does not see what its container becomes.
+    records: list[Effect] = [Advance(*step) for step in world.iterators.advances()]
     for entry in list(world.registry.by_standin.values()):
         changes = _changes(world, entry)
         records += changes

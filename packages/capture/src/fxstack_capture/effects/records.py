@@ -55,6 +55,13 @@ class ListReplace(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class Advance(Effect):
+    """``count`` calls of ``next(target)``; one more than there are items leaves the iterator finished."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ListExtend(Effect):
     """``target.extend(items)`` of a list, wherever it ends."""
 

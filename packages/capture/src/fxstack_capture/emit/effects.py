@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.effects import records as r
 from fxstack_capture.emit.builder import call, tuple_of
 from fxstack_capture.emit.rebuild.instances import traceback_of
+from fxstack_capture.emit.runtime import advanced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -119,6 +120,10 @@ def _list_replace(
     return _calling(rebuilder, list.__setitem__, target, where_made, items)
 
 
+def _advance(rebuilder: Rebuilder, e: r.Advance, target: ast.expr, _: type) -> Statements:
+    return _calling(rebuilder, advanced, target, ast.Constant(e.count))
+
+
 def _list_extend(rebuilder: Rebuilder, e: r.ListExtend, target: ast.expr, _: type) -> Statements:
     items = tuple_of([rebuilder.expr(value) for value in e.items])
     return _calling(rebuilder, list.extend, target, items)
@@ -182,6 +187,7 @@ def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Stateme
 _WRITERS: dict[type, Callable[[Rebuilder, Any, ast.expr, type], Statements]] = {
     r.DictSet: _dict_set,
     r.DictDelete: _dict_delete,
+    r.Advance: _advance,
     r.ListExtend: _list_extend,
     r.ListReplace: _list_replace,
     r.DequeReplace: _deque_replace,

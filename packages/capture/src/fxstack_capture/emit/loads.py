@@ -129,7 +129,7 @@ def _key(loads: Loads, source: s.Key) -> ast.expr:
 
 
 def _at(function: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
-    def load_at(loads: Loads, source: s.KeyAt | s.ValueAt) -> ast.expr:
+    def load_at(loads: Loads, source: s.KeyAt | s.ValueAt | s.Upcoming) -> ast.expr:
         getter = loads.constant(function, function.__name__)
         return loads.temporary(
             call(getter, loads.expr(source.of), ast.Constant(source.index)), source
@@ -177,6 +177,7 @@ _LOADERS: dict[type, Callable[[Loads, Any], ast.expr]] = {
     s.Key: _key,
     s.KeyAt: _at(runtime.key_at),
     s.ValueAt: _at(runtime.value_at),
+    s.Upcoming: _at(native.upcoming),
     s.Converted: _converted,
     s.Cell: _cell,
     s.Size: _tensor_number(_Base.size),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import native
 from fxstack_capture import sources as s
 from fxstack_capture.emit import runtime
 from fxstack_capture.guards.torch_state import function_mode_at
@@ -68,6 +69,7 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     s.Key: lambda src, of: dict.__getitem__(of, src.key),
     s.KeyAt: lambda src, of: runtime.key_at(of, src.index),
     s.ValueAt: lambda src, of: runtime.value_at(of, src.index),
+    s.Upcoming: lambda src, of: native.upcoming(of, src.index),
     s.Converted: lambda src, of: mode_at(of) if src.by is function_mode_at else src.by(of),
     s.Cell: lambda _, of: of.cell_contents,
     s.Size: lambda src, of: _Base.size(of, src.dim),

@@ -65,6 +65,7 @@ _STEPS: dict[type, Callable[[Any], Access]] = {
     sources.Key: lambda s: ("Key", s.key),
     sources.KeyAt: lambda s: ("KeyAt", s.index),
     sources.ValueAt: lambda s: ("ValueAt", s.index),
+    sources.Upcoming: lambda s: ("Upcoming", s.index),
     sources.Converted: lambda s: ("Converted", s.by),
     sources.Cell: lambda _s: ("Cell", None),
     sources.Size: lambda s: ("Size", s.dim),

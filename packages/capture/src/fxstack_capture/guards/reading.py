@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture import sources
+from fxstack_capture import native, sources
 from fxstack_capture.guards.kept import held
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     sources.Key: lambda s, v: dict.__getitem__(v, s.key),
     sources.KeyAt: lambda s, v: next(itertools.islice(iter(v), s.index, None)),
     sources.ValueAt: lambda s, v: next(itertools.islice(dict.values(v), s.index, None)),
+    sources.Upcoming: lambda s, v: native.upcoming(v, s.index),
     sources.Converted: lambda s, v: s.by(v),
     sources.Cell: lambda _s, v: v.cell_contents,
     sources.Size: lambda s, v: v.size(s.dim),

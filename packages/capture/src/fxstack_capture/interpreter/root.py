@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import local_slots
+from fxstack_capture.interpreter.handlers.unread import storing
 from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace import Raised, Returned
@@ -100,6 +101,5 @@ class RootRun:
         return Returned(value)
 
     def _entering_steps(self) -> tuple[Step, ...]:
-        return tuple(
-            (_ENTERING.get(handler, handler), operand) for handler, operand in self.program.steps
-        )
+        steps = storing(self.program.steps)
+        return tuple((_ENTERING.get(handler, handler), operand) for handler, operand in steps)

@@ -63,6 +63,10 @@ a Python function; its frame takes the place of the first one in tracebacks and 
 
     mark_finalized(obj) -> bool   # its __del__ will never run; False: it cannot be kept from running
 
+**Iterators**::
+
+    upcoming(iterator, k)         # what an iterator of a list, tuple, range or dict gives after k more; IndexError
+
 **Intercept mode** (per thread, while the call runs)::
 
     intercept(callback, fn, args=(), kwargs=None, passthrough=None)
@@ -161,6 +165,7 @@ is_skipped = _function("is_skipped")
 reset = _function("reset")
 never_intercept = _function("never_intercept")
 mark_finalized = _function("mark_finalized")
+upcoming = _function("upcoming")
 use_tensors = _function("use_tensors")
 use_continuation = _function("use_continuation")
 bypass = _function("bypass")

@@ -130,6 +130,10 @@ static int step_value_at(Node *node, const Value *from, Value *to) {
     return owned(to, value);
 }
 
+static int step_upcoming(Node *node, const Value *from, Value *to) {
+    return from->object ? owned(to, upcoming_item(from->object, node->index)) : 0;
+}
+
 static int step_converted(Node *node, const Value *from, Value *to) {
     return from->object ? owned(to, PyObject_CallOneArg(node->object, from->object)) : 0;
 }
@@ -180,6 +184,7 @@ static const struct {
     {"Key", step_key, TAKES_KEY},
     {"KeyAt", step_key_at, TAKES_INDEX},
     {"ValueAt", step_value_at, TAKES_INDEX},
+    {"Upcoming", step_upcoming, TAKES_INDEX},
     {"Converted", step_converted, TAKES_FUNCTION},
     {"Cell", step_cell, TAKES_NOTHING},
     {"Size", step_size, TAKES_INDEX},

@@ -84,6 +84,9 @@ static inline int holds_object(PyObject *held, int weak, PyObject *object) {
     return weak ? weak_target(held) == object && object != Py_None : held == object;
 }
 
+/* upcoming.c: a new reference or NULL */
+HIDDEN PyObject *upcoming_item(PyObject *iterator, Py_ssize_t k);
+
 /* steps.c */
 HIDDEN int step_build(Tree *tree, Node *node, const char *kind, PyObject *argument); /* -1 with an exception */
 HIDDEN int steps_init(void);

@@ -39,7 +39,7 @@ class Distinctions:
         if left is right or type(left) is not type(right) or isinstance(left, torch.Tensor):
             return
         entries = self.world.registry.by_standin
-        if self._is_mirror(entries.get(id(left))) and self._is_mirror(entries.get(id(right))):
+        if self._varies(entries.get(id(left))) and self._varies(entries.get(id(right))):
             self.compared.add((id(left), id(right)))
 
     def note_identified(self, obj: Any) -> None:
@@ -47,6 +47,12 @@ class Distinctions:
         entry = self.world.registry.by_standin.get(id(obj))
         if entry is not None and self._is_mirror(entry) and not isinstance(obj, torch.Tensor):
             self.identified[id(obj)] = entry
+
+    def _varies(self, entry: Entry | None) -> bool:
+        """Whether calls may have another object each: mirrors, and what is guarded by its class alone."""
+        return self._is_mirror(entry) or (
+            entry is not None and id(entry.standin) in self.world.opaque
+        )
 
     @staticmethod
     def _is_mirror(entry: Entry | None) -> bool:

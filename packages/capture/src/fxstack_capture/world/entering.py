@@ -213,10 +213,17 @@ def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:
 
 
 def unread(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    """As ``opaque``, but another one of its class will do: begun iterators, of which every call has its own."""
+    """As ``opaque``, but another one of its class will do."""
     world.opaque.add(id(obj))
     world.trace.guard(source, TypeIs(type(obj)))
     return world.enter_as_itself(obj, source)
+
+
+def iterator(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """One that was begun, of which every call has its own; those of known kinds can be read."""
+    entered = unread(world, obj, source)
+    world.iterators.add(obj, source)
+    return entered
 
 
 def mapping_proxy(world: MirrorWorld, obj: Any, source: Source) -> Any:
@@ -311,7 +318,7 @@ def _handler_of_kind(obj: Any) -> Handler:
         return identity
     if issubclass(cls, functools.partial):
         return partial
-    return objects.handler(cls) or (unread if _is_native_iterator(cls) else opaque)
+    return objects.handler(cls) or (iterator if _is_native_iterator(cls) else opaque)
 
 
 def _is_native_iterator(cls: type) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fxstack_capture.guards.records import TypeIs
+from fxstack_capture.guards.records import SameObject, TypeIs
 from fxstack_capture.trace import Lazy
 from fxstack_capture.world.attributes import is_plain_attribute
 from fxstack_capture.world.containers import items
@@ -45,7 +45,11 @@ class GrowingLists:
         entry = world.registry.by_original.get(id(obj))
         if entry is not None:
             known: list[Any] = entry.standin  # type: ignore[assignment]
-            return known if known in self and entry.source == source else world.enter(obj, source)
+            if known not in self:
+                return world.enter(obj, source)  # type: ignore[no-any-return]
+            if entry.source != source:
+                world.trace.guard(source, SameObject(entry.source))
+            return known
         world.trace.guard(source, TypeIs(list))
         standin: list[Any] = []
         world.registry.add(obj, standin, source)

@@ -19,6 +19,7 @@ from fxstack_capture.world.distinct import Distinctions
 from fxstack_capture.world.draws import Draws
 from fxstack_capture.world.growing import GrowingLists
 from fxstack_capture.world.instances import dict_descriptor
+from fxstack_capture.world.iterators import BegunIterators
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.world.registry import NEW_CLASS_MARK, Registry
 from fxstack_capture.world.remade import RemadeFunctions
@@ -45,6 +46,7 @@ class MirrorWorld:
         self.remade = RemadeFunctions(self)
         self.draws = Draws(self)
         self.growing = GrowingLists(self)
+        self.iterators = BegunIterators(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
         """Dictionaries that are not complete yet, by id of the mirror dict."""
@@ -309,4 +311,5 @@ class MirrorWorld:
         """Record the guards that are collected over the whole trace."""
         self.classes.close()
         self.distinctions.close()
+        self.iterators.close()
         self.remade.close()

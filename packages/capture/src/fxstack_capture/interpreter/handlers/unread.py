@@ -1,0 +1,112 @@
+"""Values that go from where they come from straight into variables of the root frame: nobody has looked at them yet.
+
+The item of a loop (``for i, (name, x) in ...``) and what a broken operation left (``a, b = f(x)``) are put on the stack
+as they are, ``Lazy`` or ``Pending``, if the steps that follow only take them apart and store them (``storing``).
+A variable that the program never reads is then not guarded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.guards.records import LengthIs, TypeIs
+from fxstack_capture.interpreter.handlers import containers, flow, local_slots
+from fxstack_capture.sources import Item
+from fxstack_capture.trace import Lazy, Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_capture.interpreter.frame import Frame
+    from fxstack_capture.interpreter.program import Step
+
+
+def for_iter(frame: Frame, target: int) -> int | None:
+    stack = frame.stack
+    begun = frame.world.iterators
+    if id(stack[-1]) not in frame.world.opaque or stack[-1] not in begun:
+        return flow.for_iter(frame, target)
+    try:
+        stack.append(begun.next(stack[-1]))
+    except StopIteration:
+        frame.interp.forget_exception()
+        stack.pop()
+        return target
+    return None
+
+
+def load_fast(frame: Frame, index: int) -> None:
+    """Of an argument that carries what was on the stack."""
+    local_slots.load_fast(frame, index)
+
+
+def unpack_sequence(frame: Frame, count: int) -> None:
+    value = frame.stack[-1]
+    if type(value) is Pending:
+        if len(value.parts) == count:
+            frame.stack[-1:] = value.parts[::-1]
+            return
+        frame.stack[-1] = frame.world.iterators.entered(value)
+    elif type(value) is Lazy:
+        found: Any = value.value
+        if type(found) is tuple and len(found) == count:
+            source = value.source
+            frame.interp.trace.guard(source, TypeIs(tuple))
+            frame.interp.trace.guard(source, LengthIs(count))
+            frame.stack[-1:] = [Lazy(p, Item(source, i)) for i, p in enumerate(found)][::-1]
+            return
+        frame.stack[-1] = frame.world.enter(found, value.source)
+    containers.unpack_sequence(frame, count)
+
+
+def store_fast(frame: Frame, index: int) -> None:
+    """A tuple in one variable is made; what it holds is looked at then."""
+    value = frame.stack.pop()
+    frame.fast[index] = frame.world.iterators.entered(value) if type(value) is Pending else value
+
+
+def _stored(steps: Sequence[Step], place: int) -> int | None:
+    """The step after the targets of one value, which begin at ``place``; None if they look at it."""
+    if place >= len(steps):
+        return None
+    handler, operand = steps[place]
+    if handler in (local_slots.store_fast, store_fast):
+        return place + 1
+    if handler not in (containers.unpack_sequence, unpack_sequence):
+        return None
+    after: int | None = place + 1
+    for _ in range(operand):
+        after = None if after is None else _stored(steps, after)
+    return after
+
+
+def storing(steps: Sequence[Step]) -> list[Step]:
+    """The steps of a root frame, those replaced that put something unread on the stack or take it from there."""
+    steps = list(steps)
+    for place, (handler, operand) in enumerate(steps):
+        if handler is flow.for_iter:
+            _store_unread(steps, place, place + 1, (for_iter, operand))
+        elif handler is local_slots.load_fast and steps[place + 1] == (
+            local_slots.delete_fast,
+            operand,
+        ):
+            jump, target = steps[place + 2]
+            if jump is flow.jump:
+                _store_unread(steps, place, target, (load_fast, operand))
+    return steps
+
+
+def _store_unread(steps: list[Step], place: int, targets: int, instead: Step) -> None:
+    after = _stored(steps, targets)
+    if after is None:
+        return
+    steps[place] = instead
+    for target in range(targets, after):
+        handler, operand = steps[target]
+        steps[target] = _INSTEAD.get(handler, handler), operand
+
+
+_INSTEAD: dict[Any, Any] = {
+    containers.unpack_sequence: unpack_sequence,
+    local_slots.store_fast: store_fast,
+}
