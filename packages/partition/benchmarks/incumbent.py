@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 from fxstack_partition import PartitionOptions, compare, corpus, from_partition_fn, simulate
 from fxstack_partition.budget import partition_within
 from fxstack_partition.frontier import frontier
-from fxstack_partition.joint import analyze
+from fxstack_partition.merge import analyze_merged
 from fxstack_partition.work import WorkModel
 
 BUDGETS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -86,13 +86,15 @@ def measured(joint, part, saved: int, peak: int) -> Point:
 
 
 def ours(joint) -> list[Point]:
-    """Every point of our curve, each cut and simulated."""
-    facts, options = analyze(joint), PartitionOptions()
+    """Every point of our curves, counted in seconds and in products, each cut and simulated."""
     points = []
-    for choice in frontier(facts, options):
-        part = partition_within(facts, (choice,), PartitionOptions(budget=1.0))
-        step = simulate(part)
-        points.append(measured(joint, part, step.saved_bytes, step.peak))
+    for cost in ("seconds", "products"):
+        options = PartitionOptions(budget=1.0, cost=cost)
+        facts = analyze_merged(joint, options)
+        for choice in frontier(facts, options):
+            part = partition_within(facts, (choice,), options)
+            step = simulate(part)
+            points.append(measured(joint, part, step.saved_bytes, step.peak))
     return points
 
 
@@ -133,7 +135,9 @@ def budgets(names: list[str]) -> None:
 def main(arguments: list[str]) -> None:
     warnings.simplefilter("ignore")
     names = [a for a in arguments if not a.startswith("--")] or list(corpus.names())
-    analyze(corpus.load(names[0]))  # so that no first run pays for imports
+    analyze_merged(
+        corpus.load(names[0]), PartitionOptions()
+    )  # so that no first run pays for imports
     (budgets if "--budgets" in arguments else defaults)(names)
 
 

@@ -72,6 +72,24 @@ def test_the_frontier_is_a_frontier():
     assert len(choices) > 3
 
 
+def test_the_frontier_counts_what_is_asked_for():
+    facts = analyze(corpus.load("unet_symbolic"))
+    by_seconds, by_products = (
+        frontier(facts, PartitionOptions(cost=cost)) for cost in ("seconds", "products")
+    )
+    for choice in by_seconds:
+        assert min(c.products for c in by_products if c.peak <= choice.peak) <= choice.products
+    for choice in by_products:
+        assert min(c.seconds for c in by_seconds if c.peak <= choice.peak) <= choice.seconds
+    assert by_products[-1].peak == by_seconds[-1].peak
+
+
+def test_an_unknown_cost_is_an_error():
+    joint = trace_joint(lambda x: x.sin().sum(), rand(4))
+    with pytest.raises(ValueError, match="counted in 'seconds' or 'products', not in 'money'"):
+        partition(joint, "budget", PartitionOptions(cost="money"))
+
+
 @pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
 def test_results_are_not_made_again_unless_they_must(budget):
     """What the caller holds anyway is free to save."""

@@ -130,3 +130,12 @@ def test_what_a_function_returns_is_checked():
 
     with pytest.raises(PartitionError, match="'gelu' breaks rule 'topology'"):
         partition(case()[0], careless)
+
+
+def test_an_updated_input_that_is_saved_without_a_copy():
+    joint = mutating_joint()
+    part = partition(joint)
+    graph = part.forward.graph_module.graph
+    copy = next(n for n in graph.nodes if n.target is torch.ops.aten.clone.default)
+    copy.replace_all_uses_with(copy.all_input_nodes[0])
+    wrong(joint, part, "'arg0_1' breaks rule 'updated': is saved as it is, but the forward updates")

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from functorch.compile import aot_function, aot_module, min_cut_rematerialization_partition
 from joint_programs import PROGRAMS, rand, residual_chain
 from joints import compare, trace_joint
+from test_rules import mutating_joint
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config
 from torch._functorch.partitioners import default_partition
@@ -15,6 +16,7 @@ from fxstack_interchange import load, save, verify
 from fxstack_partition import (
     JointGraph,
     JointGraphError,
+    PartitionOptions,
     as_partition_fn,
     check_partition,
     corpus,
@@ -22,6 +24,10 @@ from fxstack_partition import (
     partition,
     simulate,
 )
+from fxstack_partition.frontier import frontier
+from fxstack_partition.merge import analyze_merged
+from fxstack_partition.search import COSTS
+from fxstack_partition.work import WorkModel
 
 UNCHECKED = {
     "default": from_partition_fn(default_partition, check=False),
@@ -168,7 +174,36 @@ def test_torch_drawing_random_numbers_again_draws_from_the_kept_state():
 
 
 @pytest.mark.parametrize("incumbent", INCUMBENTS)
-@pytest.mark.parametrize("name", ["softmaxes", "convnext", "gpt2_symbolic"])
+def test_updated_inputs_are_saved_as_copies(incumbent):
+    joint = mutating_joint()
+    part = partition(joint, INCUMBENTS[incumbent])
+    x, w = torch.randn(4), torch.randn(4)
+    new, _out, *saved = part.forward.graph_module(x, w)
+    before = x.clone()
+    x.copy_(new)
+    grads = part.backward.graph_module(*saved, torch.zeros(4), torch.ones(4))
+    torch.testing.assert_close(grads[1], before)
+    assert simulate(part).saved_bytes == before.nbytes
+
+
+def test_no_point_of_torchs_budgets_is_better_than_all_of_ours():
+    """Batch norm, whose updated statistics both have to copy where they compute it again."""
+    joint = corpus.load("mlp_symbolic")
+    facts = analyze_merged(joint, PartitionOptions())
+    curve = [c for cost in COSTS for c in frontier(facts, PartitionOptions(cost=cost))]
+    costs = WorkModel(joint, PartitionOptions())
+    for budget in (0.1, 0.7, 1.0):
+        with config.patch(activation_memory_budget=budget):
+            part = partition(joint, UNCHECKED["min_cut"])
+        first = {n.name for n in part.forward.graph_module.graph.nodes}
+        again = first.intersection(part.recomputed)
+        seconds = costs.seconds(n for n in joint.graph_module.graph.nodes if n.name in again)
+        peak = simulate(part).peak
+        assert any(c.peak <= peak and c.seconds <= seconds * 1.000001 for c in curve)
+
+
+@pytest.mark.parametrize("incumbent", INCUMBENTS)
+@pytest.mark.parametrize("name", ["softmaxes", "convnext", "gpt2_symbolic", "mlp_symbolic"])
 def test_no_worse_than_torch_on_the_corpus(name, incumbent):
     joint = corpus.load(name)
     ours, theirs = simulate(partition(joint)), simulate(partition(joint, UNCHECKED[incumbent]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxstack_partition.extract import PartitionError, extract
-from fxstack_partition.frontier import Choice, frontier
+from fxstack_partition.frontier import frontier
 from fxstack_partition.merge import analyze_merged
 from fxstack_partition.registry import register
 from fxstack_partition.simulate import simulate
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fxstack_interchange import Partition, StageGraph
     from fxstack_partition.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
+    from fxstack_partition.search import Choice
 
 
 class BudgetError(PartitionError):

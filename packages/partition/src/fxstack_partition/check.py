@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Stage
+from fxstack_partition.compact import copied_inputs
 from fxstack_partition.forms import (
     computation,
     draws_alike,
@@ -18,6 +19,7 @@ from fxstack_partition.forms import (
     made_by_cutting,
 )
 from fxstack_partition.joint import JointFacts, analyze
+from fxstack_partition.keep_inputs import lying_in
 from fxstack_partition.ops import NEVER_TWICE, OpKind
 from fxstack_partition.plan import PartitionError
 from fxstack_partition.policy import tag_of
@@ -139,6 +141,21 @@ def _saved(case: Case) -> Iterator[tuple[str, str]]:
         yield "backward", f"must receive all {len(case.facts.tangents)} tangents"
 
 
+def _updated(case: Case) -> Iterator[tuple[str, str]]:
+    """What lies in an input that the forward updates is saved as a copy."""
+    given = case.part.forward.graph_module.graph.find_nodes(op="placeholder")
+    copied = copied_inputs(case.facts)
+    updated = {n for n, p in zip(given, case.facts.primals, strict=True) if p in copied}
+    specs = case.part.forward.signature.outputs
+    pairs = zip(_outputs(case.part.forward), specs, strict=True)
+    saved = [value for value, spec in pairs if spec.kind is OutputKind.SAVED]
+    for node in lying_in(updated, saved):
+        yield (
+            node.name,
+            "is saved as it is, but the forward updates the input it lies in: save a copy",
+        )
+
+
 def _topology(case: Case) -> Iterator[tuple[str, str]]:
     """Every node is the joint graph's, reading what it reads there, or the same computed elsewhere."""
     same = _equal_values(case.facts)
@@ -245,6 +262,7 @@ RULES: tuple[tuple[str, Callable[[Case], Iterator[tuple[str, str]]]], ...] = (
     ("stages", _stages),
     ("saved", _saved),
     ("direction", _direction),
+    ("updated", _updated),
     ("topology", _topology),
     ("results", _results),
     ("never-twice", _never_twice),

@@ -142,9 +142,25 @@ class Compact:
         return frozenset(p for p, value in enumerate(values) if isinstance(value, tuple | list))
 
     @cached_property
+    def elements(self) -> dict[int, tuple[int, ...]]:
+        """Return for each node with several results the nodes that are one of them."""
+        kinds, nodes = self.facts.kinds, self.nodes
+        found = (
+            (p, [u for u in self.users[p] if kinds[nodes[u]] is OpKind.GETITEM])
+            for p in self.multiple
+        )
+        return {place: tuple(elements) for place, elements in found}
+
+    @cached_property
     def maker(self) -> dict[int, int]:
         """Return the node that makes each storage."""
         return {s: place for place, made in enumerate(self.made) for s in made}
+
+    @cached_property
+    def free(self) -> frozenset[int]:
+        """Return the inputs that a backward may have for nothing: they are in memory anyway, and not copied."""
+        primals = self.places(self.facts.primals)
+        return frozenset(p for p in primals if p not in self.shields)
 
     @cached_property
     def gradients(self) -> tuple[int, ...]:

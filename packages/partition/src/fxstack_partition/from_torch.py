@@ -22,6 +22,7 @@ from fxstack_interchange import (
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.check import check_partition
 from fxstack_partition.joint import JointFacts, JointGraphError, analyze
+from fxstack_partition.keep_inputs import keep_inputs
 from fxstack_partition.keep_states import keep_states
 
 if TYPE_CHECKING:
@@ -178,8 +179,8 @@ def from_partition_fn(
 
     ``partition_fn(joint_module, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices)`` gets the
     joint graph with torch's names (``primals_1``, ``tangents_1``) and tags. Where the function has the backward draw
-    random numbers again, as torch's own does under budgets, the state of the generator is kept for it. ``check`` refuses
-    wrong results; turn it off to compare figures alone.
+    random numbers again, as torch's own does under budgets, the state of the generator is kept for it, and inputs
+    that the forward updates are saved as copies. ``check`` refuses wrong results; turn it off to compare figures alone.
     """
 
     def partitioner(joint: StageGraph, options: PartitionOptions) -> Partition:
@@ -197,6 +198,7 @@ def from_partition_fn(
             static_lifetime_input_indices=static,
         )
         keep_states(forward, backward)
+        keep_inputs(facts, forward, backward)
         part = _from_modules(facts, forward, backward)
         if check:
             check_partition(joint, part)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from fxstack_partition.budget import BudgetError, bytes_allowed
 from fxstack_partition.extract import extract
-from fxstack_partition.frontier import frontier, peak_of_plan
+from fxstack_partition.frontier import frontier
 from fxstack_partition.merge import analyze_merged
 from fxstack_partition.network import Network, build
 from fxstack_partition.plan import PartitionError, settled
 from fxstack_partition.policy import BUDGET_RULES
 from fxstack_partition.program import bytes_between, cheapest_under, grain_of
 from fxstack_partition.registry import register
+from fxstack_partition.search import peak_of_plan
 from fxstack_partition.work import WorkModel
 
 if TYPE_CHECKING:

@@ -49,7 +49,9 @@ class PartitionOptions:
     ``budget`` is for ``budget`` and ``ilp``: a float from 0.0 to 1.0 is a place between the lowest peak that
     recomputation reaches and that of ``save_all``, an int is bytes; both bound the simulated peak of forward
     and backward. ``time_overhead`` bounds instead the estimated seconds of recomputation, as a fraction of
-    those of the step. ``device`` (a name in ``DEVICES`` or a description) is what time is estimated for;
+    those of the step. ``cost`` is what recomputation is counted in: ``"seconds"``, or ``"products"``, the operations of
+    matrix products, convolutions and attention, for runtimes that fuse the rest. ``device`` (a name in ``DEVICES`` or
+    a description) is what time is estimated for;
     ``seconds`` is a function from node to measured seconds, or None where it knows none. ``policy`` maps a
     node to a recomputation tag or None and takes precedence over the tags in the graph.
 
@@ -68,6 +70,7 @@ class PartitionOptions:
     redraw: bool = True
     budget: float | int | None = None
     time_overhead: float | None = None
+    cost: str = "seconds"
     device: str | Device = "cpu"
     seconds: Callable[[Node], float | None] | None = None
     policy: Callable[[Node], str | None] | None = None

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 def demand_order(graph: Compact, roots: Iterable[int], needed: Sequence[int]) -> list[int]:
     """Order the nodes that are ``needed`` (1 for each) so that each comes just before the first that uses it.
 
-    ``roots`` are visited in the given order; values computed again therefore appear as late as possible.
+    ``roots`` are visited in the given order; values computed again therefore appear as late as possible. The elements of a
+    multiple result follow it at once, because what nobody reads of it lives until the last of them is taken.
     """
-    args = graph.args_backwards
+    args, elements = graph.args_backwards, graph.elements
     missing = bytearray(needed)
     order: list[int] = []
     for root in roots:
@@ -33,9 +34,10 @@ def demand_order(graph: Compact, roots: Iterable[int], needed: Sequence[int]) ->
         while stack:
             place = stack.pop()
             if place < 0:
-                if missing[~place]:
-                    missing[~place] = 0
-                    order.append(~place)
+                for made in (~place, *elements.get(~place, ())):
+                    if missing[made]:
+                        missing[made] = 0
+                        order.append(made)
             elif missing[place]:
                 stack.append(~place)
                 stack += [arg for arg in args[place] if missing[arg]]

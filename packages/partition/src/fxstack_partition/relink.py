@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fxstack_partition.plan import make_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from fxstack_partition.compact import Compact
 
@@ -37,7 +37,12 @@ def giving_up(
     spared = by_loss(graph, seconds, many)
     weights = list(accumulate(_bytes(graph, place) for place in spared))
     count = bisect_left(weights, share * (most - least)) + 1
-    return tuple(sorted(set(many).difference(spared[:count])))
+    return without(graph, many, spared[:count])
+
+
+def without(graph: Compact, saved: Saved, places: Iterable[int]) -> Saved:
+    """Return ``saved`` without these, and with the inputs from which they can be made again."""
+    return tuple(sorted(graph.free.union(saved).difference(places)))
 
 
 def _reaching(graph: Compact, places: Sequence[int], share: float) -> int:
@@ -85,10 +90,12 @@ def by_loss(graph: Compact, seconds: Sequence[float], many: Saved) -> list[int]:
     """
     plan = make_plan(graph, many)
     stops = bytearray(plan.needed)
-    for place in plan.handed:
+    for place in (*plan.handed, *graph.free):
         stops[place] = 1
     losses: dict[int, float] = {}
     for place in plan.handed:
+        if place in graph.free:
+            continue
         before = _back_to(graph, place, stops)
         if not any(graph.once[p] for p in before):
             losses[place] = sum(seconds[p] for p in before) / _bytes(graph, place)
