@@ -18,10 +18,10 @@ from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
 if TYPE_CHECKING:
     from fxstack_inductor.ir.atoms import Var
 
-TILE = 32
-"""Rows of a tile: two cache lines of 4-byte elements."""
-WIDTH = 16
-"""Columns of a tile."""
+SIDE = 64
+"""Rows and columns of a tile: long enough for the prefetcher, and one of 4-byte elements is half of a first-level cache."""
+SMALL_SIDE = 32
+"""The same where several tensors are turned over."""
 SHORTEST = 8
 """Loops shorter than this are not worth turning over."""
 STACK = 8
@@ -48,6 +48,11 @@ def _long(var: Var) -> bool:
     return extent is None or extent >= SHORTEST
 
 
+def _side(loop: Loop, most: int) -> int:
+    extent = loop.extent.as_int()
+    return most if extent is None else min(extent, most)
+
+
 def _along(index: Expr, kernel: Kernel) -> list[Var]:
     return [loop.var for loop in kernel.outer[:-1] if index.coefficient(loop.var) == 1]
 
@@ -66,13 +71,17 @@ class TileWriter(LoopWriter):
         column = self.kernel.outer[-1]
         (row,) = (loop for loop in self.kernel.outer if loop.var == row_var)
         others = [loop for loop in self.kernel.outer[:-1] if loop.var != row_var]
+        turned = self._turned(row, column)
+        side = SIDE if len(turned) == 1 else SMALL_SIDE
+        tile, width = _side(row, side), _side(column, side)
         self._work_clause(len(others) + 1)
         self._open_loops(others)
-        self._open_tile("row", row, TILE)
-        self._open_tile("column", column, WIDTH)
-        self._turn_over(row, column)
-        self.out.open(f"if (rows == {TILE} && columns == {WIDTH})")
-        self._tile(row, column, str(TILE), str(WIDTH))
+        self._open_tile("row", row, tile)
+        self._open_tile("column", column, width)
+        for position, load in turned.items():
+            self._copy(position, load, row, column, width)
+        self.out.open(f"if (rows == {tile} && columns == {width})")
+        self._tile(row, column, str(tile), str(width))
         self.out.close()
         self.out.open("else")
         self._tile(row, column, "rows", "columns")
@@ -96,19 +105,18 @@ class TileWriter(LoopWriter):
             f"const int64_t {name}s = {extent} - {name} < {size} ? {extent} - {name} : {size};"
         )
 
-    def _turn_over(self, row: Loop, column: Loop) -> None:
-        """Copy what lies across into ``turned`` arrays."""
+    def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
+        """What lies across and is copied into ``turned`` arrays, by position."""
+        found: dict[int, Load] = {}
         for k, value in enumerate(self.kernel.values):
-            if not isinstance(value, Load) or value.mask is not None:
+            if not isinstance(value, Load) or value.mask is not None or operands(value):
                 continue
-            index = value.index
-            if index.coefficient(row.var) != 1 or not _across(index, column.var):
-                continue
-            if operands(value) or len(self.names.staged) == STACK:
-                continue
-            self._copy(k, value, row, column)
+            across = _across(value.index, column.var)
+            if across and value.index.coefficient(row.var) == 1 and len(found) < STACK:
+                found[k] = value
+        return found
 
-    def _copy(self, position: int, value: Load, row: Loop, column: Loop) -> None:
+    def _copy(self, position: int, value: Load, row: Loop, column: Loop, width: int) -> None:
         dtype = self.names.dtypes[value.buffer]
         word = f"uint{8 * dtype.itemsize}_t"
         step = value.index.coefficient(column.var)
@@ -116,10 +124,10 @@ class TileWriter(LoopWriter):
         assert step is not None
         source = f"{self.names.buffers[value.buffer]} + {index_text(start)} + row + column * ({index_text(step)})"
         self.out.line(
-            f"{STORAGE[dtype]} turned{position}[{TILE}][{WIDTH}] __attribute__((aligned(64)));"
+            f"{STORAGE[dtype]} turned{position}[{SIDE}][{width}] __attribute__((aligned(64)));"
         )
         self.out.line(
             f"transpose_{word}((const {word}*)({source}), {index_text(step)}, "
-            f"({word}*)turned{position}, {WIDTH}, rows, columns);"
+            f"({word}*)turned{position}, {width}, rows, columns);"
         )
         self.names.staged[position] = f"turned{position}[i][j]"
