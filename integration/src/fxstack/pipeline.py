@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.fx import GraphModule
 
@@ -45,7 +45,9 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         graph = Compilation(options, log, log.next_graph())
         try:
-            compilers = (graph.compile_forward, graph.compile_backward)
+            compilers = Compilers(
+                graph.compile_forward, graph.compile_backward, graph.compile_inference
+            )
             store = program_store(options, log, graph.number, graph.repeats)
             made = graph.ahead_of_time(
                 graph_module, example_inputs, compilers, decompositions(), store
@@ -68,7 +70,7 @@ def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
 
         graph = Compilation(options, log, log.next_graph())
         try:
-            compilers = (run_in_eager, run_in_eager)
+            compilers = Compilers(run_in_eager, run_in_eager, run_in_eager)
             return graph.ahead_of_time(graph_module, example_inputs, compilers, None)
         except UnsupportedGraphError as error:
             return _in_eager(graph_module, example_inputs, error)
@@ -90,6 +92,14 @@ def _in_eager(
     return eager_backend(graph_module, example_inputs)
 
 
+class Compilers(NamedTuple):
+    """What the graphs of a training step, and a graph without gradients, are compiled by."""
+
+    forward: StageCompiler
+    backward: StageCompiler
+    inference: StageCompiler
+
+
 @dataclass(frozen=True, slots=True)
 class Compilation:
     """One captured graph on its way down; ``number`` is its place in the log."""
@@ -104,18 +114,31 @@ class Compilation:
         self.repeats.append(repeatable(graph_module))
         return self.compile_stage(graph_module, example_inputs)
 
+    def compile_inference(
+        self, graph_module: GraphModule, example_inputs: Sequence[Any]
+    ) -> Compiled:
+        self.repeats.append(repeatable(graph_module))
+        return self.compile_stage(graph_module, example_inputs, inference=True)
+
     def on_error(self, failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """The exception is eager's, where the graph can run again."""
         return eager_error(failure, eager, args, repeats=all(self.repeats))
 
     def compile_stage(
-        self, graph_module: GraphModule, example_inputs: Sequence[Any], *, boxed: bool = False
+        self,
+        graph_module: GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        boxed: bool = False,
+        inference: bool = False,
     ) -> Compiled:
         """By inductor; a graph with something that it cannot express runs in eager torch, after a warning."""
         inductor = self.options.inductor
         try:
             with self.log.measure("inductor", self.number):
-                return compile_graph(graph_module, example_inputs, inductor, boxed=boxed)
+                return compile_graph(
+                    graph_module, example_inputs, inductor, boxed=boxed, inference=inference
+                )
         except NotLowered as error:
             return _in_eager(graph_module, example_inputs, error)
 
@@ -144,11 +167,10 @@ class Compilation:
         self,
         graph_module: GraphModule,
         example_inputs: Sequence[Any],
-        compilers: tuple[StageCompiler, StageCompiler],
+        compilers: Compilers,
         table: dict[Any, Callable[..., Any]] | None,
         store: ProgramStore | None = None,
     ) -> Compiled:
-        forward, backward = compilers
         inner = ("partition", "inductor")
         before = sum(map(self.log.seconds, inner))
         start = time.perf_counter()
@@ -156,10 +178,10 @@ class Compilation:
             graph_module,
             example_inputs,
             # All but the last may be called from the user's calls and backward(), with the frame hook on.
-            fw_compiler=disable(forward),
-            bw_compiler=disable(backward),
+            fw_compiler=disable(compilers.forward),
+            bw_compiler=disable(compilers.backward),
             partitioner=disable(self.cut),
-            inference_compiler=forward,
+            inference_compiler=compilers.inference,
             decompositions=table,
             options=replace(self.options.functionalize, on_error=self.on_error),
             store=store,

@@ -17,7 +17,8 @@ MODES: dict[str, str] = {
     "default": "",
     "reduce-overhead": "CUDA graphs; on CPU the same as default, whose host program is already minimal",
     "safe": "both the compiled graph and eager torch serve the first calls, and the faster is kept, graph by graph",
-    "max-autotune": "CUDA graphs, and kernels of matrix products chosen by measurement; on CPU the same as default",
+    "max-autotune": "CUDA graphs, and kernels of matrix products chosen by measurement; on CPU "
+    "frozen weights in inference (see the option freezing)",
     "max-autotune-no-cudagraphs": "the same without CUDA graphs",
 }
 
@@ -54,6 +55,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
             raise ValueError(_unknown("option", name, known))
     given.setdefault("cuda_graphs", mode in {"reduce-overhead", "max-autotune"})
     given.setdefault("autotune", mode in {"max-autotune", "max-autotune-no-cudagraphs"})
+    given.setdefault("freezing", mode in {"max-autotune", "max-autotune-no-cudagraphs"})
     return CompileOptions(
         mode or "default",
         given.get("partitioner", "min_cut"),

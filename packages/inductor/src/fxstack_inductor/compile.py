@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
 from fxstack_inductor.triton_target import (
@@ -50,12 +53,14 @@ def compile_graph(
     options: InductorOptions | None = None,
     *,
     boxed: bool = False,
+    inference: bool = False,
 ) -> Callable[..., tuple[Any, ...]]:
     """Compile a functional ATen graph whose nodes carry fake values in ``meta["val"]``.
 
     Returns a callable of the graph's inputs that returns the graph's (flat, tuple) output. If ``boxed`` it takes them as
     one list, which it empties, so that an input that nobody else holds is freed after its last use. Inputs must have
-    the dtypes, strides and devices that the graph was traced with; sizes too, except symbolic ones.
+    the dtypes, strides and devices that the graph was traced with; sizes too, except symbolic ones. ``inference``: nothing
+    differentiates the results, so that ``options.freezing`` applies.
 
     Raises:
         NoCompilerError: if kernels are needed and there is no C compiler.
@@ -63,6 +68,8 @@ def compile_graph(
         UnsupportedGraphError: if the graph is not functional.
     """
     chosen = options_from_environment() if options is None else options
+    if chosen.freezing and inference and not boxed and not on_cuda(graph_module):
+        return frozen(graph_module, partial(compile_graph, options=replace(chosen, freezing=False)))
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
         call = device_callable(*load_triton(graph_module, chosen), chosen)
         return _boxed(call) if boxed else call

@@ -30,6 +30,9 @@ class InductorOptions:
     ``autotune``: which ones, and their tile sizes, is measured on the device instead of predicted, and saved in ``cache_dir``.
     ``rerun_refused``: when an index is out of range, run the graph again by ATen's operators, which raise eager's error; else
     ``IndexOutOfRange`` is raised, for a caller that has the program that the graph was made from (not by boxed graphs).
+    ``freezing``: in graphs on CPU without gradients, what follows from parameters and buffers alone is computed once, batch norms
+    become part of convolutions, and matrices are packed for products that are faster so (measured); it is done again when a
+    parameter's version or address has changed (writing through ``.data`` is not seen). Results round differently.
     ``repro_dir``: a folder in which each graph on CPU leaves a script that runs alone (see ``write_repro``) at its first call.
     """
 
@@ -53,6 +56,7 @@ class InductorOptions:
     autotune: bool = False
     verify: bool = True
     rerun_refused: bool = True
+    freezing: bool = False
     repro_dir: str | Path | None = None
 
 

@@ -1,0 +1,216 @@
+"""Cut a graph in two: what follows from the model's state alone, and the rest, which takes its results as further inputs."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph
+from torch.fx import Node as FxNode
+
+from fxstack_inductor.lower.facts import has_effect, may_alias, mutates_tensor
+from fxstack_interchange.modules import make_graph_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from torch.fx import GraphModule
+
+STATE = ("_parameters_", "_buffers_")
+"""What capture calls the tensors of modules: the way to them."""
+MOST_GROWTH = 1.25
+"""A result with more than so many times the bytes that it is made of is computed in each call, as dequantised weights are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """``constants`` takes the arguments at ``state`` and returns what ``rest`` takes behind the arguments at ``kept``.
+
+    ``compared``: the arguments among ``state`` whose versions do not tell of every change.
+    """
+
+    constants: GraphModule
+    rest: GraphModule
+    state: tuple[int, ...]
+    compared: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+def is_state(node: FxNode) -> bool:
+    """Whether a placeholder is, by its name, a parameter or buffer that the graph only reads.
+
+    A guess may be wrong: what is kept of such a tensor is checked in each call.
+    """
+    value = node.meta.get("val")
+    if not _is_plain(value):
+        return False
+    named = any(part in f"_{node.target}" for part in STATE)
+    return (isinstance(value, torch.nn.Parameter) or named) and not any(map(_writes, node.users))
+
+
+def _is_plain(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and value.device.type == "cpu"
+        and not value._has_symbolic_sizes_strides  # type: ignore[attr-defined]
+    )
+
+
+def _changes_silently(node: FxNode) -> bool:
+    """Whether a tensor may be running statistics: a batch norm that trains changes them, and not their versions."""
+    value = node.meta["val"]
+    parameter = isinstance(value, torch.nn.Parameter)
+    return value.dim() == 1 and value.is_floating_point() and not parameter
+
+
+def _writes(user: FxNode) -> bool:
+    """Whether ``user`` may change its argument: by its schema, or as training statistics are, without saying so."""
+    trains = "batch_norm" in str(user.target) and not is_evaluated_norm(user)
+    return trains or mutates_tensor(user)
+
+
+def is_evaluated_norm(node: FxNode) -> bool:
+    """Whether a batch norm uses its running statistics and leaves them alone."""
+    if node.target is torch.ops.aten._native_batch_norm_legit_no_training.default:
+        return True
+    return node.target is torch.ops.aten.native_batch_norm.default and node.args[5] is False
+
+
+def constant_nodes(graph_module: GraphModule) -> set[FxNode]:
+    """What is computed from state, numbers and other such nodes, without effects."""
+    found: set[FxNode] = set()
+    for node in graph_module.graph.nodes:
+        if node.op == "placeholder":
+            if is_state(node):
+                found.add(node)
+        elif node.op == "call_function":
+            sources = node.all_input_nodes
+            if sources and all(s in found for s in sources) and _is_pure(node):
+                found.add(node)
+    return found
+
+
+def _is_pure(node: FxNode) -> bool:
+    plain = PACKED in node.meta or node.target is operator.getitem
+    return plain or not (mutates_tensor(node) or has_effect(node))
+
+
+PACKED = "packed"
+"""Key of the metadata of nodes that call functions of this package, which have no schema."""
+
+
+def split(graph_module: GraphModule) -> Split | None:
+    """The two graphs; None if no call would save anything."""
+    known = constant_nodes(graph_module)
+    own = known - _results(graph_module)
+    found = [n for n in graph_module.graph.nodes if n in own and n.op != "placeholder"]
+    border = [n for n in found if any(u not in own for u in n.users) and not _grows(n)]
+    if not any(not may_alias(n) or PACKED in n.meta for n in _behind(border)):
+        return None
+    parameters = [n for n in graph_module.graph.nodes if n.op == "placeholder"]
+    needed = set(_behind(border))
+    state = tuple(k for k, node in enumerate(parameters) if node in needed)
+    compared = tuple(k for k in state if _changes_silently(parameters[k]))
+    constants = _graph_of(graph_module, [parameters[k] for k in state], border)
+    rest, kept = _rest(graph_module, parameters, border)
+    return Split(constants, rest, state, compared, kept)
+
+
+def _results(graph_module: GraphModule) -> set[FxNode]:
+    """Results of the graph, and what they may be views of: each call returns memory of its own."""
+    (output,) = graph_module.graph.find_nodes(op="output")
+    found: set[FxNode] = set()
+    stack = list(output.all_input_nodes)
+    while stack:
+        node = stack.pop()
+        if node in found or node.op == "placeholder":
+            continue
+        found.add(node)
+        if may_alias(node):
+            stack.extend(node.all_input_nodes)
+    return found
+
+
+def _behind(nodes: Iterable[FxNode]) -> list[FxNode]:
+    """``nodes`` and everything that they are computed from, in the graph's order."""
+    seen: dict[FxNode, None] = {}
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen[node] = None
+            stack.extend(node.all_input_nodes)
+    return sorted(seen)
+
+
+def _grows(node: FxNode) -> bool:
+    """Whether the result takes up notably more memory than the state that it is made of."""
+    if PACKED in node.meta:
+        return False
+    made = sum(_bytes(n.meta["val"]) for n in _behind([node]) if n.op == "placeholder")
+    return _bytes(node.meta["val"]) > MOST_GROWTH * made
+
+
+def _bytes(value: Any) -> float:
+    if not isinstance(value, torch.Tensor):
+        return math.inf  # has to stay in the graph
+    if any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride())):
+        return math.inf
+    last = sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True))
+    return float((last + 1) * value.element_size() if value.numel() else 0)
+
+
+def _graph_of(
+    graph_module: GraphModule, parameters: list[FxNode], results: list[FxNode]
+) -> GraphModule:
+    graph = Graph()
+    copies: dict[FxNode, FxNode] = {}
+    for node in (*parameters, *(n for n in _behind(results) if n.op != "placeholder")):
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[node] for node in results))
+    return make_graph_module(graph_module, graph)
+
+
+def _rest(
+    graph_module: GraphModule, parameters: list[FxNode], border: list[FxNode]
+) -> tuple[GraphModule, tuple[int, ...]]:
+    graph: Graph = Graph()
+    copies: dict[FxNode, FxNode] = {}
+    (output,) = graph_module.graph.find_nodes(op="output")
+    needed = _without(output, set(border))
+    kept = tuple(k for k, n in enumerate(parameters) if n in needed or not is_state(n))
+    for k in kept:
+        copies[parameters[k]] = graph.node_copy(parameters[k])
+    for node in border:
+        copies[node] = graph.placeholder(f"{node.name}_folded")
+        copies[node].meta["val"] = node.meta["val"]
+    lookup: Callable[[FxNode], FxNode] = copies.__getitem__
+    for node in graph_module.graph.nodes:
+        if node not in copies and (node in needed or not _removable(node)):
+            copies[node] = graph.node_copy(node, lookup)
+    return make_graph_module(graph_module, graph), kept
+
+
+def _removable(node: FxNode) -> bool:
+    """Whether what no result needs can be left out: what has no effect."""
+    return node.op in {"placeholder", "get_attr"} or (node.op == "call_function" and _is_pure(node))
+
+
+def _without(output: FxNode, border: set[FxNode]) -> set[FxNode]:
+    """What results and effects need, where ``border`` is given."""
+    effects = [n for n in output.graph.nodes if not _removable(n)]
+    seen: set[FxNode] = set()
+    stack = [output, *effects]
+    while stack:
+        node = stack.pop()
+        if node not in seen and node not in border:
+            seen.add(node)
+            stack.extend(node.all_input_nodes)
+    return seen
+
+
+__all__ = ["PACKED", "Split", "constant_nodes", "is_evaluated_norm", "is_state", "split"]

@@ -1,0 +1,112 @@
+"""Products with constant matrices, by oneDNN over a matrix that is stored in the order in which it is read.
+
+Whether that is faster than torch's product depends on the machine, the sizes and the dtype, so both are timed, once per process
+for each combination.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node as FxNode
+
+from fxstack_inductor.freezing.constants import PACKED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import Graph
+
+aten = torch.ops.aten
+DTYPES = (torch.float32, torch.bfloat16)
+SMALLEST = 1 << 14
+"""Matrices with fewer elements are not worth a call of another library."""
+ROUNDS = 5
+GAIN = 0.95
+"""A packed product is used if it takes at most this part of the time."""
+
+
+def pack_products(graph: Graph, known: set[FxNode]) -> None:
+    """Change ``graph`` in place; ``known`` are the nodes that follow from the model's state."""
+    if not available():
+        return
+    for node in list(graph.nodes):
+        found = _product(node, known)
+        if found is None:
+            continue
+        bias, x, matrix = found
+        rows, depth = x.meta["val"].shape
+        if not faster(rows, depth, matrix.meta["val"].shape[1], matrix.meta["val"].dtype):
+            continue
+        with graph.inserting_before(node):
+            packed = graph.call_function(pack, (matrix, rows))
+            # Nothing but oneDNN looks inside; what the rest of the graph is told is a tensor of as many bytes.
+            packed.meta.update(val=matrix.meta["val"], **{PACKED: True})
+            arguments: tuple[Any, ...] = (x, packed, bias, "none", [], "")
+            product = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, arguments)
+        product.meta.update(node.meta)
+        node.replace_all_uses_with(product)
+        graph.erase_node(node)
+
+
+def available() -> bool:
+    """Whether this torch has oneDNN's packed products and may use them."""
+    names = ("_linear_pointwise", "_reorder_linear_weight")
+    enabled = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
+    return bool(enabled) and all(hasattr(torch.ops.mkldnn, name) for name in names)
+
+
+def pack(matrix: torch.Tensor, rows: int) -> torch.Tensor:
+    """``matrix`` (depth by columns) as oneDNN wants it for products with ``rows`` rows."""
+    made: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix.t().contiguous(), rows)
+    return made
+
+
+def _product(node: FxNode, known: set[FxNode]) -> tuple[FxNode | None, FxNode, FxNode] | None:
+    """Bias, left and right factor of a product that may be packed."""
+    if node.target not in {aten.mm.default, aten.addmm.default} or node.kwargs:
+        return None
+    bias, x, matrix = node.args if len(node.args) == 3 else (None, *node.args)
+    if not isinstance(x, FxNode) or not isinstance(matrix, FxNode) or matrix not in known:
+        return None
+    if x in known or _symbolic(x.meta["val"]):
+        return None
+    value, result = matrix.meta["val"], node.meta["val"]
+    alike = value.dtype in DTYPES and x.meta["val"].dtype == value.dtype == result.dtype
+    if not alike or value.numel() < SMALLEST or not result.is_contiguous():
+        return None
+    if bias is not None and (bias not in known or bias.meta["val"].shape != value.shape[1:]):
+        return None
+    return bias, x, matrix
+
+
+def _symbolic(value: Any) -> bool:
+    return bool(value._has_symbolic_sizes_strides) or value.numel() == 0
+
+
+@lru_cache(maxsize=4096)
+def faster(rows: int, depth: int, columns: int, dtype: torch.dtype) -> bool:
+    """Whether a packed product of these sizes takes less time here."""
+    x, matrix = torch.ones(rows, depth, dtype=dtype), torch.ones(columns, depth, dtype=dtype)
+    bias = torch.ones(columns, dtype=dtype)
+    packed = pack(matrix.t(), rows)
+    ways: tuple[Callable[[], Any], ...] = (
+        lambda: torch.addmm(bias, x, matrix.t()),
+        lambda: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], ""),
+    )
+    shortest = [float("inf")] * len(ways)
+    with torch.no_grad():
+        for way in ways:
+            way()
+        for _ in range(ROUNDS):
+            for k, way in enumerate(ways):
+                start = time.perf_counter()
+                way()
+                shortest[k] = min(shortest[k], time.perf_counter() - start)
+    return shortest[1] < GAIN * shortest[0]
+
+
+__all__ = ["available", "faster", "pack", "pack_products"]
