@@ -396,7 +396,7 @@ def loss_scaler(c):
     return model, scaler.get_scale()
 
 
-@program()
+@program(graphs=2)
 def lbfgs_with_a_closure(c):
     model, x = network(), torch.randn(5, 4)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
@@ -408,7 +408,22 @@ def lbfgs_with_a_closure(c):
         return loss
 
     step = c(lambda: optimizer.step(closure))
-    return step(), step(), model
+    return [step() for _ in range(5)], model
+
+
+@program(graphs=2)
+def lbfgs_that_searches_along_lines(c):
+    model, x = network(), torch.randn(5, 4)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).pow(2).sum()
+        loss.backward()
+        return loss
+
+    step = c(lambda: optimizer.step(closure))
+    return [step() for _ in range(4)], model
 
 
 test_equals_eager = program.tests()

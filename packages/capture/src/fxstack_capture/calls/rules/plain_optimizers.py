@@ -1,0 +1,59 @@
+"""Optimizers whose every step is decided by data: they run in plain Python, and what they call (their closures) is compiled.
+
+LBFGS compares norms and losses after each small operation, and keeps lists that grow: traced, it is dozens of graphs of a few
+operators each, new ones for every length of its history.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import torch
+from torch.optim import lbfgs
+
+from fxstack_capture import native
+from fxstack_capture.breaks import graph_break
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.trace import Trace
+
+
+def _codes(module: ModuleType) -> Iterator[CodeType]:
+    """The code of all functions and methods that a module defines, behind their decorators, and of those inside."""
+    own = [
+        value
+        for value in vars(module).values()
+        if getattr(value, "__module__", "") == module.__name__
+    ]
+    members = [member for cls in own if isinstance(cls, type) for member in vars(cls).values()]
+    for value in (*own, *members):
+        if isinstance(value, FunctionType):
+            yield from _with_inner(inspect.unwrap(value).__code__)
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
+
+
+def end_graph(
+    _trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> NoReturn:
+    """The rule for ``step``: it runs as it is."""
+    raise graph_break(
+        "data-dependent-branch", f"{fn.__qualname__}, which is decided by data throughout,"
+    )
+
+
+STEP: Final[CodeType] = inspect.unwrap(torch.optim.LBFGS.step).__code__
+
+if native.AVAILABLE:
+    for _code in _codes(lbfgs):
+        if _code.co_name != "__init__":
+            native.skip(_code)
