@@ -163,6 +163,10 @@ class Compilation:
         self.log.keep(self.number, parts.backward)
         return parts
 
+    def _with_attention(self) -> tuple[str, ...]:
+        """The devices for which inductor has kernels of attention; with a target of its own, all."""
+        return ("cuda", "cpu") if self.options.inductor.target == "cuda" else ("cuda",)
+
     def ahead_of_time(
         self,
         graph_module: GraphModule,
@@ -183,7 +187,11 @@ class Compilation:
             partitioner=disable(self.cut),
             inference_compiler=compilers.inference,
             decompositions=table,
-            options=replace(self.options.functionalize, on_error=self.on_error),
+            options=replace(
+                self.options.functionalize,
+                on_error=self.on_error,
+                whole_attention=() if table is None else self._with_attention(),
+            ),
             store=store,
         )
         spent = sum(map(self.log.seconds, inner)) - before

@@ -159,6 +159,7 @@ def _request(captured: Captured, options: AotOptions) -> TraceRequest:
         gradients=wants_gradients,
         keep_mutations=options.keep_inference_mutations,
         replay_views=options.replay_views,
+        whole_attention=options.whole_attention,
     )
 
 

@@ -1,35 +1,41 @@
-"""``flex_attention`` taken apart: the operators that eager runs for it.
+"""``flex_attention`` in a trace: the operators that eager runs for it, or one operator where a compiler has kernels.
 
-The node holds two graphs over single numbers, ``score_mod`` and ``mask_mod``. Like eager, this multiplies query and key in
-float32 (float64 for float64), applies both graphs to all scores at once with ``torch.vmap``, and normalises with a softmax in
+The node holds two graphs over single numbers, ``score_mod`` and ``mask_mod``. Like eager, the first way multiplies query and key
+in float32 (float64 for float64), applies both graphs to all scores at once with ``torch.vmap``, and normalises with a softmax in
 which a query that may see nothing gets zeros. Autograd, and fusion later on, see ordinary operators.
 
-The algorithm is that of torch's ``math_attention`` (``torch/_higher_order_ops/flex_attention.py``).
+The second way (``AotOptions.whole_attention``) keeps attention and its gradients one operator each
+(``fxstack_interchange.attention_operators``), of which a compiler can make a kernel that never has all scores in memory.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from fxstack_interchange.flex import attention_strides
+from fxstack_interchange.attention import NotSingleError, Operand, single_graphs
+from fxstack_interchange.attention_operators import attention_operator, changed
+from fxstack_interchange.dense_attention import dense_attention, over_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from torch.fx import Graph
+    from fxstack_functionalize.tracer import AtenTracer
+    from fxstack_interchange.attention import Attention
 
     Modifier = Callable[..., Tensor]
 
-_POSITIONS = 4
-"""Batch, head, query and key, in this order."""
+RECOMPUTE_TAG = "must_recompute"
+WHOLE_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
+TABLES = 8
+"""Tensors of a block mask that say which blocks are looked at."""
 
 
 def flex_attention(  # noqa: PLR0917 - the operator's own signature
-    _graph: Graph,
+    tracer: AtenTracer,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -44,51 +50,121 @@ def flex_attention(  # noqa: PLR0917 - the operator's own signature
 
     ``query``: (B, Hq, L, E); ``key``: (B or 1, Hkv, S, E) with Hkv a divisor of Hq; ``value``: (B or 1, Hkv, S, Ev).
     """
+    shared = (*score_buffers, *mask_buffers)
+    if query.device.type in tracer.whole_attention:
+        made = _whole(query, key, value, score_mod, block_mask, scale, score_buffers, mask_buffers)
+        if made is not None:
+            return made
+    tracer.tag(RECOMPUTE_TAG)
+    score = over_all(score_mod, 1, len(score_buffers))
+    mask = over_all(block_mask[-1], 0, len(mask_buffers))
     with torch.autocast(query.device.type, enabled=False):
-        key, value = (_for_each_query(x, query) for x in (key, value))
-        precise = torch.float64 if query.dtype is torch.float64 else torch.float32
-        scores = (query.to(precise) @ key.to(precise).transpose(-2, -1) * scale).to(precise)
-        positions = [torch.arange(size, device=scores.device) for size in scores.shape]
-        seen = _over_all(block_mask[-1], 0, len(mask_buffers))(*positions, *mask_buffers)
-        changed = _over_all(score_mod, 1, len(score_buffers))(scores, *positions, *score_buffers)
-        nothing = torch.full((), -math.inf, dtype=precise, device=scores.device)
-        scores = torch.where(seen, changed, nothing)
-        weights = torch._safe_softmax(scores, dim=-1)
-        out = weights.to(query.dtype) @ value.to(query.dtype)
-        return _laid_out(out, query), *_statistics(scores)
+        return dense_attention(
+            query,
+            key,
+            value,
+            lambda scores, *where: score(scores, *where, *shared[: len(score_buffers)]),
+            lambda *where: mask(*where, *mask_buffers),
+            scale,
+        )
 
 
-def _for_each_query(tensor: Tensor, query: Tensor) -> Tensor:
-    """Keys or values, once for each head and batch of queries."""
-    groups = query.size(1) // tensor.size(1)
-    if groups != 1:
-        batch, heads, *rest = tensor.shape
-        tensor = tensor.unsqueeze(2).expand(batch, heads, groups, *rest).flatten(1, 2)
-    return tensor.expand(query.size(0), *tensor.shape[1:])
+def _whole(  # noqa: PLR0917
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Modifier,
+    block_mask: tuple[Any, ...],
+    scale: float,
+    score_buffers: Sequence[Any],
+    mask_buffers: Sequence[Any],
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """By the operator; None where the functions need more than single numbers."""
+    shared = list({id(x): x for x in (*score_buffers, *mask_buffers)}.values())
+    tensors = [x for x in shared if isinstance(x, Tensor)]
+    numbers = [x for x in shared if not isinstance(x, Tensor)]
+    if query.dtype not in WHOLE_DTYPES or {key.dtype, value.dtype} != {query.dtype}:
+        return None
+    if not all(isinstance(x, (int, torch.SymInt)) for x in numbers):
+        return None
+    order = {id(x): k for k, x in enumerate((*tensors, *numbers))}
+    places = tuple([order[id(x)] for x in own] for own in (score_buffers, mask_buffers))
+    tables, blocks = _tables(block_mask)
+    try:
+        attention = single_graphs(
+            score_mod,
+            block_mask[-1],
+            places=(places[0], places[1]),
+            buffers=[Operand(x.dim(), x.dtype, _wants_gradient(x)) for x in tensors],
+            numbers=len(numbers),
+            device=query.device,
+            scale=scale,
+            blocks=blocks,
+            gradients=any(_wants_gradient(x) for x in (query, key, value, *tensors)),
+        )
+    except NotSingleError:
+        return None
+    made: tuple[Tensor, Tensor, Tensor] = _Attention.apply(
+        attention,
+        tables if attention.blocks else [],
+        numbers,
+        query,
+        key,
+        value,
+        *tensors,
+    )
+    return made
 
 
-def _over_all(fn: Modifier, leading: int, trailing: int) -> Modifier:
-    """``fn`` of numbers as a function of (B, H, L, S) scores, if ``leading``, and the four ranges of positions."""
-    for dim in reversed(range(_POSITIONS)):
-        where = [None] * _POSITIONS
-        where[dim] = 0  # type: ignore[call-overload]
-        fn = torch.vmap(fn, in_dims=((0,) * leading + tuple(where) + (None,) * trailing))
-    return fn
+def _wants_gradient(tensor: Tensor) -> bool:
+    return bool(tensor.requires_grad) and torch.is_grad_enabled()
 
 
-def _statistics(scores: Tensor) -> tuple[Tensor, Tensor]:
-    unseen = torch.all(scores == -math.inf, dim=-1)
-    sums = torch.where(unseen, -math.inf, scores.logsumexp(dim=-1))
-    return sums / math.log(2), torch.max(scores, dim=-1)[0] / math.log(2)
+def _tables(block_mask: Sequence[Any]) -> tuple[list[Tensor], tuple[int, int] | None]:
+    """The tensors of a block mask (those of blocks that are seen whole in pairs, if at all), and the sizes of its blocks.
+
+    Nothing where the mask has no tables of queries, or sizes that are not known.
+    """
+    _, _, *rest = block_mask
+    tables, sizes = rest[:TABLES], tuple(rest[TABLES : TABLES + 2])
+    partial, whole = [*tables[:2], *tables[4:6]], [*tables[2:4], *tables[6:8]]
+    if any(x is None for x in partial) or not all(isinstance(x, int) for x in sizes):
+        return [], None
+    if all(x is None for x in whole):
+        return partial, sizes
+    if any(x is None for x in whole):
+        return [], None
+    return tables, sizes
 
 
-def _laid_out(out: Tensor, query: Tensor) -> Tensor:
-    strides = attention_strides(tuple(out.shape), _hints(query.stride()))
-    if strides == out.stride():
-        return out
-    return out.new_empty_strided(out.shape, strides).copy_(out)
+class _Attention(torch.autograd.Function):
+    """The operator, whose gradient is its overload ``backward``."""
 
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, attention: Attention, tables: list[Tensor], numbers: list[Any], *tensors: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value, *buffers = tensors
+        operator = attention_operator(attention)
+        out, sums, largest = operator(query, key, value, tables, buffers, numbers)
+        ctx.mark_non_differentiable(largest)
+        ctx.set_materialize_grads(False)
+        ctx.attention, ctx.numbers, ctx.count = attention, numbers, len(tables)
+        ctx.save_for_backward(*tables, *tensors, out, sums)
+        return out, sums, largest
 
-def _hints(sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    """Symbolic numbers as they were seen; their order is guarded where the node was written down."""
-    return tuple(size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes)
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(  # type: ignore[override]
+        ctx: Any, grad_out: Tensor | None, grad_sums: Tensor | None, _largest: Any
+    ) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        tables, (query, key, value, *buffers, out, sums) = saved[: ctx.count], saved[ctx.count :]
+        made = attention_operator(ctx.attention)._overloadpacket.backward(
+            *(query, key, value, list(tables), buffers, ctx.numbers, out, sums),
+            torch.zeros_like(out) if grad_out is None else grad_out,
+            [] if grad_sums is None else [grad_sums],
+        )
+        places = dict(zip(changed(ctx.attention), made[3:], strict=True))
+        of_buffers = [places.get(k) for k in range(len(buffers))]
+        return (None, None, None, *made[:3], *of_buffers)

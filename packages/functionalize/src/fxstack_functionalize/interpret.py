@@ -13,7 +13,7 @@ from torch.nn.utils import stateless
 from fxstack_functionalize.elements import FUNCTIONS
 from fxstack_functionalize.inplace import InPlaceMode, run_in_place_safely
 from fxstack_functionalize.recurrent import steps_of
-from fxstack_functionalize.regions import RECOMPUTE_TAG, region_of
+from fxstack_functionalize.regions import region_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -66,8 +66,7 @@ class CapturedRun:
         if region is None:
             target = FUNCTIONS.get(node.target, node.target)
             return self._call(target, args, self._load(node.kwargs))
-        self.tracer.enter_origin({"recompute": RECOMPUTE_TAG, **node.meta}, node.name)
-        return region(self.tracer.graph, *args, **self._load(node.kwargs))
+        return region(self.tracer, *args, **self._load(node.kwargs))
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):

@@ -37,6 +37,8 @@ class AotOptions:
     """What becomes of hooks set by ``torch.autograd.graph.saved_tensors_hooks``; those that cannot be traced run in eager."""
     verify: bool = False
     """Check every graph that is made, and what the partitioner returns, against the interchange format's rules."""
+    whole_attention: tuple[str, ...] = ()
+    """Types of devices on which ``flex_attention`` stays one operator, for a compiler that has kernels for it."""
     on_error: Callable[[Exception, Callable[..., Any], tuple[Any, ...]], Any] | None = None
     """Called with what a compiled graph (no backward) raised, the captured graph and its arguments; its result is the call's."""
 

@@ -21,17 +21,19 @@ from torch.utils.checkpoint import (
     noop_context_fn,
 )
 
-from fxstack_functionalize.attention import flex_attention
+from fxstack_functionalize.attention import RECOMPUTE_TAG, flex_attention
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_interchange.metadata import RECOMPUTE_TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from torch.fx import Graph, Node
+    from torch.fx import Node
+
+    from fxstack_functionalize.tracer import AtenTracer
 
     Region = Callable[..., Any]
-    """Takes the graph that is recorded into, then the node's arguments."""
+    """Takes the tracer, then the node's arguments."""
 
 CHECKPOINT_OPTIONS = frozenset(
     {
@@ -43,7 +45,6 @@ CHECKPOINT_OPTIONS = frozenset(
         "early_stop",
     }
 )
-RECOMPUTE_TAG = "must_recompute"
 
 
 def region_of(target: Any) -> Region | None:
@@ -51,7 +52,9 @@ def region_of(target: Any) -> Region | None:
     return _REGIONS.get(target)
 
 
-def _checkpoint(graph: Graph, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    tracer.tag(RECOMPUTE_TAG)
+    graph = tracer.graph
     policy = _policy_of(kwargs.get("context_fn"))
     before = next(reversed(graph.nodes), None)
     result = function(*args, **_without_options(kwargs))

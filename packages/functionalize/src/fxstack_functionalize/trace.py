@@ -65,6 +65,8 @@ class TraceRequest:
     gradients: bool
     keep_mutations: bool = True
     replay_views: bool = True
+    whole_attention: tuple[str, ...] = ()
+    """See ``AotOptions``."""
 
 
 def trace(
@@ -128,7 +130,7 @@ def _trace_with(
     request: TraceRequest,
     table: Mapping[Any, Callable[..., Any]],
 ) -> Traced:
-    session = Session(captured, engine, AtenTracer(), table)
+    session = Session(captured, engine, AtenTracer(request.whole_attention), table)
     autocast = torch._C._is_any_autocast_enabled()
     grad_mode = torch.is_grad_enabled()
     with session.recording():

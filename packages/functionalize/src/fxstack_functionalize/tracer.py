@@ -34,8 +34,9 @@ KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})
 class AtenTracer(PythonKeyTracer):
     """Records into one graph; see the module's docstring for provenance."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole_attention: tuple[str, ...] = ()) -> None:
         super().__init__()
+        self.whole_attention = whole_attention
         self.graph = Graph(tracer_cls=PythonKeyTracer)
         self.root = torch.nn.Module()
         self.tensor_attrs: dict[Any, str] = {}
@@ -53,6 +54,10 @@ class AtenTracer(PythonKeyTracer):
         self._origin.setdefault("original_name", name)
         self._starts.append(torch.autograd._get_sequence_nr())
         self._origins.append(self._origin)
+
+    def tag(self, name: str) -> None:
+        """Ask partitioners to treat what follows as ``name`` says, unless the captured node asks for something itself."""
+        self._origin.setdefault("recompute", name)
 
     def enter_backward(self) -> None:
         """Attribute what follows to the forward node of the autograd node that runs."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen import triton_ops
+from fxstack_inductor.codegen.attention_tiles import AttentionTiling, tile_attention
 from fxstack_inductor.codegen.product_tiles import ProductTiling, tile_product
+from fxstack_inductor.codegen.triton_attention import AttentionWriter
 from fxstack_inductor.codegen.triton_products import ProductWriter
 from fxstack_inductor.codegen.triton_tiles import tile
 from fxstack_inductor.codegen.triton_writer import KernelWriter
@@ -14,6 +16,7 @@ from fxstack_inductor.codegen.triton_writer import KernelWriter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fxstack_inductor.codegen.attention_tiles import AttentionConfig
     from fxstack_inductor.codegen.product_tiles import ProductConfig
     from fxstack_inductor.codegen.triton_tiles import Config, Tiling
     from fxstack_inductor.ir.kernel import Kernel
@@ -25,14 +28,14 @@ class TritonKernel:
 
     name: str
     text: str
-    tiling: Tiling | ProductTiling
+    tiling: Tiling | ProductTiling | AttentionTiling
 
     @property
     def kernel(self) -> Kernel:
         return self.tiling.kernel
 
     @property
-    def config(self) -> Config | ProductConfig:
+    def config(self) -> Config | ProductConfig | AttentionConfig:
         return self.tiling.config
 
     @property
@@ -82,6 +85,9 @@ def triton_source(
 
 def triton_kernel(kernel: Kernel, name: str, config: ProductConfig | None = None) -> TritonKernel:
     """One kernel, with the given tile sizes if it is a matrix product and they are given."""
+    if kernel.attention is not None:
+        attention = tile_attention(kernel)
+        return TritonKernel(name, AttentionWriter(attention).function(name), attention)
     if kernel.product is not None:
         product = tile_product(kernel, config)
         return TritonKernel(name, ProductWriter(product).function(name), product)

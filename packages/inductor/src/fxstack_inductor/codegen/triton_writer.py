@@ -30,6 +30,7 @@ from fxstack_inductor.ir.kernel import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from fxstack_inductor.codegen.attention_tiles import AttentionTiling
     from fxstack_inductor.codegen.product_tiles import ProductTiling
     from fxstack_inductor.codegen.triton_tiles import Tiling
     from fxstack_inductor.ir.atoms import Var
@@ -55,7 +56,7 @@ INT32 = 2**31 - 2**16
 class KernelWriter:
     """Writes one function; ``r`` lines exist only when there are inner loops."""
 
-    def __init__(self, tiling: Tiling | ProductTiling) -> None:
+    def __init__(self, tiling: Tiling | ProductTiling | AttentionTiling) -> None:
         self.kind = tiling.kind
         self.kernel = kernel = tiling.kernel
         self.facts: Analysis = analyse(kernel)

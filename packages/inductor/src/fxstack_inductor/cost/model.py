@@ -15,6 +15,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from fxstack_inductor.codegen.analysis import analyse
+from fxstack_inductor.codegen.attention_tiles import AttentionTiling, attention_of
 from fxstack_inductor.codegen.product_tiles import ProductTiling
 from fxstack_inductor.codegen.triton_tiles import extent
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from fxstack_inductor.cost.devices import Gpu
     from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.schedule.plan import Plan, Step
+
+    Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]
 
 EXPENSIVE_OPERATIONS = 20
 """What a transcendental function counts, in additions."""
@@ -54,21 +57,19 @@ class Cost:
     """What takes the time: memory, arithmetic, or launch."""
 
 
-def predict(
-    plan: Plan, tilings: Mapping[str, Tiling | ProductTiling], gpu: Gpu, sizes: Mapping[str, int]
-) -> tuple[Cost, ...]:
+def predict(plan: Plan, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int]) -> tuple[Cost, ...]:
     """The steps of ``plan`` that run on the device, in order; ``sizes`` gives the symbols of the graph."""
     costs = (_cost(step, tilings, gpu, sizes) for step in plan.steps)
     return tuple(cost for cost in costs if cost is not None)
 
 
-def _cost(
-    step: Step, tilings: Mapping[str, Tiling | ProductTiling], gpu: Gpu, sizes: Mapping[str, int]
-) -> Cost | None:
+def _cost(step: Step, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int]) -> Cost | None:
     if isinstance(step, KernelStep):
         tiling = tilings[step.kernel.name]
         if isinstance(tiling, ProductTiling):
             return product_cost(tiling, gpu)
+        if isinstance(tiling, AttentionTiling):
+            return attention_cost(tiling, gpu, sizes)
         return kernel_cost(step.kernel, tiling, gpu, sizes)
     if isinstance(step, ExternCall) and step.outputs:
         return call_cost(step, gpu, sizes)
@@ -127,6 +128,22 @@ def product_cost(tiling: ProductTiling, gpu: Gpu) -> Cost:
         seconds,
         bound,
     )
+
+
+def attention_cost(tiling: AttentionTiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
+    """One launch of an attention; half of the scores count where a mask hides some."""
+    kernel, own = tiling.kernel, attention_of(tiling.kernel)
+    scores = own.heads * _size(own.batch * own.queries * own.keys, sizes)
+    products = {"forward": 2, "queries": 3, "keys": 4}[own.kind]
+    operations = scores * (own.depth + own.width) * products // (1 if own.mask is None else 2)
+    bytes_ = {r.name: _size(r.numel, sizes) * r.dtype.itemsize for r in kernel.buffers}
+    written = sum(size for name, size in bytes_.items() if name in kernel.written)
+    total = sum(bytes_.values())
+    dtype = next(r.dtype for r in kernel.buffers if r.dtype.is_floating_point)
+    programs = _size(tiling.grid, sizes)
+    seconds, bound = roofline(gpu, total, operations, programs, dtype, matrix=True)
+    what = ", ".join(kernel.origins)
+    return Cost(kernel.name, what, total - written, written, operations, programs, seconds, bound)
 
 
 def _points(index: Expr, loops: Mapping[Var, int], kernel: Kernel) -> int:

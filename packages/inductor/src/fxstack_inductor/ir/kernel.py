@@ -21,6 +21,7 @@ import torch
 
 if TYPE_CHECKING:
     from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.attention import Attention
     from fxstack_inductor.ir.expr import Expr
 
 
@@ -143,6 +144,8 @@ class Kernel:
     comments: tuple[str, ...] = ()
     guarded: bool = False
     """Whether nothing may be written once an index was out of range, in this kernel or before it."""
+    attention: Attention | None = None
+    """What its values are for if it is no nest of loops that a target may order as it likes."""
 
     @cached_property
     def written(self) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
+from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import NotLowered, UnsupportedGraphError
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
@@ -26,6 +28,7 @@ from fxstack_inductor.ir.nodes import (
     View,
     resolve,
 )
+from fxstack_inductor.lower.attention import attention_rule
 from fxstack_inductor.lower.context import Context, HostScalar
 from fxstack_inductor.lower.facts import (
     has_effect,
@@ -50,6 +53,7 @@ from fxstack_inductor.lower.program import (
 )
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.symbols import evaluator, size_expr
+from fxstack_interchange.attention_operators import attention_of
 from fxstack_interchange.effects import is_ordered
 
 if TYPE_CHECKING:
@@ -205,7 +209,7 @@ class Lowering:
         launch = functional_launch_of(node.target)
         if launch is not None:
             return self._launch(node, launch)
-        rule = self.chosen.get(node.name) or self.rules.get(node.target)
+        rule = self.chosen.get(node.name) or self.rules.get(node.target) or self._attention(node)
         if rule is not None and self._loopable(node):
             try:
                 return self._apply(node, rule)
@@ -234,6 +238,15 @@ class Lowering:
         )
         self.program.steps.append(call)
         return self._outputs(call, node.meta["val"], ())
+
+    def _attention(self, node: FxNode) -> Callable[..., Any] | None:
+        """The rule for an attention on a GPU."""
+        if self.context.options.target != "cuda" or attention_of(node.target) is None:
+            return None
+        lower = partial(
+            lower_graph, rules=self.rules, options=self.context.options, device=self.device
+        )
+        return attention_rule(node, lower, decompositions())
 
     def _report(self, node: FxNode, error: Exception) -> None:
         """A defect of a rule must not cost the user the program: ATen computes the same."""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.verify import verify
+from fxstack_inductor.lower.attention import AttentionCall
 from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.schedule.attention import attention_step
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.groups import Fusion, Group, fuse
 from fxstack_inductor.schedule.inplace import share_memory, write_in_place
@@ -39,6 +41,9 @@ def plan(program: Program, options: InductorOptions) -> Plan:
     units = _ordered(fusion, groups)
     steps: list[Step] = []
     for unit in units:
+        if isinstance(unit, AttentionCall):
+            steps.append(attention_step(unit))
+            continue
         if not isinstance(unit, Group):
             steps.append(unit)
             continue

@@ -10,7 +10,7 @@ from fxstack_inductor.lower.program import HostCall
 
 if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.ir.nodes import Computed, Node
+    from fxstack_inductor.ir.nodes import Computed, Extern, Node
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class KernelStep:
     """A launch. ``stored`` are the tensors that it makes, ``reads`` those that it reads, and inputs that it writes to."""
 
     kernel: Kernel
-    stored: tuple[Computed, ...]
+    stored: tuple[Computed | Extern, ...]
     reads: tuple[Node, ...]
 
 

@@ -1,0 +1,255 @@
+"""What one ``flex_attention`` computes on a score, as ATen graphs of single numbers that a compiler can write into a kernel.
+
+``score`` and ``mask`` take ``(score, b, h, m, n, *buffers, *numbers)`` without and with the score; ``gradient`` takes
+``(score, b, h, m, n, grad, *buffers, *numbers)`` and returns the gradient of the score, followed, for each element of a
+buffer that a gradient is added to, by its indices and what is added. ``numbers`` are integers of the program, as 0-d tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from threading import Thread
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx import GraphModule, Node
+
+    Modifier = Callable[..., torch.Tensor]
+
+aten = torch.ops.aten
+CONSTANTS_OF_TRUE = frozenset({aten.ones.default, aten.new_ones.default, aten.ones_like.default})
+PUTS = frozenset(
+    {
+        aten.index_put.default,
+        aten.index_put_.default,
+        aten._index_put_impl_.default,
+        aten._unsafe_index_put.default,
+    }
+)
+NOTHING = frozenset({aten.new_zeros.default, aten.zeros.default, aten.zeros_like.default})
+POSITIONS = 4
+
+
+class NotSingleError(Exception):
+    """A function of a score that does more than compute one number from numbers, or that has no such gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A gradient that is added to one element of buffer ``buffer``, which has ``indices`` dimensions."""
+
+    buffer: int
+    indices: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """See the module's docstring; ``mask`` is None where every key is seen. ``blocks``: sizes of a mask's blocks, if any."""
+
+    score: GraphModule
+    mask: GraphModule | None
+    gradient: GraphModule | None
+    additions: tuple[Addition, ...]
+    scale: float
+    blocks: tuple[int, int] | None
+
+    @property
+    def key(self) -> str:
+        """Equal for attentions that compute the same."""
+        graphs = [None if g is None else _text(g) for g in (self.score, self.mask, self.gradient)]
+        text = repr((graphs, self.additions, self.scale, self.blocks))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _text(module: GraphModule) -> str:
+    """The code, with the values of constants: their names are numbers."""
+    found = (n for n in module.graph.nodes if n.op == "get_attr")
+    constants = [(str(n.target), repr(getattr(module, str(n.target)))) for n in found]
+    return f"{module.code}{constants}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A buffer as far as graphs depend on it."""
+
+    rank: int
+    dtype: torch.dtype
+    gradient: bool
+
+
+def single_graphs(
+    score: Modifier,
+    mask: Modifier,
+    *,
+    places: tuple[Sequence[int], Sequence[int]],
+    buffers: Sequence[Operand],
+    numbers: int,
+    device: torch.device,
+    scale: float,
+    blocks: tuple[int, int] | None,
+    gradients: bool,
+) -> Attention:
+    """The graphs of ``score(score, b, h, m, n, *own)`` and ``mask(b, h, m, n, *own)``.
+
+    ``places``: for each function, which of ``(*buffers, *numbers)`` its arguments are. ``gradients``: whether to make the third.
+
+    Raises:
+        NotSingleError: they do not compute single numbers from single numbers and elements of buffers.
+    """
+    tracer = _Tracer(buffers, numbers, device)
+    found: list[Attention | BaseException] = []
+
+    def trace() -> None:  # in a thread of its own, for none of the tracing around it to be on
+        try:
+            plain = tracer.score(score, places[0])
+            seen = tracer.mask(mask, places[1])
+            gradient, additions = tracer.gradient(score, places[0]) if gradients else (None, ())
+            found.append(
+                Attention(plain, seen, gradient, additions, scale, blocks if seen else None)
+            )
+        except Exception as error:
+            found.append(error)
+
+    thread = Thread(target=trace)
+    thread.start()
+    thread.join()
+    if isinstance(made := found[0], Attention):
+        return made
+    raise NotSingleError(str(made)) from made
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracer:
+    buffers: Sequence[Operand]
+    numbers: int
+    device: torch.device
+
+    def score(self, function: Modifier, places: Sequence[int]) -> GraphModule:
+        mode, (score, *rest) = self._examples()
+
+        def call(score: Any, *rest: Any) -> Any:
+            own = rest[POSITIONS:]
+            return function(score, *rest[:POSITIONS], *(own[k] for k in places))
+
+        return _checked(_traced(mode, call, (score.detach(), *rest)))
+
+    def mask(self, function: Modifier, places: Sequence[int]) -> GraphModule | None:
+        mode, (_, *rest) = self._examples()
+
+        def call(*rest: Any) -> Any:
+            own = rest[POSITIONS:]
+            return function(*rest[:POSITIONS], *(own[k] for k in places))
+
+        made = _checked(_traced(mode, call, rest))
+        result = made.graph.output_node().args[0]
+        always = getattr(result, "target", None) in CONSTANTS_OF_TRUE
+        return None if always else made
+
+    def gradient(
+        self, function: Modifier, places: Sequence[int]
+    ) -> tuple[GraphModule, tuple[Addition, ...]]:
+        mode, examples = self._examples()
+        with mode:
+            grad = torch.zeros((), device=self.device)
+        wanted = [k for k, buffer in enumerate(self.buffers) if buffer.gradient and k in places]
+
+        def call(score: Any, *rest: Any) -> Any:
+            positions, given = rest[:POSITIONS], rest[POSITIONS]
+            own = rest[POSITIONS + 1 :]
+            made = function(score, *positions, *(own[k] for k in places))
+            sources = [score, *(own[k] for k in wanted)]
+            if not made.requires_grad:
+                return [torch.zeros_like(given), *(None for _ in wanted)]
+            found = torch.autograd.grad(made, sources, given.to(made.dtype), allow_unused=True)
+            first = torch.zeros_like(given) if found[0] is None else found[0]
+            return [first, *found[1:]]
+
+        arguments = (*examples[: POSITIONS + 1], grad, *examples[POSITIONS + 1 :])
+        return _with_additions(_traced(mode, call, arguments), wanted, self.buffers)
+
+    def _examples(self) -> tuple[FakeTensorMode, list[torch.Tensor]]:
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        device = self.device
+        with mode:
+            score = torch.zeros((), device=device, requires_grad=True)
+            positions = [
+                torch.zeros((), dtype=torch.int64, device=device) for _ in range(POSITIONS)
+            ]
+            buffers = [
+                torch.zeros((2,) * b.rank, dtype=b.dtype, device=device, requires_grad=b.gradient)
+                for b in self.buffers
+            ]
+            numbers = [
+                torch.zeros((), dtype=torch.int64, device=device) for _ in range(self.numbers)
+            ]
+        return mode, [score, *positions, *buffers, *numbers]
+
+
+def _traced(
+    mode: FakeTensorMode, call: Callable[..., Any], arguments: Sequence[Any]
+) -> GraphModule:
+    with mode:
+        made: GraphModule = make_fx(call)(*arguments)
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    return made
+
+
+def _checked(module: GraphModule) -> GraphModule:
+    """``module``, in which every value is a number.
+
+    Raises:
+        NotSingleError: one is not.
+    """
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "call_function" and not _is_number(value):
+            raise NotSingleError(f"{node.target} gives more than a number")
+    return module
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not value.dim()
+
+
+def _with_additions(
+    module: GraphModule, wanted: Sequence[int], buffers: Sequence[Operand]
+) -> tuple[GraphModule, tuple[Addition, ...]]:
+    """``module``, whose gradients of buffers are made by adding to single elements, with these in their place."""
+    output = module.graph.output_node()
+    first, *rest = cast("list[Any]", output.args[0])
+    results, additions = [first], []
+    for buffer, gradient in zip(wanted, rest, strict=True):
+        for indices, value in _parts(gradient, buffers[buffer].rank):
+            results += [*indices, value]
+            additions.append(Addition(buffer, len(indices)))
+    output.args = (tuple(results),)
+    for node in reversed(list(module.graph.nodes)):  # in-place nodes, which are kept otherwise
+        if node.op == "call_function" and not node.users:
+            module.graph.erase_node(node)
+    module.recompile()
+    return _checked(module), tuple(additions)
+
+
+def _parts(gradient: Any, rank: int) -> list[tuple[list[Node], Node]]:
+    """Indices and values that ``gradient`` is the sum of."""
+    if gradient is None:
+        return []
+    if gradient.target is aten.add.Tensor and len(gradient.args) == 2 and not gradient.kwargs:
+        return [part for arg in gradient.args for part in _parts(arg, rank)]
+    if rank == 0:
+        return [([], gradient)]
+    args = gradient.args
+    put = gradient.target in PUTS and len(args) >= 4 and args[3] is True
+    if put and getattr(args[0], "target", None) in NOTHING:
+        indices = [index for index in args[1] if index is not None]
+        if len(indices) == rank:
+            return [(indices, args[2])]
+    raise NotSingleError(f"a gradient of a tensor that is read in {gradient.target}")

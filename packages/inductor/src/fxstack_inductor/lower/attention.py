@@ -1,0 +1,391 @@
+"""Attention operators as calls that become kernels of their own (``schedule.attention`` builds them).
+
+The functions of a score are lowered by the rules of all other graphs, on 0-d tensors; what they come to is written into the
+kernel. A forward with few queries and many keys is split into parts of the keys, which ordinary loops join.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import as_expr
+from fxstack_inductor.ir.nodes import (
+    HALF_DTYPES,
+    Call,
+    Const,
+    Extern,
+    ExternCall,
+    Layout,
+    Node,
+    Pointwise,
+    View,
+    contiguous_layout,
+    resolve,
+)
+from fxstack_inductor.lower.context import read
+from fxstack_inductor.lower.layouts import layout_of
+from fxstack_interchange.attention import POSITIONS
+from fxstack_interchange.attention_operators import attention_of, changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch.fx import GraphModule
+    from torch.fx import Node as FxNode
+
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.nodes import Body
+    from fxstack_inductor.lower.context import Context
+    from fxstack_inductor.lower.program import Program
+    from fxstack_interchange.attention import Attention
+
+F32 = torch.float32
+WIDEST = 256
+"""The longest row of a query, key or value that kernels hold in registers."""
+WANTED = 264
+"""Programs that fill a large GPU twice."""
+FEW = 64
+"""Rows of queries (of all heads that share keys) up to which the keys are split."""
+PART = 256
+"""Keys that a part has at least."""
+MOST = 32
+
+
+@dataclass(frozen=True)
+class Modifier:
+    """A function of a score: its tensor-level IR, and what stands for its inputs (nodes, or integers) behind the first ones."""
+
+    program: Program
+    given: Mapping[str, Node | Expr]
+
+
+@dataclass(eq=False, slots=True)
+class AttentionCall(ExternCall):
+    """One kernel of attention, in the place of a call. ``tensors`` are what it reads by role; see ``ir.attention``."""
+
+    attention: Attention | None = None
+    kind: str = ""
+    tensors: dict[str, Node] = field(default_factory=dict)
+    tables: tuple[Node, ...] = ()
+    score: Modifier | None = None
+    mask: Modifier | None = None
+    gradient: Modifier | None = None
+    additions: tuple[Node, ...] = ()
+    """For each addition to a buffer, the tensor that takes it."""
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is common to the kernels of one operator."""
+
+    ctx: Context
+    node: FxNode
+    attention: Attention
+    query: Node
+    key: Node
+    value: Node
+    tables: tuple[Node, ...]
+    score: Modifier
+    mask: Modifier | None
+    gradient: Modifier | None
+
+    def call(
+        self, suffix: str, kind: str, more: Mapping[str, Node], **fields: Any
+    ) -> AttentionCall:
+        tensors = {"query": self.query, "key": self.key, "value": self.value, **more}
+        modifiers = [m for m in (self.score, self.mask, self.gradient) if m is not None]
+        buffers = [n for m in modifiers for n in m.given.values() if isinstance(n, Node)]
+        every = (*tensors.values(), *self.tables, *buffers, *fields.get("additions", ()))
+        reads = tuple(dict.fromkeys(_base(x) for x in every))
+        own = AttentionCall(
+            name=f"{self.node.name}{suffix}", target=self.node.target, args=(), kwargs={},
+            reads=reads, comment=self.ctx.comment, attention=self.attention, kind=kind,
+            tensors=tensors, score=self.score, mask=self.mask, **fields,
+        )  # fmt: skip
+        self.ctx.nodes.append(own)  # type: ignore[arg-type]
+        return own
+
+    def made(self, call: AttentionCall, number: int, layout: Layout) -> Extern:
+        """Memory that ``call`` writes its result ``number`` to."""
+        name = f"{call.name}_out{number}"
+        out = Extern(
+            name=name,
+            layout=layout,
+            origin=self.node.name,
+            call=call,
+            path=(number,),
+            comment=call.comment,
+        )
+        call.outputs.append(out)
+        return out
+
+
+def _base(node: Node) -> Node:
+    return resolve(node, node.index)[0]
+
+
+def attend(setting: Setting, layouts: Sequence[Layout]) -> tuple[Node, ...]:
+    """The forward: result, base-2 logarithms of the sums, largest scores."""
+    parts = parts_of(setting)
+    if parts == 1:
+        call = setting.call("", "forward", {}, tables=_of_keys(setting))
+        used = {user.args[1] for user in setting.node.users}
+        kept = layouts if 2 in used else layouts[:2]
+        made = [setting.made(call, k, layout) for k, layout in enumerate(kept)]
+        return (*made, *made[1 : 4 - len(made)])  # what nobody reads may be anything
+    return _joined(setting, layouts, parts)
+
+
+def _of_keys(setting: Setting) -> tuple[Node, ...]:
+    return setting.tables[: len(setting.tables) // 2]
+
+
+def _of_queries(setting: Setting) -> tuple[Node, ...]:
+    return setting.tables[len(setting.tables) // 2 :]
+
+
+def parts_of(setting: Setting) -> int:
+    """Into how many parts the keys are split: enough to fill a GPU where queries are few."""
+    (batch, heads, queries, _), keys = setting.query.shape, setting.key.shape[2].as_int()
+    sharing = (heads.as_int() or 1) // (setting.key.shape[1].as_int() or 1)
+    rows = (queries.as_int() or FEW) * sharing
+    programs = (batch.as_int() or 1) * (heads.as_int() or 1) // max(sharing, 1)
+    if rows >= FEW or programs >= WANTED // 2:
+        return 1
+    most = MOST if keys is None else keys // PART
+    return max(1, min(most, MOST, WANTED // max(programs, 1)))
+
+
+def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[Node, ...]:
+    """Parts of the keys apart, each with its own sum, and the sum of the parts in proportion to these."""
+    ctx = setting.ctx
+    whole = as_expr(parts)
+    call = setting.call("_parts", "forward", {}, parts=parts, tables=_of_keys(setting))
+    shape = layouts[0].shape
+    shapes = ((whole, *shape), (whole, *shape[:-1]), (whole, *shape[:-1]))
+    out, sums, largest = (
+        setting.made(call, k, contiguous_layout(s, F32, layouts[k].device))
+        for k, s in enumerate(shapes)
+    )
+
+    def of_part(node: Node) -> Callable[..., Body]:
+        return lambda index, reduced: read(node, (*reduced, *index))
+
+    top = ctx.reduction("max", shape[:-1], (whole,), F32, of_part(largest))
+
+    def weight(part: Expr, index: Sequence[Expr]) -> Body:
+        """How much a part counts: 2 to the power of the logarithm of its sum, less the largest one."""
+        own, most = read(sums, (part, *index)), read(high, index)
+        nothing = Call("eq", (own, Const(-math.inf, F32)), torch.bool)
+        power = Call("exp2", (Call("sub", (own, most), F32),), F32)
+        return Call("where", (nothing, Const(0.0, F32), power), F32)
+
+    high = ctx.reduction("max", shape[:-1], (whole,), F32, of_part(sums))
+    total = ctx.reduction("sum", shape[:-1], (whole,), F32, lambda i, r: weight(r[0], i))
+    mixed = ctx.reduction(
+        "sum",
+        shape,
+        (whole,),
+        F32,
+        lambda i, r: Call("mul", (weight(r[0], i[:-1]), read(out, (*r, *i))), F32),
+    )
+
+    def divided(index: Sequence[Expr]) -> Body:
+        own = read(total, index[:-1])
+        safe = Call(
+            "where", (Call("eq", (own, Const(0.0, F32)), torch.bool), Const(1.0, F32), own), F32
+        )
+        return Call("div", (read(mixed, index), safe), F32)
+
+    def logarithm(index: Sequence[Expr]) -> Body:
+        return Call("add", (read(high, index), Call("log2", (read(total, index),), F32)), F32)
+
+    result = ctx.pointwise(shape, layouts[0].dtype, divided)
+    return result, ctx.pointwise(shape[:-1], F32, logarithm), top
+
+
+def differentiate(  # noqa: PLR0917
+    setting: Setting, saved: Sequence[Node], grad_sums: Node | None, layouts: Sequence[Layout],
+    places: Sequence[int], buffers: Sequence[Node],
+) -> tuple[Node, ...]:  # fmt: skip
+    """The backward: gradients of query, key, value, and of the buffers at ``places``, which start as zeros."""
+    ctx, (out, sums, grad_out) = setting.ctx, saved
+    shape = out.shape
+
+    def product(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
+        return Call("mul", (read(out, (*index, *reduced)), read(grad_out, (*index, *reduced))), F32)
+
+    delta: Node = ctx.reduction("sum", shape[:-1], (shape[-1],), F32, product)
+    if grad_sums is not None:
+        plain = delta
+
+        def less(index: Sequence[Expr]) -> Body:
+            own = Call("mul", (read(grad_sums, index), Const(1 / math.log(2), F32)), F32)
+            return Call("sub", (read(plain, index), own), F32)
+
+        delta = ctx.pointwise(shape[:-1], F32, less)
+    roles = {"grad": grad_out, "sums": sums, "delta": delta}
+    zeros = {place: _zeros(setting, place, buffers[place]) for place in places}
+    targets = tuple(zeros[a.buffer] for a in setting.attention.additions)
+    if targets and torch.are_deterministic_algorithms_enabled():
+        raise NotLowered("gradients of tensors that scores look up, which are added in any order")
+    queries = setting.call(
+        "_queries",
+        "queries",
+        roles,
+        tables=_of_keys(setting),
+        additions=targets,
+        gradient=setting.gradient,
+    )
+    own = setting.made(queries, 0, layouts[0])
+    keys = setting.call(
+        "_keys", "keys", roles, tables=_of_queries(setting), gradient=setting.gradient
+    )
+    made = [setting.made(keys, k, layouts[k + 1]) for k in range(2)]
+    added = (_after(setting, own, zeros[place], buffers[place]) for place in places)
+    return (own, *made, *added)
+
+
+def _zeros(setting: Setting, place: int, like: Node) -> Extern:
+    """Memory that gradients are added to, in float32, which GPUs add in memory."""
+    device, name = setting.query.device, f"{setting.node.name}_sum{place}"
+    layout = contiguous_layout(like.shape, F32, device)
+    kwargs = {"dtype": F32, "device": device}
+    return _called(setting, torch.ops.aten.zeros.default, name, layout, (list(like.shape),), kwargs)
+
+
+def _after(setting: Setting, written: Node, zeros: Extern, like: Node) -> Node:
+    """``zeros`` once the kernel that makes ``written`` has added to it."""
+    alias = torch.ops.aten.alias.default
+    name = f"{zeros.name}_done"
+    done = _called(setting, alias, name, zeros.layout, (zeros,), {}, after=(written,))
+    if like.dtype is F32:
+        return done
+    return setting.ctx.pointwise(like.shape, like.dtype, lambda i: read(done, i))
+
+
+def _called(  # noqa: PLR0917
+    setting: Setting, target: Any, name: str, layout: Layout, args: tuple[Any, ...],
+    kwargs: dict[str, Any], after: tuple[Node, ...] = (),
+) -> Extern:  # fmt: skip
+    reads = (*(arg for arg in args if isinstance(arg, Node)), *after)
+    call = ExternCall(
+        name=name, target=target, args=args, kwargs=kwargs, reads=reads, alias=bool(after)
+    )
+    out = Extern(name=name, layout=layout, origin=setting.node.name, call=call)
+    call.outputs.append(out)
+    setting.ctx.nodes.append(call)  # type: ignore[arg-type]
+    return out
+
+
+# --- functions of a score ------------------------------------------------------------------------
+
+
+def modifier(  # noqa: PLR0917
+    module: GraphModule,
+    leading: Sequence[torch.Tensor],
+    rest: Sequence[tuple[Any, Node | Expr]],
+    decompositions: Mapping[Any, Any],
+    lower: Callable[[GraphModule], Program],
+    dtype: torch.dtype,
+) -> Modifier:
+    """``module``, of 0-d ``leading`` and of buffers and integers (fake values, and what they are), lowered; it gives ``dtype``.
+
+    Raises:
+        NotLowered: it comes to more than elements of loops.
+    """
+    number = torch.empty((), dtype=torch.int64, device="meta")
+    mode = FakeTensorMode(
+        shape_env=leading[0].fake_mode.shape_env,  # type: ignore[attr-defined]
+        allow_non_fake_inputs=True,  # constants of the graph
+    )
+    device = leading[0].device
+    given = (*leading, *(number if fake is None else fake for fake, _ in rest))
+    with mode:
+        examples = [
+            torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device) for x in given
+        ]
+        traced = make_fx(module, decomposition_table=dict(decompositions))(*examples)
+    traced.graph.eliminate_dead_code()
+    program = lower(traced)
+    for step in program.steps:
+        if not isinstance(step, (Pointwise, View)):
+            raise NotLowered(f"a function of a score that needs {step.name}")
+    if any(constant.dim() for constant in program.constants.values()):
+        raise NotLowered("a function of a score that holds a tensor")
+    if getattr(program.outputs[0], "dtype", None) is not dtype:
+        raise NotLowered(f"a function of a score whose result is not of dtype {dtype}")
+    names = program.parameters[len(leading) :]
+    return Modifier(program, dict(zip(names, (node for _, node in rest), strict=True)))
+
+
+def require_supported(query: Node, key: Node, value: Node) -> None:
+    """Raise ``NotLowered`` for what kernels are not made for: sizes of heads must be known, dtypes equal."""
+    sizes = [query.shape[3], value.shape[3]]
+    known = [*sizes, query.shape[1], key.shape[1], value.shape[1]]
+    if any(size.as_int() is None for size in known) or query.dtype not in {*HALF_DTYPES, F32}:
+        raise NotLowered("attention whose heads have unknown sizes, or of another dtype")
+    if not all(1 <= (size.as_int() or 0) <= WIDEST for size in sizes):
+        raise NotLowered(f"attention over rows of more than {WIDEST} elements")
+    if any(size.as_int() == 0 for size in (*query.shape, *key.shape)):
+        raise NotLowered("attention over nothing")
+    batches = key.shape[0]
+    if batches != query.shape[0] and batches != 1:
+        raise NotLowered("attention whose batches may or may not be one")
+
+
+# --- the rule ------------------------------------------------------------------------------------
+
+
+def attention_rule(
+    node: FxNode, lower: Callable[[GraphModule], Program], decompositions: Mapping[Any, Any]
+) -> Callable[..., tuple[Node, ...]]:
+    """The rule for ``node``, which calls an operator of ``fxstack_interchange.attention_operators``."""
+    found = attention_of(node.target)
+    assert found is not None
+    attention, is_backward = found
+
+    def rule(  # noqa: PLR0917 - the operator's own order
+        ctx: Context, query: Node, key: Node, value: Node, tables: Sequence[Node],
+        buffers: Sequence[Node], numbers: Sequence[Any], *more: Any,
+    ) -> tuple[Node, ...]:  # fmt: skip
+        require_supported(query, key, value)
+        shared: list[Node | Expr] = [*buffers, *(ctx.size(number) for number in numbers)]
+        arguments: Sequence[Any] = node.args[4]  # type: ignore[assignment]
+        fakes = [arg.meta["val"] for arg in arguments] + [None] * len(numbers)
+        rest = list(zip(fakes, shared, strict=True))
+        number = node.args[0].meta["val"].new_zeros  # type: ignore[union-attr]
+        score = number((), dtype=F32)
+        where = [number((), dtype=torch.int64) for _ in range(POSITIONS)]
+
+        def made(
+            module: GraphModule | None, *leading: torch.Tensor, dtype: torch.dtype = F32
+        ) -> Modifier | None:
+            if module is None:
+                return None
+            return modifier(module, leading, rest, decompositions, lower, dtype)
+
+        plain = made(attention.score, score, *where)
+        assert plain is not None
+        gradient = made(attention.gradient, score, *where, score) if is_backward else None
+        mask = made(attention.mask, *where, dtype=torch.bool)
+        setting = Setting(
+            ctx, node, attention, query, key, value, tuple(tables), plain, mask, gradient
+        )
+        layouts = [layout_of(fake) for fake in node.meta["val"]]
+        if not is_backward:
+            return attend(setting, layouts)
+        out, sums, grad_out, grad_sums = more
+        first = grad_sums[0] if grad_sums else None
+        places = changed(attention)
+        return differentiate(setting, (out, sums, grad_out), first, layouts, places, buffers)
+
+    return rule

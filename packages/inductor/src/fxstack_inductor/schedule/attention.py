@@ -1,0 +1,260 @@
+"""Write an attention as one loop-level kernel: loads of whole tensors, and what is computed on single scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.attention import GRAD, SCORE, Attention, Axes, Tables
+from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, in_range, mod, of_atom, value_var
+from fxstack_inductor.ir.kernel import (
+    BufferRef,
+    Check,
+    Constant,
+    IndexValue,
+    Kernel,
+    Load,
+    Loop,
+    Store,
+)
+from fxstack_inductor.ir.nodes import Input, Pointwise, resolve, value_dtype
+from fxstack_inductor.schedule.build import Builder, address, extent
+from fxstack_inductor.schedule.groups import Group
+from fxstack_inductor.schedule.loops import find_sizes
+from fxstack_inductor.schedule.steps import KernelStep
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from fxstack_inductor.ir.nodes import Node
+    from fxstack_inductor.lower.attention import AttentionCall, Modifier
+
+PACKED = 64
+"""Rows of all heads that share keys, up to which a tile has them together."""
+LETTERS = ["b", "h", "k", "m", "n", "d", "e", "s", "q", "j"]
+
+
+def attention_step(call: AttentionCall) -> KernelStep:
+    """The launch of ``call``."""
+    maker = _Maker(call)
+    kernel = maker.kernel()
+    stored = tuple(call.outputs)
+    made = {node.name for node in stored}
+    reads = tuple(node for node in maker.builder.buffers.values() if node.name not in made)
+    return KernelStep(kernel, stored, reads)
+
+
+class _All:
+    """Every pointwise tensor: nothing of a function of a score is in memory."""
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, Pointwise)
+
+
+class _Builder(Builder):
+    """A builder in which inputs of the functions stand for what they are given."""
+
+    def __init__(self) -> None:
+        inlined: Collection[Node] = _All()  # type: ignore[assignment]
+        super().__init__(Group([], None, {}, 0, 0, 0), inlined)
+        self.given: dict[str, int | Expr | Node] = {}
+        self.constants: dict[str, torch.Tensor] = {}
+
+    def single(self, modifier: Modifier, leading: Sequence[int | Expr]) -> list[int]:
+        """Positions of the results of ``modifier``."""
+        program = modifier.program
+        names = program.parameters[: len(leading)]
+        self.given = {**modifier.given, **dict(zip(names, leading, strict=True))}
+        self.constants = program.constants
+        self.memo.clear()
+        self.bodies.clear()
+        return [self._result(node) for node in program.outputs]
+
+    def _result(self, node: object) -> int:
+        base, coords = resolve(node, ())  # type: ignore[arg-type]
+        return self.node(base, [c for c in coords if isinstance(c, Expr)], None)
+
+    def _node(self, node: Node, coords: tuple[Expr | int, ...], mask: int | None) -> int:
+        if not isinstance(node, Input) or (own := self._known(node)) is None:
+            return super()._node(node, coords, mask)
+        if isinstance(own, int):
+            return own
+        if isinstance(own, Expr):
+            return self.emit(IndexValue(own, torch.int64))
+        where = [c if isinstance(c, Expr) else value_var(f"v{c}") for c in coords]
+        return self.load(own, where, mask)
+
+    def _known(self, node: Input) -> int | Expr | Node | None:
+        if node.name in self.constants:
+            number = self.constants[node.name]
+            return self.emit(Constant(repr(number.item()), value_dtype(number.dtype)))
+        return self.given.get(node.name)
+
+    def index(self, position: int, size: Expr) -> Expr:
+        """The value at ``position`` as a coordinate within ``size``; negative ones count from the end."""
+        value = self.values[position]
+        if isinstance(value, IndexValue) and in_range(value.expr, size):
+            return value.expr
+        return value_var(f"v{self.emit(Check(position, size, torch.int64, None, True))}")
+
+    def load(self, node: Node, coords: Sequence[Expr], mask: int | None = None) -> int:
+        base, places = resolve(node, coords)
+        exact = [place for place in places if isinstance(place, Expr)]
+        self.buffers[base.name] = base
+        dtype = value_dtype(base.dtype)
+        other = None if mask is None else self.emit(Constant("0", dtype))
+        return self.emit(Load(base.name, address(base, exact), dtype, mask, other))
+
+
+class _Maker:
+    """Builds the kernel of one call."""
+
+    def __init__(self, call: AttentionCall) -> None:
+        self.call, self.builder = call, _Builder()
+        query, key, value = (call.tensors[role] for role in ("query", "key", "value"))
+        self.batch, self.heads, self.queries, self.depth = query.shape
+        self.keys, self.width = key.shape[2], value.shape[3]
+        self.key = key
+        heads, shared = self.heads.as_int() or 1, key.shape[1].as_int() or 1
+        self.group = heads // shared
+        tables = call.tables
+        rows = tables[0].shape[-1] if tables else as_expr(1)
+        extents = (
+            *(
+                self.batch,
+                self.heads,
+                key.shape[1],
+                self.queries,
+                self.keys,
+                self.depth,
+                self.width,
+            ),
+            *(as_expr(call.parts), rows, tables[1].shape[-1] if tables else as_expr(1)),
+        )
+        made = [
+            Var(f"z{letter}", VarKind.LOOP, size)
+            for letter, size in zip(LETTERS, extents, strict=True)
+        ]
+        self.axes = Axes(*made)
+        self.at = dict(zip(LETTERS, (of_atom(var) for var in made), strict=True))
+
+    def kernel(self) -> Kernel:
+        loads = self._loads()
+        score, mask, gradient, additions = self._functions()
+        tables = self._tables()
+        stores = [*self._results(), *additions]
+        axes = self.axes
+        outer = (axes.b, axes.h, axes.k, axes.m, axes.d, axes.e, axes.s, axes.q, axes.j)
+        builder, call = self.builder, self.call
+        assert call.attention is not None
+        kernel = Kernel(
+            name=call.name,
+            outer=tuple(Loop(var, var.extent or ZERO) for var in outer),
+            inner=(Loop(axes.n, self.keys),),
+            values=tuple(builder.values),
+            stores=tuple(stores),
+            buffers=tuple(BufferRef(n.name, n.dtype, extent(n)) for n in builder.buffers.values()),
+            sizes=(),
+            origins=(call.outputs[0].origin,),
+            comments=(call.comment,) if call.comment else (),
+            attention=Attention(
+                call.kind, axes, self.batch, self.key.shape[0], self.heads.as_int() or 1, self.group,
+                self.queries, self.keys, self.depth.as_int() or 1, self.width.as_int() or 1,
+                call.attention.scale, loads, score, mask, gradient, tables, call.parts, self._packed(),
+            ),
+        )  # fmt: skip
+        return find_sizes(kernel)
+
+    def _packed(self) -> bool:
+        """Whether few queries are worth having all heads that share keys in one tile."""
+        queries = self.queries.as_int()
+        few = self.group > 1 and queries is not None and queries * self.group <= PACKED
+        alike = all(table.shape[1] == 1 for table in self.call.tables)
+        return self.call.kind == "forward" and few and alike
+
+    def _loads(self) -> dict[str, int]:
+        at, load, tensors = self.at, self.builder.load, self.call.tensors
+        where = {
+            "query": [at["b"], at["h"], at["m"], at["d"]],
+            "key": [self._key_batch(), at["k"], at["n"], at["d"]],
+            "value": [self._key_batch(), at["k"], at["n"], at["e"]],
+            "grad": [at["b"], at["h"], at["m"], at["e"]],
+            "sums": [at["b"], at["h"], at["m"]],
+            "delta": [at["b"], at["h"], at["m"]],
+        }
+        return {role: load(node, where[role]) for role, node in tensors.items()}
+
+    def _key_batch(self) -> Expr:
+        return self.at["b"] if self.key.shape[0] == self.batch else ZERO
+
+    def _functions(self) -> tuple[int, int | None, int | None, list[Store]]:
+        call, builder, at = self.call, self.builder, self.at
+        assert call.score is not None
+        where = [at["b"], at["h"], at["m"], at["n"]]
+        given = builder.emit(Load(SCORE, ZERO, torch.float32))
+        (score,) = builder.single(call.score, [given, *where])
+        mask = None
+        if call.mask is not None:
+            (mask,) = builder.single(call.mask, where)
+        if call.gradient is None:
+            return score, mask, None, []
+        grad = builder.emit(Load(GRAD, ZERO, torch.float32))
+        first, *rest = builder.single(call.gradient, [given, *where, grad])
+        return score, mask, first, self._additions(rest) if call.kind == "queries" else []
+
+    def _additions(self, results: Sequence[int]) -> list[Store]:
+        remaining, stores = iter(results), []
+        assert self.call.attention is not None
+        for addition, target in zip(
+            self.call.attention.additions, self.call.additions, strict=True
+        ):
+            indices = [next(remaining) for _ in range(addition.indices)]
+            value = next(remaining)
+            where = [
+                self.builder.index(k, size) for k, size in zip(indices, target.shape, strict=True)
+            ]
+            self.builder.buffers[target.name] = target
+            stores.append(Store(target.name, address(target, where), value, "add"))
+        return stores
+
+    def _results(self) -> list[Store]:
+        at = self.at
+        parts = [at["s"]] if self.call.parts > 1 else []
+        row = [*parts, at["b"], at["h"], at["m"]]
+        where = {
+            "forward": ([*row, at["e"]], row, row),
+            "queries": ([*row, at["d"]],),
+            "keys": (
+                [self._key_batch(), at["k"], at["n"], at["d"]],
+                [self._key_batch(), at["k"], at["n"], at["e"]],
+            ),
+        }[self.call.kind]
+        stores = []
+        for node, coords in zip(self.call.outputs, where, strict=False):
+            self.builder.buffers[node.name] = node
+            stores.append(Store(node.name, address(node, coords), 0))
+        return stores
+
+    def _tables(self) -> Tables | None:
+        call = self.call
+        if not call.tables:
+            return None
+        assert call.attention is not None
+        assert call.attention.blocks is not None
+        found = [self._table(table) for table in call.tables]
+        rows, columns = call.attention.blocks
+        if call.kind == "keys":
+            rows, columns = columns, rows
+        whole = (found[2], found[3]) if len(found) > 2 else None
+        return Tables((found[0], found[1]), whole, rows, columns)
+
+    def _table(self, table: Node) -> int:
+        """The load of an element; a mask may be the same for all batches, or heads."""
+        at = self.at
+        batches, heads = table.shape[:2]
+        b = at["b"] if batches == self.batch else mod(at["b"], batches)
+        h = at["h"] if heads == self.heads else mod(at["h"], heads)
+        place = [at["j"]] if len(table.shape) == len("bhqj") else []
+        return self.builder.load(table, [b, h, at["q"], *place])

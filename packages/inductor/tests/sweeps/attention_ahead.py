@@ -1,0 +1,121 @@
+"""Compile attention kernels ahead of time for GPUs that are not there, and tabulate the machine code.
+
+    python packages/inductor/tests/sweeps/attention_ahead.py [--capabilities 80 90] [--dtypes bfloat16 float32]
+
+Forward, gradients, and a forward with few queries, for rows of 32 to 256 elements: a causal block mask and a bias. Fails if a
+kernel does not compile.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import triton
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_inductor import InductorOptions
+from fxstack_inductor.runtime import triton_runtime
+from fxstack_inductor.runtime.cubins import request_entry
+from fxstack_inductor.runtime.triton_worker import compile_kernel
+from fxstack_inductor.triton_target import lower_triton
+from fxstack_interchange.attention import Operand, single_graphs
+from fxstack_interchange.attention_operators import attention_operator
+
+USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+MOST_SHARED = {80: 163, 86: 99, 89: 99, 90: 227}
+"""KiB that a block may have."""
+BLOCK = 128
+
+
+def graph_of(dtype, depth, queries, keys, *, train):
+    """A graph of one attention with a causal mask and a bias for each head, and of its backward."""
+    slopes = Operand(1, torch.float32, gradient=False)
+    attention = single_graphs(
+        lambda s, b, h, m, n, slope: s + torch.ops.aten.index(slope, [h]) * (m - n),
+        lambda b, h, m, n: m + (keys - queries) >= n,
+        places=([0], []), buffers=[slopes], numbers=0, device=torch.device("cpu"),
+        scale=depth**-0.5, blocks=(BLOCK, BLOCK), gradients=train,
+    )  # fmt: skip
+    operator = attention_operator(attention)
+
+    def run(query, key, value, slope, *tables):
+        rest = (list(tables), [slope], [])
+        out, sums, _ = operator(query, key, value, *rest)
+        if not train:
+            return out, sums
+        backward = operator._overloadpacket.backward
+        return out, *backward(query, key, value, *rest, out, sums, out, [])
+
+    down, across = -(-queries // BLOCK), -(-keys // BLOCK)
+    shapes = [(1, 1, down), (1, 1, down, across), (1, 1, across), (1, 1, across, down)]
+    with FakeTensorMode():
+        query = torch.empty(4, 16, queries, depth, dtype=dtype)
+        pair = [torch.empty(4, 4, keys, depth, dtype=dtype) for _ in range(2)]
+        tables = [
+            torch.empty(s, dtype=torch.int32)
+            for s in (*shapes[:2], *shapes[:2], *shapes[2:], *shapes[2:])
+        ]
+        return make_fx(run)(query, *pair, torch.empty(16), *tables)
+
+
+def facts(compiled, folder):
+    path = folder / "kernel.cubin"
+    path.write_bytes(compiled.asm["cubin"])
+    command = [str(CUOBJDUMP), "-res-usage", str(path)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    registers, stack, _, local = map(int, USAGE.search(printed).groups())
+    matrix = sorted(set(re.findall(r"wgmma|mma(?=\.sync)", compiled.asm["ptx"])))
+    return registers, stack + local, compiled.metadata.shared, "+".join(matrix) or "fma"
+
+
+def rows(args, folder):
+    for dtype in args.dtypes:
+        for depth in args.depths:
+            for name, queries, train in (("training", 2048, True), ("decoding", 1, False)):
+                graph = graph_of(getattr(torch, dtype), depth, queries, 2048, train=train)
+                source = lower_triton(graph, InductorOptions()).source
+                module = triton_runtime.load_module(source.text, folder)
+                for kernel in {k.name: k for k in source.functions.values()}.values():
+                    if kernel.kernel.attention is None:
+                        continue
+                    for capability in args.capabilities:
+                        made = compile_kernel(
+                            getattr(module, kernel.name), request_entry(kernel), capability
+                        )
+                        found = facts(made, folder)
+                        c = kernel.config
+                        sizes = f"{c.bm}x{c.bn}, {c.num_warps} warps, {c.num_stages} stages"
+                        what = f"{name}: {kernel.kernel.attention.kind}"
+                        yield dtype, depth, what, capability, sizes, found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--capabilities", nargs="*", type=int, default=[80, 90])
+    parser.add_argument("--dtypes", nargs="*", default=["bfloat16", "float32"])
+    parser.add_argument("--depths", nargs="*", type=int, default=[32, 64, 128, 256])
+    args = parser.parse_args()
+    print("| dtype | row | kernel | sm | tile | registers | spilled | shared | instructions |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    spilling = large = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for dtype, depth, what, sm, sizes, found in rows(args, Path(folder)):
+            registers, spilled, shared, matrix = found
+            spilling += spilled > 0
+            large += shared > MOST_SHARED[sm] << 10
+            print(
+                f"| {dtype} | {depth} | {what} | {sm} | {sizes} | {registers} | {spilled} | {shared >> 10} KiB | {matrix} |",
+                flush=True,
+            )
+    print(f"{spilling} kernels spill, {large} need too much shared memory")
+    sys.exit(large > 0)
+
+
+if __name__ == "__main__":
+    main()
