@@ -13,6 +13,7 @@ from torch.fx import Node
 from fxstack_partition.cost import SizeModel
 from fxstack_partition.narrow import narrow_dtype
 from fxstack_partition.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
+from fxstack_partition.options import PartitionOptions
 from fxstack_partition.redraw import STATE_BYTES, can_be_redrawn
 from fxstack_partition.storage import StorageTable
 from fxstack_partition.symbols import SizeOf, free_symbols, symbol_sources
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fxstack_partition.joint import JointFacts
-    from fxstack_partition.options import PartitionOptions
+
+_USUAL = PartitionOptions()
 
 _SEEN = (OpKind.RANDOM, OpKind.EFFECT)
 """Kinds that run in the backward though no gradient needs them."""
@@ -58,9 +60,10 @@ class Compact:
                 readers[arg].append(place)
         self.users = [tuple(users) for users in readers]
         self.value_bytes = SizeModel(facts.graph, options).value_bytes
-        table = storages(facts, options)
-        self.shields = self._shields(table.sizes)
-        self.sizes = table.sizes
+        usual = (options.worst_case, options.unbacked_hint) == (False, _USUAL.unbacked_hint)
+        table = facts.storages if usual else storages(facts, options)
+        self.sizes = list(table.sizes)
+        self.shields = self._shields(self.sizes)
         self.states = self._states() if options.redraw else {}
         self.made = [table.made[node] for node in nodes]
         self.of = [table.of[node] for node in nodes]

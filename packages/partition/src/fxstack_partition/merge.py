@@ -93,6 +93,7 @@ class _Numbers:
         self._facts = facts
         self._options = options
         self._nearly: dict[object, list[Node]] = {}
+        self._exactly: dict[Node, object] = {}
         self.same: dict[Node, Node] = {}
 
     def first_like(self, node: Node) -> Node:
@@ -109,6 +110,11 @@ class _Numbers:
         return node
 
     def _closely(self, node: Node) -> object:
+        if node not in self._exactly:
+            self._exactly[node] = self._called(node)
+        return self._exactly[node]
+
+    def _called(self, node: Node) -> object:
         arguments = structure((node.args, node.kwargs), lambda arg: self.same.get(arg, arg))
         return wanted_tag(node, self._options), node in self._facts.forward, arguments
 
