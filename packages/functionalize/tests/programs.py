@@ -49,6 +49,16 @@ INPLACE = {
     "setslice": lambda x, y: x.__setitem__(slice(0, 1), 1.5) if x.dim() else x.fill_(1.5),
     "exp_": lambda x, y: x.clamp_(-1, 1),
 }
+LAYOUTS = {
+    "t_": lambda x: x.t_() if x.dim() == 2 else x.unsqueeze_(0),
+    "swap_": lambda x: x.transpose_(0, -1) if x.dim() else x.unsqueeze_(0),
+    "none_": lambda x: x.unsqueeze_(-1),
+    "squeeze_": lambda x: x.squeeze_(),
+    "rest_": lambda x: x.as_strided_((2,), (1,)) if x.numel() >= 2 and x.is_contiguous() else x,
+    "detach_": lambda x: x.detach_(),
+    "leaf_": lambda x: x.requires_grad_(),
+}
+"""Changes of size, strides and history in place."""
 PURE = {
     "mul": lambda x, y: x * 2,
     "addy": lambda x, y: x + y,
@@ -66,6 +76,7 @@ PURE = {
     "double": lambda x, y: x.double().float(),
 }
 OPS = [*VIEWS, *INPLACE, *PURE]
+ALL_OPS = [*VIEWS, *INPLACE, *LAYOUTS, *PURE]
 SHARED = ["same", "view", "tail", "half"]
 """How the second input shares memory with the first: it is the same object, a view, a part; or they are disjoint parts."""
 INPUTS = ["leaf", "plain", "nonleaf", "view", "leafview"]
@@ -115,6 +126,10 @@ def run_program(steps, outputs, inputs):
         with torch.no_grad() if mode == "no_grad" else contextlib.nullcontext():
             if op in VIEWS:
                 values.append(VIEWS[op](x))
+            elif op in LAYOUTS:
+                # Without grad mode, the gradient that eager goes on to compute does not fit what was there before.
+                if mode == "grad" or not x.requires_grad:
+                    LAYOUTS[op](x)
             elif op in INPLACE:
                 # Reading what is being written is undefined in eager.
                 same = y.untyped_storage()._cdata == x.untyped_storage()._cdata

@@ -217,6 +217,26 @@ def test_no_operation():
     check(lambda x, w: x * w.requires_grad_(), plain(3, 4))
 
 
+@pytest.mark.parametrize(
+    ("fn", "make"),
+    [
+        (lambda x, w: (x.requires_grad_(), x[0])[1], plain(3, 4)),
+        (lambda x, w: (x.t_(), x[0])[1] + w[0, 0], inner),
+        (lambda x, w: (x[0], x.detach_())[0], inner),
+    ],
+)
+def test_views_of_it(fn, make):
+    refuses(lambda x, w: (fn(x, w), x[1]), make, "an output is a view of an input")
+
+
+def test_versions_rise_through_views():
+    def program(x):
+        x[1:].t_()
+        return x * 2
+
+    check(program, lambda: (leaf(3, 4, grad=False),))
+
+
 def test_second_derivatives_say_that_there_are_none():
     function = compiled(cut, inner())
     x, w = inner()

@@ -64,7 +64,10 @@ def test_random_programs():
 
 @pytest.mark.parametrize(
     "seed",
-    [1018, 2141, 2394, 2583, 2587, 2656, 3275, 10393, 10635, 11419],  # each once differed
+    [
+        *(1018, 2141, 2394, 2583, 2587, 2656, 3275, 10393, 10635, 11419),
+        *(900063, 900128, 900268, 900402, 910012, 910062, 921445),
+    ],  # each once differed
 )
 def test_seed(seed, recwarn):
     assert run_seed(seed).startswith(("equal", "refused"))

@@ -114,8 +114,9 @@ class AliasPlan:
         source, index = self._places[id(tensor)]
         if source is not AliasSource.INPUT:
             return view_steps(self.session.engine.core(tensor))
-        if tensor.requires_grad and any(
-            changed is tensor for changed, _ in self.session.engine.relayouts
+        if any(
+            changed is tensor and (tensor.requires_grad or not step.moves)
+            for changed, step in self.session.engine.relayouts
         ):
             raise UnsupportedGraphError(
                 "an output is a view of an input that has a gradient, and whose size, strides or history is changed in place",

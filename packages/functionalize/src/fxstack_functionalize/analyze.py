@@ -122,7 +122,8 @@ class _Outputs:
                 why="it is neither an input nor computed from one, so its value is not in the graph",
                 fix="pass the tensor as an input",
             )
-        leaf = value.requires_grad and value._base is None and grad_fn_of(value) is None
+        of_none = value._base is None or not value._base.requires_grad
+        leaf = value.requires_grad and of_none and grad_fn_of(value) is None
         if leaf and self.plan._places.get(id(value)) is None:
             raise UnsupportedGraphError(
                 f"output {position} is a new leaf: requires_grad_() was called on it in the graph",

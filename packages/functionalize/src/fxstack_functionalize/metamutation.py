@@ -49,7 +49,7 @@ def relayouts_of(
     if traced.base is not None and argument.requires_grad:
         raise _gradient_through_base(spec)
     moves = tuple(step for step in found if step.moves)
-    if not _looks_as_after(session, spec, traced, moves):
+    if (moves and traced.leaf is argument) or not _looks_as_after(session, spec, traced, moves):
         raise UnsupportedGraphError(
             f"input {spec.name!r} has its size, strides or storage changed in place",
             why="the change cannot be made again on the caller's tensor when the compiled graph has run",
@@ -91,7 +91,7 @@ def _example(fake: torch.Tensor, relayouts: tuple[Relayout, ...]) -> torch.Tenso
         torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
     )
     with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
-        made = fake.detach()
+        made = fake.data  # with a version counter of its own
         for relayout in relayouts:
             getattr(made, relayout.method)(*relayout.arguments, **dict(relayout.keywords))
     return made

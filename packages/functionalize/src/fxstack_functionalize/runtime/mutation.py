@@ -24,22 +24,20 @@ def write_back(shell: Shell) -> WriteBack | None:
     A change that autograd sees is copied in grad mode, and so gets a gradient; all others under no_grad.
     """
     info = shell.info
-    if not (info.mutated or info.in_graph):
-        return None
     copies = [
         (number, position, info.inputs[position].grad_visible)
         for number, position in enumerate(info.mutated)
     ]
-    rises = [(position, info.inputs[position].version_bumps - 1) for position in info.mutated]
-    rises += [(position, info.inputs[position].version_bumps) for position in info.in_graph]
-    # Members of a merged base count their own changes; the base itself has no counter that anyone sees.
-    rises = [(at, rise) for at, rise in rises if shell.captured.inputs[at].members is None]
-    rises += [
-        (at, info.inputs[at].version_bumps)
-        for spec in shell.captured.inputs
-        for at in spec.members or ()
+    # Members of a merged base count their own changes; the base itself has no counter that anyone sees. What was given
+    # another size through a view of it has risen, too, without having new values.
+    rises = [
+        (position, seen.version_bumps - (position in info.mutated))
+        for position, seen in enumerate(info.inputs)
+        if seen.is_tensor and shell.captured.inputs[position].members is None
     ]
     rises = [(position, rise) for position, rise in rises if rise]
+    if not (copies or rises):
+        return None
 
     def write(args: Sequence[Any], flat: Sequence[Any]) -> None:
         for number, position, visible in copies:
