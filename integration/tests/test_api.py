@@ -25,6 +25,25 @@ def test_backends_agree_with_eager(backend):
     torch.testing.assert_close(fxstack.compile(f, backend=backend)(X), f(X))
 
 
+def test_backends_are_registered_by_name():
+    @fxstack.register_backend(name="counted_here")
+    def counted(graph_module, _inputs):
+        made.append(graph_module)
+        return graph_module.forward
+
+    made = []
+    assert torch.equal(fxstack.compile(f, backend="counted_here")(X), f(X))
+    assert len(made) == 1
+    assert "counted_here" in fxstack.list_backends()
+    assert fxstack.lookup_backend("counted_here")(made[0], ()) == made[0].forward
+    with pytest.raises(ValueError, match="there is a backend named 'eager' already"):
+        fxstack.register_backend(lambda gm, _inputs: gm, "eager")
+
+
+def test_compiled_modules_have_a_public_class():
+    assert isinstance(fxstack.compile(torch.nn.Linear(2, 2)), fxstack.OptimizedModule)
+
+
 def test_keywords_are_torch_compile_s():
     ours = inspect.signature(fxstack.compile).parameters
     theirs = inspect.signature(torch.compile).parameters

@@ -4,12 +4,13 @@
 """
 
 from fxstack.api import compile, compile_log, optimize
-from fxstack.backends import list_backends
+from fxstack.backends import list_backends, lookup_backend, register_backend
 from fxstack.log import CompileLog, StageTime
 from fxstack.scripts import repro
 from fxstack_capture import (
     BackendError,
     CaptureOptions,
+    OptimizedModule,
     RecompileError,
     ShapeContractError,
     ShapeProfile,
@@ -36,6 +37,7 @@ from fxstack_capture import (
     run,
     set_stance,
     skip,
+    substitute_in_graph,
 )
 from fxstack_capture import patch_options as options
 
@@ -43,6 +45,7 @@ __all__ = [
     "BackendError",
     "CaptureOptions",
     "CompileLog",
+    "OptimizedModule",
     "RecompileError",
     "ShapeContractError",
     "ShapeProfile",
@@ -63,6 +66,7 @@ __all__ = [
     "graph_break",
     "is_compiling",
     "list_backends",
+    "lookup_backend",
     "mark_dynamic",
     "mark_static",
     "mark_unbacked",
@@ -71,9 +75,11 @@ __all__ = [
     "options",
     "patch_options",
     "profile_of",
+    "register_backend",
     "repro",
     "reset",
     "run",
     "set_stance",
     "skip",
+    "substitute_in_graph",
 ]

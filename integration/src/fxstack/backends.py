@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
+from fxstack.log import CompileLog
 from fxstack.pipeline import Backend, eager_backend, make_aot_eager_backend, make_backend
+from fxstack.settings import make_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack.log import CompileLog
     from fxstack.settings import CompileOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 TORCH_GROUP = "torch_dynamo_backends"
 
@@ -22,10 +25,51 @@ _OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
 }
 
 
+# Registrations are for the length of the process, as those of the entry points are.
+_REGISTERED: Final[dict[str, Backend]] = {}
+
+
+@overload
+def register_backend(backend: F, name: str | None = ...) -> F: ...
+
+
+@overload
+def register_backend(backend: None = None, name: str | None = ...) -> Callable[[F], F]: ...
+
+
+def register_backend(backend: Any = None, name: str | None = None) -> Any:
+    """Let ``compile(backend=name)`` find a backend; also a decorator. The name is the function's own unless given.
+
+    Raises:
+        ValueError: there is a backend of that name already.
+        TypeError: it is not callable.
+    """
+    if backend is None:
+        return partial(register_backend, name=name)
+    if not callable(backend):
+        raise TypeError(f"register_backend: expected a callable, got {backend!r}")
+    chosen = name or backend.__name__
+    if _REGISTERED.get(chosen, backend) is not backend or chosen in _OURS:
+        raise ValueError(
+            f"register_backend: there is a backend named {chosen!r} already. fix: pass another name."
+        )
+    _REGISTERED[chosen] = backend
+    return backend
+
+
+def lookup_backend(name: str) -> Backend:
+    """The backend that ``compile(backend=name)`` uses, with default options.
+
+    Raises:
+        ValueError: there is none; the message lists the known ones.
+    """
+    return resolve_backend(name, make_options(None, None), CompileLog())
+
+
 def list_backends() -> tuple[str, ...]:
     """Names that ``backend=`` accepts: ours first, then those of installed packages."""
     registered = {entry.name for entry in entry_points(group=TORCH_GROUP)}
-    return (*_OURS, *sorted(registered - set(_OURS)))
+    return (*_OURS, *sorted((registered | _REGISTERED.keys()) - set(_OURS)))
 
 
 def resolve_backend(
@@ -52,6 +96,8 @@ def resolve_backend(
 def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
     if name in _OURS:
         return _OURS[name](options, log)
+    if name in _REGISTERED:
+        return _counted(_REGISTERED[name], log)
     found = [entry for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
     if not found:
         raise ValueError(

@@ -109,3 +109,28 @@ def test_patched_options_hold_inside():
 def test_unknown_option():
     with pytest.raises(TypeError, match="patch_options: unknown fast; known are "):
         fx.patch_options(fast=True)
+
+
+def test_eager_then_compile_learns_from_the_first_call(graphs):
+    double = fx.optimize(graphs)(lambda x: x * 2)
+    with fx.set_stance("eager_then_compile"):
+        assert torch.equal(double(torch.ones(3)), torch.ones(3) * 2)
+        assert len(graphs) == 0
+        for size in (4, 5, 6):
+            assert torch.equal(double(torch.ones(size)), torch.ones(size) * 2)
+    assert len(graphs) == 1
+
+
+def test_eager_then_compile_leaves_effects_and_errors_to_the_program(graphs):
+    seen = []
+
+    @fx.optimize(graphs)
+    def f(x):
+        seen.append(x.shape)
+        return x @ x
+
+    with fx.set_stance("eager_then_compile"):
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            f(torch.ones(2, 3))
+        f(torch.ones(2, 2))
+    assert (seen, len(graphs)) == ([(2, 3), (2, 2)], 1)

@@ -27,7 +27,9 @@ from fxstack_capture.marking import (
     assume_constant_result,
     disallow_in_graph,
     forbid_in_graph,
+    substitute_in_graph,
 )
+from fxstack_capture.optimized_module import OptimizedModule
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.marks import (
     mark_dynamic,
@@ -43,6 +45,7 @@ __all__ = [
     "ComptimeContext",
     "ComptimeError",
     "ComptimeVar",
+    "OptimizedModule",
     "RecompileError",
     "ShapeContractError",
     "ShapeProfile",
@@ -71,4 +74,5 @@ __all__ = [
     "run",
     "set_stance",
     "skip",
+    "substitute_in_graph",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fxstack_capture.annotations import check_callable
@@ -9,7 +10,9 @@ from fxstack_capture.calls.registered import (
     as_one_node,
     called_once,
     ending_the_graph,
+    label_of,
     register,
+    traced_as,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +47,39 @@ def assume_constant_result(fn: F) -> F:
     check_callable(fn, "assume_constant_result")
     register(fn, called_once(fn))
     return fn
+
+
+def substitute_in_graph(original: Any) -> Callable[[F], F]:
+    """A decorator: the function is traced wherever compiled code calls ``original``; plain Python calls the original.
+
+    For functions in C, which cannot be traced: the substitute says in Python what they do.
+
+    Raises:
+        TypeError: the two take different parameters.
+    """
+    check_callable(original, "substitute_in_graph")
+
+    def substitute(fn: F) -> F:
+        check_callable(fn, "substitute_in_graph")
+        _check_parameters(original, fn)
+        register(original, traced_as(fn))
+        return fn
+
+    return substitute
+
+
+def _check_parameters(original: Any, substitute: Any) -> None:
+    try:
+        expected = inspect.signature(original)
+    except ValueError:  # many functions in C have none
+        return
+    found = inspect.signature(substitute)
+    names, others = ([(p.name, p.kind) for p in s.parameters.values()] for s in (expected, found))
+    if names != others:
+        raise TypeError(
+            f"substitute_in_graph: {substitute.__qualname__}{found} does not take what {label_of(original)}{expected} takes.\n"
+            "fix: give it the same parameters, with the same names."
+        )
 
 
 def _each(fn: Any, name: str, mark: Callable[[Any], None]) -> Any:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-STANCES: Final = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
+STANCES: Final = (
+    *("default", "force_eager", "eager_on_recompile", "fail_on_recompile"),
+    "eager_then_compile",
+)
 
 
 class _State(threading.local):
@@ -81,6 +84,8 @@ def set_stance(stance: str) -> _Scope:
     - ``force_eager``: run everything in plain Python.
     - ``eager_on_recompile``: use what is compiled, run everything else in plain Python.
     - ``fail_on_recompile``: use what is compiled; raise ``RecompileError`` for anything else.
+    - ``eager_then_compile``: run the first call of each function in plain Python, and compile the next with what both show of
+      sizes: those that differ are symbolic at once.
     """
     if stance not in STANCES:
         raise ValueError(

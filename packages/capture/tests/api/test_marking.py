@@ -1,5 +1,8 @@
 """What programs say about their callables: one node, no graph, an error, a constant, never compiled."""
 
+import statistics
+import zlib
+
 import pytest
 import torch
 
@@ -80,6 +83,32 @@ def test_constant_results_of_tensors_of_the_graph_are_not_assumed():
 
     found, _ = run(lambda x: x * shape(x + 1), X)
     assert torch.equal(found, X * 3)
+
+
+def test_constant_results_are_not_found_from_what_the_call_has_changed():
+    @fx.assume_constant_result
+    def length(items):
+        return len(items)
+
+    def fn(x, items):
+        items.append(1)
+        return x * length(items)
+
+    assert torch.equal(run(fn, X, [])[0], X)
+    assert torch.equal(run(fn, X, [1, 2])[0], X * 3)
+
+
+def test_functions_in_c_are_traced_as_their_substitutes():
+    with pytest.raises(TypeError, match="does not take what NormalDist.__init__"):
+        fx.substitute_in_graph(statistics.NormalDist.__init__)(lambda x: x)
+
+    @fx.substitute_in_graph(zlib.adler32)
+    def adler32(data, value=1, /):
+        return len(data) + value
+
+    found, graphs = run(lambda x: x * zlib.adler32(b"abc"), X, fullgraph=True)
+    assert (torch.equal(found, X * 4), len(graphs)) == (True, 1)
+    assert zlib.adler32(b"abc") != 4
 
 
 def inner(x):

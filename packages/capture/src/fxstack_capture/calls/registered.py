@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.effects import Call, diff
 from fxstack_capture.sources import pinned
 
 if TYPE_CHECKING:
@@ -53,6 +54,15 @@ def ending_the_graph(fn: object, reason: str) -> Rule:
     return rule
 
 
+def traced_as(substitute: Any) -> Rule:
+    """``substitute`` is called in place of the callable."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return trace.calls.call(substitute, args, kwargs)
+
+    return rule
+
+
 def called_once(fn: Any) -> Rule:
     """``fn`` is called for real while tracing, and its result is taken to be the same for ever."""
 
@@ -67,6 +77,9 @@ def called_once(fn: Any) -> Rule:
                     f"{label_of(fn)}, whose result is assumed constant, with values of the graph"
                 )
                 raise graph_break("unsupported-call", detail)
+        if any(type(effect) is not Call for effect in diff(world)):  # calls only print
+            detail = f"{label_of(fn)}, whose result is assumed constant, after changes of objects that it may read,"
+            raise graph_break("unsupported-call", detail)
         value = fn(*real, **named)
         return world.enter(value, pinned(value, f"{label_of(fn)}()"))
 

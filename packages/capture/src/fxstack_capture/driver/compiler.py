@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -178,6 +179,8 @@ class FrameCompiler:
                 return fitting
             if stance == "fail_on_recompile":
                 self._refuse(again)
+            if stance == "eager_then_compile" and not (state.met or again.failures):
+                return self._meet(frame, code, state)
             if len(again.failures) >= self.options.recompile_limit:
                 return self._limit_reached(again, "recompile_limit", len(again.failures))
             if state.entries >= self.options.accumulated_recompile_limit:
@@ -223,6 +226,13 @@ class FrameCompiler:
         if self.observer is not None:
             self.observer.on_trace(time.perf_counter() - started)
         return self._install(frame, code, state, written, again)
+
+    def _meet(self, frame: RealFrame, code: CodeType, state: CodeState) -> Any:
+        """The first call under ``eager_then_compile``: its sizes are noted, and it runs in plain Python."""
+        state.met = True
+        with suppress(Exception, GraphBreak):  # the call that is compiled will have it, too
+            self._write(frame, code, state)
+        return native.RUN
 
     def look(self, frame: RealFrame, code: CodeType) -> None:
         """Trace a frame and write down what would become of it; nothing is compiled or installed."""

@@ -25,6 +25,8 @@ class CodeState:
     history: FrameHistory = field(default_factory=FrameHistory)
     without_operations: int = 0
     entries: int = 0
+    met: bool = False
+    """Whether it has been called under the stance ``eager_then_compile``."""
 
 
 @dataclass(frozen=True, slots=True)
