@@ -2,7 +2,9 @@
 """Checks of one value: what each accepts and what it rejects."""
 
 import collections
+import gc
 import types
+import weakref
 
 import pytest
 import torch
@@ -331,6 +333,27 @@ class TestClassUnchanged:
         assert not g.passes(tree, 0, 0)
         B.value = 1
         assert g.passes(tree, 0, 0)
+
+    @pytest.mark.parametrize("asked", [True, False])
+    def test_bases_are_noticed_where_they_were_asked_for(self, g, asked):
+        P, Q = type("P", (), {}), type("Q", (), {})
+        C = type("C", (type("B", (P,), {}),), {})
+        tree = g.tree((pinned(C, "C"), ClassUnchanged((), (), C.__mro__ if asked else ())))
+        assert g.passes(tree, 0, 0)
+        C.__base__.__bases__ = (P, Q)
+        assert g.passes(tree, 0, 0) is not asked
+        C.__base__.__bases__ = (P,)
+        assert g.passes(tree, 0, 0)
+
+    def test_a_class_does_not_live_for_its_bases_sake(self, g):
+        B = type("B", (), {})
+        C = type("C", (B,), {})
+        tree = g.tree((pinned(B, "B"), ClassUnchanged((), (), B.__mro__)))
+        reference = weakref.ref(B)
+        del B, C
+        gc.collect()
+        assert reference() is None
+        assert not g.passes(tree, 0, 0)
 
     def test_of_something_else(self, g):
         assert not g.holds(ClassUnchanged(("m",), (1,)), types.SimpleNamespace(m=1))

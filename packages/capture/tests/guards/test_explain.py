@@ -82,6 +82,7 @@ CASES = [
     (pinned(C, "C"), ClassUnchanged(("value", "no"), (2, NOT_FOUND)), 0, "C: must keep its attributes value, no, but"),
     (pinned(C, "C"), ClassUnchanged(("value",), (2,)), 0, "C.value is 1 (was 2)"),
     (pinned(C, "C"), ClassUnchanged(("value",), (NOT_FOUND,)), 0, "C.value is 1 (was not there)"),
+    (pinned(C, "C"), ClassUnchanged((), (), (C, int, object)), 0, f"C: must keep its bases, but the bases of {C.__module__}.C are object (were int, object)"),
     (X, tensor_facts(T), T.double(), "x: must be a torch.Tensor of torch.float32 on cpu, sizes (2, 3), strides (3, 1), requires_grad=False, but dtype is torch.float64 (was torch.float32)"),
     (X, tensor_facts(T), torch.zeros(2, 4), "but sizes is (2, 4) (was (2, 3)), strides is (4, 1) (was (3, 1))"),
     (X, tensor_facts(T), torch.nn.Parameter(T), "class is torch.nn.parameter.Parameter (was torch.Tensor), requires_grad is True (was False)"),

@@ -5,6 +5,7 @@ reorders. Nothing here knows what guards look at.
 """
 
 import collections
+import functools
 import types
 
 import torch
@@ -99,6 +100,8 @@ CONTAINERS = [
 ]
 OTHERS = [
     "range(2)",
+    "np.float32(1.5)",
+    "np.int64(3)",
     "slice(1, 3)",
     "torch.float64",
     "frozenset({'a'})",
@@ -293,10 +296,15 @@ def structural(expression, value, rng):
         yield f"{e}.__code__ = {pick(['double', 'halve', '(lambda x: x * 6)'])}.__code__"
         yield f"{e}.__kwdefaults__ = {pick(['None', repr({'b': 9, 'c': (3,)})])}"
         yield f"{e}.gain = {pick(NUMBERS)}"
+        yield f"{e}.{pick(['__name__', '__qualname__', '__doc__'])} = {pick(['repr(1)', 'str()'])}"
+    elif isinstance(value, functools.partial):
+        yield f"{e}.keywords[{pick([repr('c'), repr('a'), repr('b')])}] = {pick(NUMBERS)}"
+        yield f"{e}.__setstate__((with_defaults, (), {{'b': {pick(NUMBERS)}}}, {{}}))"
     elif isinstance(value, type):
         name = pick(list(METHODS))
         yield f"{e}.{name} = {METHODS[name]}"
         yield f"{e}.{name} = {METHODS[name]}"
+        yield f"{e}.{pick(['__name__', '__qualname__'])} = {pick(['repr(1)', repr('Box')])}"
         if value.__name__ in ("Box", "Other"):
             yield f"{e}.__bases__ = {pick(['(Other,)', '(Base,)', '(Sized, Base)'])}"
     elif hasattr(value, "__dict__"):

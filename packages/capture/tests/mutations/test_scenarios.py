@@ -13,6 +13,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from class_scenarios import SCENARIOS as CLASS_SCENARIOS
 from compare import outcome
 from function_scenarios import SCENARIOS as FUNCTION_SCENARIOS
 from same import difference
@@ -81,7 +82,7 @@ def _first_difference(name, source, changes):
     return None
 
 
-ALL = [*SCENARIOS, *FUNCTION_SCENARIOS]
+ALL = [*SCENARIOS, *FUNCTION_SCENARIOS, *CLASS_SCENARIOS]
 
 
 @pytest.mark.parametrize(("name", "source", "changes"), ALL, ids=[s[0] for s in ALL])

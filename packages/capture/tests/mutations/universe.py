@@ -9,6 +9,7 @@ import random
 
 WORLD = """
 import collections, dataclasses, enum, functools, math, types
+import numpy as np
 import torch
 from torch import nn
 import torch.nn.functional as F
@@ -217,6 +218,7 @@ VIEW = TENSOR[1:]
 ALIAS = TENSOR
 PARAM = nn.Parameter(torch.ones(4))
 DTYPE = torch.float32
+SCALAR = np.float32(2.5)
 SPACE = types.SimpleNamespace(a=1.0, b=[1])
 OBJECTS = [box, other, box]
 METHOD = box.scale
@@ -289,6 +291,11 @@ SNIPPETS = [
     ("x = x + (TENSOR is ALIAS)", "globals"),
     ("x = x * PARAM", "PARAM globals"),
     ("x = x.to(DTYPE)", "globals"),
+    ("x = x * float(SCALAR) + SCALAR.itemsize", "globals"),
+    ("x = x + len(type(box).__name__) + len(halve.__name__)", "box Box halve"),
+    ("x = x + issubclass(Other, Sized) + isinstance(other, Box)", "Other other Base"),
+    ("x = x + (2 if isinstance(box, (Other, Sized)) else 3)", "box Box Base"),
+    ("x = x + Config().ratio + len(Config(3).names)", "Config"),
     ("x = x + SPACE.a + len(SPACE.b)", "SPACE SPACE.b"),
     ("for o in OBJECTS: x = x + o.value", "OBJECTS box other"),
     ("x = x + (OBJECTS[0] is OBJECTS[2])", "OBJECTS"),

@@ -154,3 +154,13 @@ def test_other_lists_are_torchs(data):
         return torch.tensor(values, dtype=dtype[0] if dtype else None) * x.sum().long()
 
     assert graphs(program) != 2  # not one for all sizes
+
+
+def test_a_truth_that_the_graph_has_settled_is_a_constant():
+    compiled = fx.optimize(dynamic=True, fullgraph=True)(
+        lambda x, y: (x @ y, x.shape[1] == y.shape[0], x.shape[0] == y.shape[1])
+    )
+    for n, m, k in ((2, 3, 4), (5, 7, 6), (4, 3, 4)):
+        found = compiled(torch.ones(n, m), torch.ones(m, k))
+        assert found[0].shape == (n, k)
+        assert found[1:] == (True, n == k)

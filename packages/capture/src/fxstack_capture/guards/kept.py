@@ -102,7 +102,9 @@ _RULES: dict[type, Callable[[Any, Keeper], Check]] = {
     records.TypeIs: lambda c, _k: records.TypeIs(weakly(c.cls)),
     records.IdentityIs: lambda c, _k: dataclasses.replace(c, obj=weakly(c.obj)),
     records.KeysAre: lambda c, _k: dataclasses.replace(c, keys=_all_weakly(c.keys)),
-    records.ClassUnchanged: lambda c, _k: dataclasses.replace(c, values=_all_weakly(c.values)),
+    records.ClassUnchanged: lambda c, _k: dataclasses.replace(
+        c, values=_all_weakly(c.values), mro=_all_weakly(c.mro)
+    ),
     records.TensorIs: lambda c, _k: dataclasses.replace(c, cls=weakly(c.cls)),
     records.SlotUnset: lambda c, _k: dataclasses.replace(c, owner=weakly(c.owner)),
     records.SameObject: lambda c, k: records.SameObject(k.source(c.other)),

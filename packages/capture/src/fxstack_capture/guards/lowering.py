@@ -113,7 +113,7 @@ def _members(source: Source, check: records.MembersAre) -> LoweredCheck:
 
 def _class_unchanged(source: Source, check: records.ClassUnchanged) -> LoweredCheck:
     values = tuple(None if value is records.NOT_FOUND else (value,) for value in check.values)
-    return source, "ClassUnchanged", (check.names, values)
+    return source, "ClassUnchanged", (check.names, (*values, *((base,) for base in check.mro)))
 
 
 def _tensor(source: Source, check: records.TensorIs) -> LoweredCheck:

@@ -121,11 +121,13 @@ NOT_FOUND: Any = object()
 class ClassUnchanged(Check):
     """Looking ``names`` up raw along the MRO of the class gives the recorded objects (``NOT_FOUND``: none).
 
-    Checked by the class's version tag first; the names are compared only when the tag changed.
+    Checked by the class's version tag first; the names are compared only when the tag changed. ``mro``: the
+    class and its bases in their order, where the program has asked for them; () where not.
     """
 
     names: tuple[str, ...]
     values: tuple[object, ...] = field(compare=False)
+    mro: tuple[type, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,19 @@ def _class_changes(check: records.ClassUnchanged, cls: Any, _read: Reader) -> st
         for name, old in zip(check.names, check.values, strict=True)
         if found[name] is not held(old)
     ]
+    bases = tuple(map(held, check.mro))
+    if bases and bases != cls.__mro__:
+        found_names, old_names = (
+            ", ".join("a class that is gone" if c is None else class_name(c) for c in mro[1:])
+            for mro in (cls.__mro__, bases)
+        )
+        changed.append(f"the bases of {class_name(cls)} are {found_names} (were {old_names})")
     return ", ".join(changed) or f"it is another class, {class_name(cls)}"
+
+
+def _kept_of_class(check: records.ClassUnchanged) -> str:
+    attributes = f"attributes {', '.join(check.names)}" if check.names else ""
+    return " and ".join(filter(None, (attributes, "bases" if check.mro else "")))
 
 
 def _member_changes(check: records.MembersAre, value: Any, _read: Reader) -> str:
@@ -132,7 +144,7 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
     records.SlotUnset: lambda c: f"must have nothing in its slot {c.attr}",
     records.CellEmpty: lambda _c: "must be an empty cell",
     records.RangeIs: lambda c: f"must be range({c.start}, {c.stop}, {c.step})",
-    records.ClassUnchanged: lambda c: f"must keep its attributes {', '.join(c.names)}",
+    records.ClassUnchanged: lambda c: f"must keep its {_kept_of_class(c)}",
     records.TensorIs: _tensor_demand,
     records.SameObject: lambda c: f"must be the same object as {c.other.name}",
     records.AllDistinct: lambda c: (

@@ -164,6 +164,19 @@ static int check_range_is(Test *t, const Value *v) {
            range_field(v->object, "step", PyTuple_GET_ITEM(t->object, 2));
 }
 
+/* Behind the values: the class and its bases in their order, or nothing where they were not asked for. */
+static int has_bases(PyTypeObject *type, PyObject *held, Py_ssize_t first) {
+    Py_ssize_t count = PyTuple_GET_SIZE(held) / 2 - first;
+    if (count == 0) return 1;
+    PyObject *mro = type->tp_mro;
+    if (mro == NULL || PyTuple_GET_SIZE(mro) != count) return 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        long how = PyLong_AS_LONG(PyTuple_GET_ITEM(held, 2 * (first + i) + 1));
+        if (!holds_object(PyTuple_GET_ITEM(held, 2 * (first + i)), how == KEY_WEAK, PyTuple_GET_ITEM(mro, i))) return 0;
+    }
+    return 1;
+}
+
 /* The version tag changes with any change to the class or its bases. Same tag: nothing to look up. */
 static int check_class_unchanged(Test *t, const Value *v) {
     if (v->object == NULL || !PyType_Check(v->object)) return 0;
@@ -179,6 +192,7 @@ static int check_class_unchanged(Test *t, const Value *v) {
             return 0;
         }
     }
+    if (!has_bases(type, t->other, PyTuple_GET_SIZE(t->object))) return 0;
     t->number = type->tp_version_tag; /* the lookups have assigned a tag, unless CPython ran out of them (then 0) */
     t->number2 = (int64_t)(intptr_t)type;
     return 1;

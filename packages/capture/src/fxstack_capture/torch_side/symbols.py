@@ -73,7 +73,7 @@ class Symbols:
     def node_of(self, value: Any, builder: GraphBuilder) -> Any:
         """The node (or plain number, where the expression turned out constant) for a symbolic number."""
         expr = value.node.expr
-        if expr.is_number:
+        if expr.is_number or expr in (sympy.true, sympy.false):
             return value.node.pytype(expr)
         node = self._nodes.get(expr)
         if node is None:

@@ -129,6 +129,7 @@ class ClassReads:
         self.reads: dict[type, dict[str, object]] = {}
         self.fixed: dict[type, bool] = {}
         self.noted: set[type] = set()
+        self.ancestors: set[type] = set()
         self.overlays: dict[type, dict[str, object]] = {}
 
     def lookup(self, cls: type, name: str) -> Any:
@@ -168,11 +169,20 @@ class ClassReads:
         return self.world.enter(raw, source)
 
     def _note(self, cls: type, name: str, raw: object) -> None:
+        if not self._is_fixed(cls):
+            self.reads.setdefault(cls, {})[name] = raw
+
+    def _is_fixed(self, cls: type) -> bool:
         fixed = self.fixed.get(cls)
         if fixed is None:
             fixed = self.fixed[cls] = is_fixed_class(cls) or self.world.is_new(cls)
-        if not fixed:
-            self.reads.setdefault(cls, {})[name] = raw
+        return fixed
+
+    def note_bases(self, cls: type) -> None:
+        """The program has asked what ``cls`` derives from."""
+        if not self._is_fixed(cls):
+            self.ancestors.add(cls)
+            self.reads.setdefault(cls, {})
 
     def note_special_methods(self, cls: type) -> None:
         """C code is about to use instances of ``cls``: guard the methods that it finds on the type
@@ -201,5 +211,6 @@ class ClassReads:
     def close(self) -> None:
         """Record one guard per class that was read."""
         for cls, reads in self.reads.items():
-            check = ClassUnchanged(tuple(reads), tuple(reads.values()))
+            mro = _mro(cls) if cls in self.ancestors else ()
+            check = ClassUnchanged(tuple(reads), tuple(reads.values()), mro)
             self.world.trace.guard(pinned(cls, cls.__qualname__), check)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.sources import BuiltinAttr, InstanceDict, pinned
+from fxstack_capture.guards.records import IdentityIs
+from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 from fxstack_capture.world.descriptors import (
     bind,
     get_cached_property,
@@ -18,7 +19,7 @@ from fxstack_capture.world.descriptors import (
     plan_of,
 )
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
-from fxstack_capture.world.trusted import is_trusted_module
+from fxstack_capture.world.trusted import is_fixed_class, is_trusted_module
 
 if TYPE_CHECKING:
     from fxstack_capture.world.world import MirrorWorld
@@ -82,6 +83,11 @@ def _load_type_slot(world: MirrorWorld, raw: Any, getter: Any, cls: type, name: 
     ):
         if name == "__dict__":
             return types.MappingProxyType({k: _dict_value(world, cls, k) for k in value})
+        if name in _ANCESTRY:
+            world.classes.note_bases(cls)
+        elif type(value) is str and not is_fixed_class(cls) and not world.is_new(cls):
+            source = SlotAttr(pinned(cls, cls.__qualname__), raw.__objclass__, raw.__name__)
+            return world.enter(value, source)
         return value
     if world.is_new(cls) or not world.is_preexisting(cls):
         return value
@@ -143,6 +149,7 @@ def _load_from_module(world: MirrorWorld, module: Any, name: str) -> Any:
     return state.mirror if name == "__dict__" else getter(world, raw, module, type(module))  # type: ignore[misc]
 
 
+_ANCESTRY = frozenset({"__mro__", "__bases__", "__base__"})
 _C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 _FUNCTION_SLOTS = frozenset(
@@ -156,21 +163,30 @@ _FUNCTION_SLOTS = frozenset(
 )
 
 
+_TEXTS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
+_FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
+
+
 def load_function(world: MirrorWorld, fn: types.FunctionType, name: str) -> Any:
     if world.is_new(fn):
         return getattr(fn, name)
     entry = world.registry.by_standin.get(id(fn))
     if entry is None:
         entry = world.registry.add(fn, fn, pinned(fn, fn.__qualname__))
-    if name in _FUNCTION_SLOTS:
+    trusted = is_trusted_module(fn.__module__)
+    if name in _FUNCTION_SLOTS and (trusted or name not in _TEXTS):
+        if name == "__code__" and not trusted:
+            world.trace.guard(
+                BuiltinAttr(entry.source, name), IdentityIs(fn.__code__, id(fn.__code__))
+            )
         return getattr(fn, name)
     if name == "__globals__":
         return world.namespace(fn.__globals__).mirror
     if name == "__closure__":
         return world.function_parts(fn)[2] or None
-    if name in {"__defaults__", "__kwdefaults__", "__annotations__", "__module__", "__doc__"}:
+    if name in _FUNCTION_PARTS:
         value = getattr(fn, name)
-        if value is None or (is_trusted_module(fn.__module__) and type(value) is str):
+        if trusted and (value is None or type(value) is str):
             return value
         return world.enter(value, BuiltinAttr(entry.source, name))
     state = function_dict(world, fn)

@@ -86,6 +86,9 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if len(args) != 2 or kwargs:
         return isinstance(*args, **kwargs)
     value, classes = args
+    _note_bases(
+        trace, trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
+    )
     if isinstance(value, torch.Tensor):
         return _tensor_isinstance(trace, value, classes)
     kind = type(value)
@@ -128,8 +131,15 @@ def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
     return issubclass(shown, classes)
 
 
+def _note_bases(trace: Trace, cls: Any) -> None:
+    if isinstance(cls, type):
+        trace.world.classes.note_bases(cls)  # type: ignore[attr-defined]
+
+
 @RULES.rule(issubclass)
 def _issubclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args:
+        _note_bases(trace, args[0])
     return run(trace, issubclass, args, kwargs)
 
 

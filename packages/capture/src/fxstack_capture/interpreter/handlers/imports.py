@@ -9,7 +9,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.sources import pinned
+from fxstack_capture.guards.records import IdentityIs
+from fxstack_capture.sources import Key, pinned
+from fxstack_capture.world.trusted import is_trusted_module
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
@@ -35,6 +37,7 @@ def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleTy
     module = sys.modules.get(full)
     if not isinstance(module, ModuleType) or _initializing(module):
         raise graph_break("side-effect-call", f"the first import of {full}")
+    _guard_loaded(frame, full, module)
     if wanted:
         for item in wanted:
             if item == "*" or (hasattr(module, "__path__") and not hasattr(module, item)):
@@ -43,7 +46,16 @@ def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleTy
     if level:
         # ``import`` with a level has a from-list, so this is a direct use of the bytecode.
         raise graph_break("unsupported-bytecode", f"the relative import of {name}")
-    return sys.modules[name.partition(".")[0]]
+    top = name.partition(".")[0]
+    _guard_loaded(frame, top, sys.modules[top])
+    return sys.modules[top]
+
+
+def _guard_loaded(frame: Frame, name: str, module: ModuleType) -> None:
+    """Another module may be put in the place of this one."""
+    if not is_trusted_module(name):
+        place = Key(pinned(sys.modules, "sys.modules"), name)
+        frame.interp.trace.guard(place, IdentityIs(module, id(module)))
 
 
 def _initializing(module: ModuleType) -> bool:
@@ -62,6 +74,7 @@ def import_from(frame: Frame, name: str) -> None:
     package = getattr(module, "__name__", "<unknown module name>")
     submodule = sys.modules.get(f"{package}.{name}")
     if submodule is not None:
+        _guard_loaded(frame, f"{package}.{name}", submodule)
         frame.stack.append(frame.world.enter(submodule, pinned(submodule, submodule.__name__)))
         return
     file = getattr(module, "__file__", None)
