@@ -210,6 +210,9 @@ class TorchSide(Protocol):
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         """``torch.nn.Parameter(data, requires_grad)``."""
 
+    def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
+        """``fn`` of a symbolic number that an input holds, as another input; None where that cannot be."""
+
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
         """``min`` or ``max`` of two numbers, at least one of which is symbolic."""
 

@@ -135,7 +135,11 @@ static int step_upcoming(Node *node, const Value *from, Value *to) {
 }
 
 static int step_converted(Node *node, const Value *from, Value *to) {
-    return from->object ? owned(to, PyObject_CallOneArg(node->object, from->object)) : 0;
+    if (likely(from->object != NULL)) return owned(to, PyObject_CallOneArg(node->object, from->object));
+    PyObject *number = PyLong_FromLongLong(from->number); /* a size, of which there is no object */
+    int found = number != NULL && owned(to, PyObject_CallOneArg(node->object, number));
+    Py_XDECREF(number);
+    return found;
 }
 
 /* --- tensors ------------------------------------------------------------------------------------- */

@@ -56,6 +56,22 @@ def make(tracer: TorchTracer, data: Any, kwargs: dict[str, Any]) -> Any:
     return made
 
 
+def new_tensor(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``Tensor.new_tensor``: as ``torch.tensor``, of the tensor's dtype and device if none are given."""
+    if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
+        like, data = args
+        given = {name: value for name, value in kwargs.items() if value is not None}
+        options = {"dtype": like.dtype, "device": like.device, **given}
+        if takes(data, options) and _fits(data, options["dtype"]):
+            return make(tracer, data, options)
+    return tracer.record(fn, args, kwargs)
+
+
+def _fits(number: Any, dtype: torch.dtype) -> bool:
+    """A float alone is not asked for as a whole number."""
+    return type(number) is not torch.SymFloat or dtype.is_floating_point
+
+
 def _of_number(tracer: TorchTracer, number: Any, options: dict[str, Any]) -> Any:
     dtype = options["dtype"]
     if not dtype.is_floating_point:

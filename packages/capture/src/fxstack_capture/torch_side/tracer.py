@@ -13,13 +13,13 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.guards.records import Equals, TorchStateIs, TypeIs, WordIs
+from fxstack_capture.guards.records import Equals, TorchStateIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
 from fxstack_capture.numpy_side.tracer import ArrayTracer
 from fxstack_capture.shapes.env import CaptureShapeEnv
-from fxstack_capture.shapes.geometry import Geometry, can_be_symbolic, numbers
+from fxstack_capture.shapes.geometry import Geometry, numbers
 from fxstack_capture.shapes.history import FrameHistory, offset_of
-from fxstack_capture.shapes.policy import Kind, plan_number, plan_tensor
+from fxstack_capture.shapes.policy import plan_tensor
 from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
 from fxstack_capture.torch_side import (
     attributes,
@@ -42,6 +42,7 @@ from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes import Faker
 from fxstack_capture.torch_side.function_mode import RecordingMode
 from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
+from fxstack_capture.torch_side.input_numbers import InputNumbers
 from fxstack_capture.torch_side.locations import Locations
 from fxstack_capture.torch_side.modes_aside import put_back
 from fxstack_capture.torch_side.standin_classes import shown_class
@@ -74,6 +75,7 @@ class TorchTracer:
         if trace.contract is not None:
             self.geometry.argument_names = trace.contract.names
         self.symbols = Symbols(self.geometry)
+        self.numbers = InputNumbers(self)
         self.builder = GraphBuilder(self.symbols)
         self.state = state.StateLog()
         self.transforms = Transforms(self)
@@ -171,19 +173,10 @@ class TorchTracer:
         return self.faker.fake(real, sizes, strides, offset)
 
     def enter_number(self, value: float, source: Source) -> Any:
-        contract = self.trace.contract
-        kind = plan_number(value, source, self.history, self.trace.options, contract)
-        if kind is Kind.STATIC or not can_be_symbolic(value):
-            self.trace.guard(source, Equals(value))
-            return value
-        if isinstance(value, int):
-            self.trace.guard(source, WordIs())
-            hint = None if contract is None else contract.numbers.get(source)
-            if hint is not None:
-                return self.geometry.contracted_number(value, source, hint)
-            return self.geometry.number(value, source)
-        self.trace.guard(source, TypeIs(type(value)))
-        return self.geometry.real_number(value, source)
+        return self.numbers.enter(value, source)
+
+    def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
+        return self.numbers.function_of(fn, number)
 
     def guard_offsets(self) -> None:
         """From now on the trace depends on the storage offsets of its inputs."""

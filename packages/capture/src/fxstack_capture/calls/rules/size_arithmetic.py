@@ -20,6 +20,39 @@ if TYPE_CHECKING:
 RULES: RuleTable = RuleTable()
 
 
+def _function_of_number(fn: Any) -> None:
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not kwargs and len(args) == 1 and trace.torch.is_symbolic(args[0]):
+            found = trace.torch.function_of(fn, args[0])
+            if found is not None:
+                return found
+        return run(trace, fn, args, kwargs)
+
+    RULES.add(fn, rule)
+
+
+_OF_NUMBERS = (
+    *("sqrt", "cbrt", "isqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "fabs"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
+    *(
+        "isfinite",
+        "isinf",
+        "isnan",
+        "atanh",
+        "erf",
+        "erfc",
+        "gamma",
+        "lgamma",
+        "degrees",
+        "radians",
+    ),
+)
+"""Functions of one number of module ``math`` that have no form in symbols: what they give is another input of the graph."""
+
+for _name in _OF_NUMBERS:
+    _function_of_number(getattr(math, _name))
+
+
 @RULES.rule(torch.Size.numel)
 def _numel(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 1 or not isinstance(args[0], torch.Size):
@@ -37,8 +70,13 @@ def _index(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 @RULES.rule(round)
 def _round(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A whole number is its own nearest one, unless digits before the point are asked for."""
-    if not kwargs and len(args) == 1 and isinstance(args[0], torch.SymInt):
-        return args[0]
+    if not kwargs and len(args) == 1:
+        if isinstance(args[0], torch.SymInt):
+            return args[0]
+        if isinstance(args[0], torch.SymFloat):
+            found = trace.torch.function_of(round, args[0])
+            if found is not None:
+                return found
     return run(trace, round, args, kwargs)
 
 

@@ -1,0 +1,114 @@
+"""Functions of module ``math`` and ``round`` of sizes and dynamic floats: compiled once, and exact."""
+
+import math
+
+import pytest
+import torch
+from counting import Counting
+
+import fxstack_capture as fx
+
+NAMES = (
+    *("sqrt", "cbrt", "isqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "fabs"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
+    *(
+        "atanh",
+        "erf",
+        "erfc",
+        "gamma",
+        "lgamma",
+        "degrees",
+        "radians",
+        "isfinite",
+        "isinf",
+        "isnan",
+    ),
+)
+FUNCTIONS = {name: getattr(math, name) for name in NAMES} | {"round": round}
+
+
+def outcome(fn, *args):
+    try:
+        return fn(*args)
+    except (ValueError, OverflowError, TypeError) as error:
+        return repr(error)
+
+
+def check_all(fn, calls):
+    """Compiled equals plain for each of ``calls``; how many graphs that took."""
+    backend = Counting()
+    compiled = fx.optimize(backend)(fn)
+    for args in calls:
+        found, expected = outcome(compiled, *args), outcome(fn, *args)
+        if isinstance(expected, torch.Tensor):
+            assert found.dtype == expected.dtype
+            assert torch.equal(found, expected)
+        else:
+            assert found == expected
+    return len(backend.graphs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_sizes(name):
+    function = FUNCTIONS[name]
+    graphs = check_all(lambda x: x * function(x.shape[0]), [(torch.ones(n),) for n in range(3, 9)])
+    assert graphs <= 2
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_of_floats(name):
+    function = FUNCTIONS[name]
+    x, numbers = torch.ones(2), (1.25, 2.5, 0.3, 7.75, 0.6, 3.5)
+    graphs = check_all(lambda x, s: x * function(s), [(x, s) for s in numbers])
+    assert graphs <= 2 or name in ("isqrt", "asin", "acos", "acosh", "atanh")
+
+
+def scaled(x, s):
+    return x * math.sqrt(s) + math.log(s) if s != 5.0 else x
+
+
+@pytest.mark.parametrize(
+    "odd", [0.0, -0.0, -1.0, math.inf, -math.inf, math.nan, 5.0, 1e308, 4, True]
+)
+def test_numbers_that_do_not_fit(odd):
+    x = torch.ones(2)
+    numbers = (1.5, 2.5, odd, 3.5, odd)
+    backend = Counting()
+    compiled = fx.optimize(backend)(scaled)
+    for s in numbers:
+        found, expected = outcome(compiled, x, s), outcome(scaled, x, s)
+        assert str(found) == str(expected)
+
+
+def finite(x, s):
+    return x * s if math.isfinite(s) else x - 1
+
+
+def test_a_predicate_is_asked_in_every_call():
+    x = torch.ones(2)
+    check_all(finite, [(x, s) for s in (1.5, 2.5, math.inf, 3.5, -math.inf, 0.25)])
+
+
+def several(x):
+    root = math.sqrt(x.shape[0])
+    return x * root + math.sqrt(x.shape[0]) * math.exp(root) + int(root) + (root > 2)
+
+
+def test_several_of_one_number():
+    assert check_all(several, [(torch.ones(n),) for n in (5, 6, 7, 8)]) <= 2
+
+
+def made(x, s):
+    return x.new_tensor([x.shape[0], 2]) + x.new_tensor(s), x.new_tensor([s, 1.0], dtype=torch.half)
+
+
+def test_new_tensor():
+    for dtype in (torch.float32, torch.float64, torch.int64):
+        backend = Counting()
+        compiled = fx.optimize(backend)(made)
+        for n, s in ((3, 2.5), (4, 3.5), (5, 4.5), (6, 5.5)):
+            x = torch.ones(n).to(dtype)
+            for found, expected in zip(compiled(x, s), made(x, s), strict=True):
+                assert found.dtype == expected.dtype
+                assert torch.equal(found, expected)
+        assert len(backend.graphs) <= 2 or dtype is torch.int64
