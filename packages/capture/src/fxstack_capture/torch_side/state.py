@@ -161,6 +161,17 @@ _AUTOCAST_KEYS = {
 
 
 @contextmanager
+def hooks_aside() -> Iterator[None]:
+    """The program's hooks for saved tensors are not called: what stand-ins save is no tensor of the program."""
+    set_tracing = torch._C._autograd._saved_tensors_hooks_set_tracing
+    before = set_tracing(True)
+    try:
+        yield
+    finally:
+        set_tracing(before)
+
+
+@contextmanager
 def session(log: StateLog) -> Iterator[StateLog]:
     """Undo at the end whatever the program changed."""
     try:

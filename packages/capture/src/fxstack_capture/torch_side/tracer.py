@@ -464,7 +464,7 @@ class TorchTracer:
         self._set_memo(active=True)
         try:
             aside = self.overrides.session(self.outer_modes)
-            with state.session(self.state), self.transforms.session(), aside:
+            with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside:
                 if self.outer_modes:
                     self._guard_state()
                 yield
