@@ -1,8 +1,10 @@
 """Elementwise operators: values, promotion and special numbers as in eager."""
 
+import functools
+
 import pytest
 import torch
-from inductor_checks import FAST, check, check_gradients, externs, fused
+from inductor_checks import FAST, check, check_gradients, externs, fused, trace
 
 import fxstack_inductor as fi
 
@@ -148,6 +150,67 @@ def test_eager_rounding_is_bitwise_eager(dtype):
     options = fi.InductorOptions(eager_rounding=True, optimization=1, use_cache=False)
     (got,) = (fi.compile_graph(graph, (x, y), options)(x, y),)
     assert torch.equal(got[0], graph(x, y))
+
+
+NUMBERS = {
+    "comparisons": lambda x, s: (x < s, x <= s, x == s, x != s, x > s, x >= s),
+    "sums": lambda x, s: (x + s, x - s, s - x, torch.rsub(x, s)),
+    "products": lambda x, s: (x * s, x / s),
+    "divisions": lambda x, s: (x // s, x % s, torch.fmod(x, s), s % x),
+    "truncated": lambda x, s: (torch.div(x, s, rounding_mode="trunc"),),
+    "chosen": lambda x, s: (torch.where(x > 0, x, s) < s, x.masked_fill(x > 0, s) == s),
+    "filled": lambda x, s: (torch.full_like(x, s) == s, x.new_full((3,), s) == s),
+    "bounds": lambda x, s: (x.clamp(min=s), F.hardshrink(x, abs(s)), F.threshold(x, s, s)),
+    "tensors": lambda x, s: (x * torch.tensor(s), x + torch.tensor(s), x < torch.tensor(s)),
+    "integers": lambda x, s: (x + torch.tensor([257]) - 256, x * 257),
+    "roots": lambda x, s: ((x * 0 * s) ** 0.5, x**0, x**2),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_beside_half_precision_are_rounded_where_eager_rounds_them(dtype):
+    numbers = (0.3, -0.7, 1 / 3, 3.1)
+    x = torch.cat([torch.randn(180) * 3, torch.tensor([*numbers, 1.5, -0.0, 100, -2, 7])])
+    x = x.repeat_interleave(64).to(
+        dtype
+    )  # whole vectors of equal numbers: eager's tails round otherwise
+    options = fi.InductorOptions(optimization=1, use_cache=False, eager_rounding=True)
+
+    def together(x):
+        return [result for f in NUMBERS.values() for n in numbers for result in f(x, n)]
+
+    names = [f"{name} of {n}: " for name, f in NUMBERS.items() for n in numbers for _ in f(x, n)]
+    got = fi.compile_graph(trace(together, x), (x,), options)(x)
+    for name, ours, theirs in zip(names, got, together(x)):
+        torch.testing.assert_close(
+            ours, theirs, rtol=0, atol=0, equal_nan=True, msg=functools.partial(str.__add__, name)
+        )
+
+
+def test_signs_of_zero_are_eager_s():
+    a, b = torch.tensor([0.0, -0.0, 0.0, -0.0] * 8), torch.tensor([-0.0, 0.0, 0.0, -0.0] * 8)
+    names = "relu relu6 hardtanh".split()
+    pairs = (torch.fmax, torch.fmin, torch.copysign, torch.Tensor.clamp_min, torch.Tensor.clamp_max)
+
+    def signs(a, b):
+        ones = (
+            *(getattr(F, name)(a) for name in names),
+            a.clamp(min=0),
+            a.clamp(0, 1),
+            -a,
+            a.half() ** 0.5,
+        )
+        return tuple(x.signbit() for x in (*ones, *(f(a, b) for f in pairs)))
+
+    check(signs, a, b)
+
+
+def test_infinity_beside_nan_has_a_length():
+    check(torch.hypot, SPECIAL.repeat(9), SPECIAL.repeat_interleave(9))
+
+
+def test_eager_s_sixth_is_one_of_single_precision():
+    check_gradients(F.hardsigmoid, X.double())
 
 
 ACTIVATIONS = {

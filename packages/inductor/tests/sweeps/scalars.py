@@ -1,11 +1,12 @@
-"""Every elementwise operator of torch's database on special numbers and over its whole range, against eager and a finer reference.
+"""Every elementwise operator of torch's database on special numbers and over its range, against eager and a finer reference.
 
     python packages/inductor/tests/sweeps/scalars.py [--dtypes float32,float64] [--ops PATTERN] [--table]
 
 Unary operators see zeros of both signs, infinities, NaN, denormal numbers, the extremes of the dtype, what lies around whole
-and half numbers, and numbers of every exponent; binary operators all pairs of a selection of these. Integers and booleans have to be eager's;
-floats as well where eager gives NaN, infinity or zero, and elsewhere within ``--ulp`` units in the last place of the
-reference (float64 for narrower dtypes, eager for float64) or no further from it than eager is. ``--table`` prints the largest errors, ours and
+and half numbers, and numbers of every exponent; binary operators all pairs of a selection of these. Integers and booleans
+have to be eager's, floats as well where eager gives NaN, infinity or zero; other floats have to be within ``--ulp`` units in
+the last place of the reference (float64 for narrower dtypes, eager for float64), or not much further from it than eager is
+on similar numbers, since compositions of functions are as inexact in eager. ``--table`` prints the largest errors, ours and
 eager's, as Markdown.
 """
 
@@ -16,6 +17,7 @@ import sys
 import time
 import warnings
 
+import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal import common_utils
@@ -31,18 +33,40 @@ INTEGERS |= dict.fromkeys((torch.float16, torch.bfloat16), torch.int16)
 SPECIAL = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, 0.5, -0.5, 1.5, -1.5, 2.5, 1.0, -1.0]
 SPECIAL += [2.0, -2.0, 3.0, -3.0, 7.0, 1e-3, -1e-3, 88.7, -87.4, 1e10, -1e10, 0.9999, 1.0001]
 BATCH = 12
+WINDOW = 32
+ENDLESS = re.compile("polynomial|zeta|polygamma|^lcm")
+"""Calls of ATen kernels that take as long as their argument is large, or (``lcm`` of the least integers) end the process."""
+
+
+DIVIDES = re.compile("rounding$|floor_divide|fmod|remainder|mod__")
+"""Integers that end the process in eager (the least by -1), or raise for all (by 0)."""
+CANCELS = re.compile("ndtr|logaddexp|tanhshrink|lgamma|entr|logit")
+"""Differences of nearly equal numbers: what counts is the error beside these."""
+EITHER_ZERO = re.compile("softshrink|^max|^min")
+"""Eager's vectors and what remains of a row beside them give zeros of different signs."""
+EXACT = {
+    "fmod": np.fmod,
+    "remainder": np.remainder,
+    "__rmod__": lambda a, b: np.remainder(b, a),
+    "log1p": np.log1p,
+}
+"""References where eager's vectors in float64 are wrong: NaN for large quotients, zero for denormal numbers."""
 
 
 def floats(dtype, count):
     """Special numbers, their neighbours, ``count`` numbers of all exponents and as many of common size."""
     info, integer = torch.finfo(dtype), INTEGERS[dtype]
-    base = torch.tensor([*SPECIAL, info.max, info.min, info.tiny, -info.tiny, info.eps], dtype=dtype)
+    base = torch.tensor(
+        [*SPECIAL, info.max, info.min, info.tiny, -info.tiny, info.eps], dtype=dtype
+    )
     last = torch.tensor([1, -1], dtype=integer)
     near = torch.cat([(base.view(integer) + k).view(dtype) for k in last])
     least = torch.tensor([1, -(2 ** (8 * dtype.itemsize - 1)) + 1], dtype=integer).view(dtype)
     limits = torch.iinfo(integer)
     bits = torch.randint(limits.min, limits.max, (count,), dtype=integer).view(dtype)
-    return torch.cat([base, near, least, bits, (torch.randn(count, dtype=torch.float64) * 4).to(dtype)])
+    return torch.cat(
+        [base, near, least, bits, (torch.randn(count, dtype=torch.float64) * 4).to(dtype)]
+    )
 
 
 def numbers(dtype, count):
@@ -65,15 +89,11 @@ def pairs(dtype):
 
 def inputs(op, dtype, count):
     if isinstance(op, BinaryUfuncInfo):
-        return pairs(dtype)
+        x, y = pairs(dtype)
+        if not dtype.is_floating_point and DIVIDES.search(name_of(op)):
+            x, y = (torch.where((v == -1) | (v == 0), 3, v).to(dtype) for v in (x, y))
+        return x, y
     return (numbers(dtype, count),)
-
-
-def ordered(x):
-    """Integers one apart for neighbouring floats."""
-    bits = x.view(INTEGERS[x.dtype]).long()
-    low = torch.iinfo(INTEGERS[x.dtype]).min
-    return torch.where(bits < 0, low - bits, bits)
 
 
 def ulps(got, reference):
@@ -86,43 +106,81 @@ def ulps(got, reference):
     return error.nan_to_num(0, 0, 0)
 
 
-def zero_like(x):
-    return (x == 0) & x.signbit(), (x == 0) & ~x.signbit(), x.isnan(), x == torch.inf, x == -torch.inf
+def kinds(x):
+    """What kind of number each is; signs of zero count."""
+    zero = x == 0
+    return torch.stack(
+        [zero & x.signbit(), zero & ~x.signbit(), x.isnan(), x.isposinf(), x.isneginf()]
+    )
+
+
+def around(errors, values):
+    """The largest error among similar arguments; among all for two arguments."""
+    if len(values) > 1 or errors.numel() < 2 * WINDOW:
+        return errors.max().expand_as(errors)
+    order = values[0].flatten().argsort()
+    flat = errors.flatten()[order].view(1, 1, -1)
+    wide = torch.nn.functional.max_pool1d(flat, 2 * WINDOW + 1, 1, WINDOW).flatten()
+    return torch.empty_like(wide).index_copy_(0, order, wide).view_as(errors)
 
 
 def show(values, where, results):
     at = int(where.flatten().nonzero()[0])
     shown = ", ".join(repr(v.flatten()[at].item()) for v in values)
-    return f"({shown}) -> {results[0].flatten()[at].item()!r}, not {results[1].flatten()[at].item()!r}"
+    return (
+        f"({shown}) -> {results[0].flatten()[at].item()!r}, not {results[1].flatten()[at].item()!r}"
+    )
 
 
-def difference(got, want, exact, values, limit):
+def difference(name, got, want, exact, values, limit):
     """None or the first difference, and the errors of both."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype}{tuple(got.shape)}, not {want.dtype}{tuple(want.shape)}", (0, 0)
     if not got.is_floating_point():
         wrong = got != want
-        return (f"{int(wrong.sum())} wrong: {show(values, wrong, (got, want))}" if wrong.any() else None), (0, 0)
+        return wrong_at(wrong, values, got, want), (0, 0)
     ours, theirs = ulps(got, exact), ulps(want, exact)
     largest = ours.max().item(), theirs.max().item()
-    far = (ours > limit) & (ours > theirs * 1.01)
-    kinds = torch.zeros_like(far)
-    for a, b in zip(zero_like(got), zero_like(want)):
-        kinds |= a != b
-    # Where rounding decides: both within reach of the reference.
-    kinds &= ~((ours <= 1) & (theirs <= 1) & (exact != 0) & exact.isfinite())
-    for wrong in (kinds, far):
-        if wrong.any():
-            return f"{int(wrong.sum())} wrong: {show(values, wrong, (got, want))}", largest
-    return None, largest
+    far = ours > 2 * around(theirs, values) + limit
+    if CANCELS.search(name):
+        far &= (got - exact).abs() > 4 * torch.finfo(got.dtype).eps * (
+            1 + sum(v.double().abs() for v in values)
+        )
+    other = (kinds(got) != kinds(want)).any(0)
+    # Where eager's vector function fails, the reference decides; nor does it matter which neighbour of a limit is taken.
+    other &= (kinds(got) != kinds(exact.to(got.dtype))).any(0)
+    other &= ~((ours <= 1) & (theirs <= 1) & (exact != 0) & exact.isfinite())
+    if EITHER_ZERO.search(name.rpartition(".")[2]):
+        other &= (got != 0) | (want != 0)
+    return wrong_at(other, values, got, want) or wrong_at(far, values, got, want), largest
+
+
+def wrong_at(wrong, values, got, want):
+    return f"{int(wrong.sum())} wrong: {show(values, wrong, (got, want))}" if wrong.any() else None
+
+
+def reference(op, values, want):
+    """The results in a finer dtype, if there is one."""
+    if not want.is_floating_point():
+        return want
+    wide = [widened(v) for v in values]
+    if op.name in EXACT:
+        with np.errstate(all="ignore"):
+            return torch.from_numpy(EXACT[op.name](*(v.double().numpy() for v in wide)))
+    try:
+        return widened(op.op(*wide))
+    except RuntimeError:
+        return want
 
 
 def widened(x):
-    return x.double() if x.is_floating_point() else x
+    return x if x.dtype is torch.bool else x.double()
 
 
 def trace(function, values):
-    raw = torch.func.functionalize(make_fx(function, tracing_mode="fake")(*values), remove="mutations")
+    raw = torch.func.functionalize(
+        make_fx(function, tracing_mode="fake")(*values), remove="mutations"
+    )
     return make_fx(raw, decomposition_table=fi.decompositions(), tracing_mode="fake")(*values)
 
 
@@ -150,35 +208,34 @@ def check(batch, args):
 
     def together(*tensors):
         rest = list(tensors)
-        return tuple(
-            op.op(*[rest.pop(0) for _ in range(n)]) for (op, _, _), n in zip(batch, sizes)
-        )
+        return tuple(op.op(*[rest.pop(0) for _ in range(n)]) for (op, _, _), n in zip(batch, sizes))
 
     compiled = fi.compile_graph(trace(together, flat), flat, args.options)
     found = []
     for (op, values, want), got in zip(batch, compiled(*flat)):
-        try:
-            exact = widened(op.op(*map(widened, values))) if want.is_floating_point() else want
-        except RuntimeError:
-            exact = want
-        problem, errors = difference(got, want, exact, values, args.ulp)
-        found.append((name_of(op), problem, errors))
+        name, exact = name_of(op), reference(op, values, want)
+        found.append((name, *difference(name, got, want, exact, values, args.ulp)))
     return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dtypes", default="float32,float64,bfloat16,float16,int64,int32,int16,int8,uint8,bool")
+    parser.add_argument(
+        "--dtypes", default="float32,float64,bfloat16,float16,int64,int32,int16,int8,uint8,bool"
+    )
     parser.add_argument("--ops", default="")
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--ulp", type=float, default=4)
     parser.add_argument("--eager-rounding", action="store_true")
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
-    args.options = fi.InductorOptions(optimization=2, use_cache=False, eager_rounding=args.eager_rounding)
+    args.options = fi.InductorOptions(
+        optimization=2, use_cache=False, eager_rounding=args.eager_rounding
+    )
     start, checked, bad = time.time(), 0, 0
     chosen = [op for op in op_db if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo))]
     chosen = [op for op in chosen if re.search(args.ops, name_of(op))]
+    chosen = [op for op in chosen if not ENDLESS.search(op.name)]
     for text in args.dtypes.split(","):
         dtype = getattr(torch, text)
         ready = [usable(op, dtype, args.count) for op in chosen if op.supports_dtype(dtype, "cpu")]

@@ -60,6 +60,15 @@ static inline bf16 bf16_store(float x) {
 FLOAT_DIVISION(float, f)
 FLOAT_DIVISION(double, )
 
+/* Infinite where a side is, also beside a NaN, which vector math forgets. */
+#define HYPOT(T, S) \
+  static inline T hypot_##T(T a, T b) { \
+    T c = hypot##S(a, b); \
+    return (fabs##S(a) == (T)INFINITY) | (fabs##S(b) == (T)INFINITY) ? (T)INFINITY : c; \
+  }
+HYPOT(float, f)
+HYPOT(double, )
+
 #define INT_DIVISION(T) \
   static inline T floordiv_##T(T a, T b) { \
     T q = a / b; \

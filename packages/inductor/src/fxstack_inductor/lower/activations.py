@@ -164,7 +164,7 @@ def hardtanh(ctx: Context, x: Node, min_val: float = -1, max_val: float = 1) -> 
     return floating(
         ctx,
         (x,),
-        lambda a: call("minimum", call("maximum", a, like(a, min_val)), like(a, max_val)),
+        lambda a: call("minimum", like(a, max_val), call("maximum", like(a, min_val), a)),
     )
 
 
@@ -189,6 +189,18 @@ def _clamped6(a: Body) -> Body:
 @rule("hardsigmoid.default")
 def hardsigmoid(ctx: Context, x: Node) -> Node:
     return floating(ctx, (x,), lambda a: call("div", _clamped6(a), like(a, 6)))
+
+
+@rule("hardsigmoid_backward.default")
+def hardsigmoid_backward(ctx: Context, grad: Node, x: Node) -> Node:
+    """A sixth is eager's, which has it in single precision for float64 as well."""
+    sixth = torch.tensor(1 / 6, dtype=torch.float32).item()
+
+    def body(g: Body, a: Body) -> Body:
+        inside = call("bitwise_and", compare("gt", a, like(a, -3)), compare("lt", a, like(a, 3)))
+        return select(inside, mul(g, like(g, sixth)), like(g, 0))
+
+    return floating(ctx, (grad, x), body)
 
 
 @rule("hardswish.default")

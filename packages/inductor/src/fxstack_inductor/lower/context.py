@@ -83,7 +83,8 @@ class Context:
         node.body = make_body(node.index)
         if node.body.dtype != value_dtype(dtype):
             node.body = cast(node.body, value_dtype(dtype))
-        if self.options.eager_rounding and dtype != value_dtype(dtype):
+        rounds = self.options.eager_rounding or isinstance(node.body, Const)
+        if rounds and dtype != value_dtype(dtype):
             node.body = round_to(node.body, dtype)
         self.nodes.append(node)
         return node
@@ -205,6 +206,8 @@ def cast(body: Body, dtype: torch.dtype) -> Body:
 
 def round_to(body: Body, dtype: torch.dtype) -> Body:
     """Round a float32 value to a half-precision dtype, as storing it would."""
+    if isinstance(body, Const):
+        return Const(torch.tensor(float(body.value), dtype=dtype).item(), torch.float32)
     return Call(f"round_{'bf16' if dtype == torch.bfloat16 else 'f16'}", (body,), torch.float32)
 
 
@@ -230,6 +233,19 @@ def read_broadcast(value: TensorOrScalar, index: Sequence[Expr], dtype: torch.dt
     if isinstance(value, Node):
         return cast(read(value, broadcast_coords(value.shape, index)), dtype)
     return constant(value, dtype)
+
+
+def operand(value: TensorOrScalar, index: Sequence[Expr], dtype: torch.dtype) -> Body:
+    """The same where eager converts all operands to ``dtype`` first: to half precision, numbers and integers are rounded."""
+    body = read_broadcast(value, index, value_dtype(dtype))
+    if dtype == value_dtype(dtype) or (
+        isinstance(value, Node) and value.dtype in _FIT_HALF | {dtype}
+    ):
+        return body
+    return round_to(body, dtype)
+
+
+_FIT_HALF = frozenset({torch.bool, torch.int8, torch.uint8})
 
 
 def constant(value: Scalar | Expr | HostScalar, dtype: torch.dtype) -> Body:

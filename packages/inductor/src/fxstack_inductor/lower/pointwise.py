@@ -16,6 +16,7 @@ from fxstack_inductor.lower.context import (
     broadcast_shapes,
     cast,
     constant,
+    operand,
     read_broadcast,
     round_to,
 )
@@ -23,7 +24,7 @@ from fxstack_inductor.lower.promotion import float_dtype, promote
 from fxstack_inductor.lower.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from fxstack_inductor.lower.context import Context, HostScalar
 
@@ -38,15 +39,28 @@ def elementwise(
     compute: torch.dtype,
     result: torch.dtype,
     make: Callable[..., Body],
+    *,
+    precise: Collection[int] = (),
 ) -> Node:
-    """Broadcast ``values``, read each as ``compute``'s register dtype, and combine with ``make``."""
+    """Broadcast ``values``, convert each to ``compute``, and combine with ``make`` in its register dtype.
+
+    Numbers and 0-d tensors at the positions ``precise`` are not rounded to half precision: eager's multiplication and division
+    take those in single precision.
+    """
     for value in values:
         if isinstance(value, Node) and value.dtype.is_complex:
             raise NotLowered("complex numbers")
     shape = broadcast_shapes([value.shape for value in values if isinstance(value, Node)])
-    dtype = value_dtype(compute)
+
+    def dtype(position: int, value: TensorOrScalar) -> torch.dtype:
+        small = not isinstance(value, Node) or not value.shape
+        return value_dtype(compute) if small and position in precise else compute
+
+    dtypes = [dtype(position, value) for position, value in enumerate(values)]
     return ctx.pointwise(
-        shape, result, lambda index: make(*(read_broadcast(v, index, dtype) for v in values))
+        shape,
+        result,
+        lambda index: make(*(operand(v, index, d) for v, d in zip(values, dtypes, strict=True))),
     )
 
 
@@ -219,7 +233,8 @@ def _binary(op: str, *, floating: bool | None = None) -> Callable[..., Node]:
             raise NotLowered(f"{op} of integers")
         if floating:
             dtype = float_dtype(dtype)
-        return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call(op, a, b))
+        precise = (1,) if op == "mul" else ()
+        return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call(op, a, b), precise=precise)
 
     return lower
 
@@ -259,7 +274,10 @@ def _sum(sign: str, flip: bool = False) -> Callable[..., Node]:
             raise NotLowered("subtraction of booleans")
 
         def scaled(a: Body) -> Body:
-            return a if alpha == 1 else call("mul", a, like(a, alpha))
+            if alpha == 1:
+                return a
+            factor = like(a, alpha)
+            return call("mul", a, factor if dtype == a.dtype else round_to(factor, dtype))
 
         def body(a: Body, b: Body) -> Body:
             return call(sign, a, scaled(b))
@@ -279,7 +297,7 @@ del _overload
 @rule("div.Tensor", "div.Scalar", "true_divide.Tensor")
 def div(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
     dtype = float_dtype(promote(x, y))
-    return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call("div", a, b))
+    return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call("div", a, b), precise=(1,))
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
@@ -291,8 +309,9 @@ def div_mode(
     dtype = promote(x, y)
     if not dtype.is_floating_point:
         _require_nonzero(y)
-    if rounding_mode == "trunc" and dtype != value_dtype(dtype):
-        # Eager rounds the quotient first, which may reach the next whole number.
+    vectors = isinstance(y, Node) and y.shape
+    if rounding_mode == "trunc" and dtype != value_dtype(dtype) and vectors:
+        # Eager rounds the quotient first, which may reach the next whole number; not that by one number.
         return elementwise(
             ctx,
             (x, y),
@@ -301,7 +320,7 @@ def div_mode(
             lambda a, b: call("trunc", round_to(call("div", a, b), dtype)),
         )
     op = {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
-    return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call(op, a, b))
+    return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call(op, a, b), precise=(1,))
 
 
 def _require_nonzero(y: TensorOrScalar) -> None:
@@ -313,42 +332,6 @@ def _require_nonzero(y: TensorOrScalar) -> None:
 @rule("floor_divide.default", "floor_divide.Scalar")
 def floor_divide(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
     return div_mode(ctx, x, y, rounding_mode="floor")
-
-
-@rule("pow.Tensor_Scalar")
-def pow_scalar(ctx: Context, x: Node, exponent: float | Expr) -> Node:
-    dtype = promote(x, exponent)
-    if isinstance(exponent, Expr):
-        raise NotLowered("symbolic exponent")
-    if not dtype.is_floating_point:
-        if exponent == 2:
-            return elementwise(ctx, (x,), dtype, dtype, lambda a: call("mul", a, a))
-        raise NotLowered("integer power")
-    return elementwise(ctx, (x,), dtype, dtype, lambda a: _power(a, float(exponent)))
-
-
-def _power(a: Body, exponent: float) -> Body:
-    """The special cases that eager has, then ``pow``."""
-    special: dict[float, Callable[[], Body]] = {
-        0.0: lambda: like(a, 1),
-        0.5: lambda: call("sqrt", a),
-        1.0: lambda: a,
-        2.0: lambda: call("mul", a, a),
-        3.0: lambda: call("mul", call("mul", a, a), a),
-        -0.5: lambda: call("rsqrt", a),
-        -1.0: lambda: call("reciprocal", a),
-        -2.0: lambda: call("reciprocal", call("mul", a, a)),
-    }
-    make = special.get(exponent)
-    return make() if make else call("pow", a, like(a, exponent))
-
-
-@rule("pow.Tensor_Tensor", "pow.Scalar")
-def pow_tensor(ctx: Context, x: TensorOrScalar, y: Node) -> Node:
-    dtype = promote(x, y)
-    if not dtype.is_floating_point:
-        raise NotLowered("integer power")
-    return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call("pow", a, b))
 
 
 # --- comparisons and logic ----------------------------------------------------------------------------
@@ -391,7 +374,7 @@ def where(ctx: Context, condition: Node, x: TensorOrScalar, y: TensorOrScalar) -
 
     def body(index: Any) -> Body:
         mask = read_broadcast(condition, index, BOOL)
-        branches = (read_broadcast(x, index, register), read_broadcast(y, index, register))
+        branches = (operand(x, index, dtype), operand(y, index, dtype))
         return Call("where", (mask, *branches), register)
 
     return ctx.pointwise(shape, dtype, body)
@@ -403,7 +386,7 @@ def masked_fill(ctx: Context, x: Node, mask: Node, value: TensorOrScalar) -> Nod
     register = value_dtype(x.dtype)
 
     def body(index: Any) -> Body:
-        filler = read_broadcast(value, index, register)
+        filler = operand(value, index, x.dtype)
         return Call(
             "where",
             (read_broadcast(mask, index, BOOL), filler, read_broadcast(x, index, register)),
@@ -419,12 +402,17 @@ def clamp(
 ) -> Node:
     given = [v for v in (min, max) if v is not None]
     dtype = promote(x, *given)
+    maximum_of_two = len(given) == 1 and isinstance(given[0], Node)
+
+    def bounded(op: str, a: Body, bound: Body) -> Body:
+        # Of two zeros the second is taken: a tensor that is the only bound, else the value within bounds.
+        return call(op, a, bound) if maximum_of_two else call(op, bound, a)
 
     def body(a: Body, *bounds: Body) -> Body:
         rest = list(bounds)
         if min is not None:
-            a = call("maximum", a, rest.pop(0))
-        return a if max is None else call("minimum", a, rest.pop(0))
+            a = bounded("maximum", a, rest.pop(0))
+        return a if max is None else bounded("minimum", a, rest.pop(0))
 
     return elementwise(ctx, (x, *given), dtype, dtype, body)
 

@@ -11,6 +11,7 @@ from fxstack_inductor.lower import (
     indexing,
     normalisation,
     pointwise,
+    powers,
     reductions,
     resample,
     scans,
@@ -21,6 +22,7 @@ from fxstack_inductor.lower import (
 
 MODULES = (
     pointwise,
+    powers,
     activations,
     views,
     reductions,
