@@ -307,6 +307,9 @@ class Interpreter(Protocol):
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
         """(file, line, function) of the interpreted frames, innermost last."""
 
+    def module_stack(self) -> dict[str, tuple[str, str]]:
+        """Path and class of the modules whose ``forward`` runs, by expressions for them, innermost last."""
+
 
 @dataclass(frozen=True, slots=True)
 class Returned:

@@ -30,6 +30,9 @@ class Stack:
             frame = frame.f_back
         return ((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name),)
 
+    def module_stack(self):
+        return {}
+
 
 class World:
     def __init__(self, trace):

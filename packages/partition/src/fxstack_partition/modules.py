@@ -20,8 +20,8 @@ _FORWARD = re.compile(r'File "[^"]*", line \d+, in (?:\S*\.)?(\w+)\.forward\b')
 def by_module(tags: Mapping[str, str]) -> Callable[[Node], str | None]:
     """Return a ``PartitionOptions.policy`` that tags nodes by the modules in which they were called.
 
-    ``tags`` maps names of module classes, or patterns of paths (``"layers.*"``) where the graph has them
-    (``nn_module_stack``), to tags. The innermost module with a tag decides.
+    ``tags`` maps names of module classes, or patterns of paths (``"layers.*"``, as ``named_modules`` has them), to tags.
+    Captured graphs have both (``nn_module_stack``), others may have classes alone. The innermost module with a tag decides.
     """
 
     def policy(node: Node) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.interpreter.modules import with_module
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace import Lazy
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.interpreter.machine import BytecodeInterpreter
+    from fxstack_capture.interpreter.modules import ModuleStack
     from fxstack_capture.interpreter.program import Program
     from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.trace import Calls, World
@@ -39,6 +41,7 @@ class Frame:
         "handling",
         "interp",
         "link",
+        "modules",
         "names",
         "outer_stack",
         "pc",
@@ -75,6 +78,7 @@ class Frame:
         self.suspended = False
         self.back: Frame | None = None
         self.depth = 0
+        self.modules: ModuleStack | None = None
         self.outer_stack: tuple[tuple[str, int, str], ...] | None = None
         self.stack_at: tuple[int, tuple[tuple[str, int, str], ...]] = -1, ()
 
@@ -96,6 +100,13 @@ class Frame:
             stack = (*self.outer_stack, (code.co_filename, self.line, code.co_qualname))
             self.stack_at = self.pc, stack
         return stack
+
+    def module_stack(self) -> ModuleStack:
+        """Return the modules around this frame, for which see ``modules``; the same object each time."""
+        if self.modules is None:
+            outer = {} if self.back is None else self.back.module_stack()
+            self.modules = with_module(outer, self.code, self.fast, self.world)
+        return self.modules
 
     def value_of(self, index: int) -> Any:
         """What a local variable or cell holds, or NULL; for introspection, not for the fast

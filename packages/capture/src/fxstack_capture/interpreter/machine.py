@@ -270,3 +270,7 @@ class BytecodeInterpreter:
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
         """(file, line, function) of the interpreted frames, innermost last."""
         return () if self.frame is None else self.frame.user_stack()
+
+    def module_stack(self) -> dict[str, tuple[str, str]]:
+        """Path and class of the modules whose ``forward`` runs, innermost last."""
+        return {} if self.frame is None else self.frame.module_stack()

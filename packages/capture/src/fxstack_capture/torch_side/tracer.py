@@ -337,6 +337,9 @@ class TorchTracer:
         """Say where in the program a node comes from."""
         self.steps[node] = self.trace.interp.root_step
         node.meta["stack_trace"] = self._locations.text(self.trace.interp.user_stack())
+        modules = self.trace.interp.module_stack()
+        if modules:
+            node.meta["nn_module_stack"] = modules
         node.meta["source_fn_stack"] = [(node.name, node.target)]
         node.meta.update(self._tags)
 

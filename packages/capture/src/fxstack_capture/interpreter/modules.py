@@ -1,0 +1,75 @@
+"""The modules in whose ``forward`` an operation is called, with their paths, for node metadata."""
+
+from __future__ import annotations
+
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.sources import FreeCell, Globals, InstanceAttr, Item, Key, Local, Source
+from fxstack_capture.trace import Lazy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import CodeType
+
+    from fxstack_capture.trace import World
+
+ModuleStack = dict[str, tuple[str, str]]
+"""From an expression for each module, the outermost first, to its path and the qualified name of its class."""
+
+
+def with_module(
+    outer: ModuleStack, code: CodeType, fast: Sequence[Any], world: World
+) -> ModuleStack:
+    """Return the modules around a frame: ``outer``, and the frame's own if it runs a module's ``forward``.
+
+    Nothing is guarded by it: metadata is for people and for policies.
+    """
+    if code.co_name != "forward" or not code.co_argcount:
+        return outer
+    module, source = _loaded(fast[0], world)
+    if not issubclass(type(module), torch.nn.Module):
+        return outer
+    kind = type(module)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    known = (path_of(source), source.name) if source is not None else ("", f"<new {name}>")
+    return {**outer, known[1]: (known[0], name)}
+
+
+def _loaded(value: Any, world: World) -> tuple[object, Source | None]:
+    """Return what a local variable holds, looked at or not, and where it comes from."""
+    if type(value) is CellType:
+        try:
+            value = value.cell_contents
+        except ValueError:
+            return None, None
+    if type(value) is Lazy:
+        return value.value, value.source
+    return value, world.source_of(value)
+
+
+def path_of(source: Source) -> str:
+    """Return the path of a module as ``named_modules`` of the outermost ``self`` would have it.
+
+    Modules that are reached otherwise begin with the name of the variable that holds the outermost of them.
+    """
+    parts: list[str] = []
+    at: Source | None = source
+    while at is not None:
+        match at:
+            case Local(local="self") | InstanceAttr(attr="_modules" | "_buffers" | "_parameters"):
+                pass
+            case (
+                Key(key=str(key)) | InstanceAttr(attr=key) | Local(local=key) | FreeCell(local=key)
+            ):
+                parts.append(key)
+            case Item(index=index):
+                parts.append(str(index))
+            case Globals():
+                break
+            case _ if at.base is None:
+                parts.append(at.name)
+        at = at.base
+    return ".".join(reversed(parts))
