@@ -166,6 +166,34 @@ def truncated_history(c):
     return before, after, same, same is h, root, w, state(h)
 
 
+def through_time(c, step):
+    f = c(step)
+    h, w = torch.zeros(2, 3), torch.linspace(-1, 1, 9).reshape(3, 3).requires_grad_()
+    for _ in range(4):
+        loss, h = f(h, w)
+        loss.backward()
+    return h, w
+
+
+@program()
+def truncated_through_time(c):
+    def step(h, w):
+        h = torch.tanh(h.detach() @ w + 1)
+        return h.sum(), h
+
+    return through_time(c, step)
+
+
+@program()
+def truncated_through_time_in_place(c):
+    def step(h, w):
+        h.detach_()
+        h = torch.tanh(h @ w + 1)
+        return h.sum(), h
+
+    return through_time(c, step)
+
+
 @program(graphs=2, breaks=1)
 def frozen_parameter(c):
     @c

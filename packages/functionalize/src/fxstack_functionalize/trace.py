@@ -18,11 +18,11 @@ from fxstack_functionalize.analyze import Analysis, analyze
 from fxstack_functionalize.bases import NeedsBasesError, with_bases
 from fxstack_functionalize.engine import DispatcherEngine, Engine, ModeEngine
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
-from fxstack_functionalize.finalize import FlatSlot, finish
+from fxstack_functionalize.finalize import FlatSlot, GradientSlot, finish
 from fxstack_functionalize.functional import copy_back_in_graph
 from fxstack_functionalize.interpret import CapturedRun
 from fxstack_functionalize.joint import add_backward
-from fxstack_functionalize.metadata import GraphInfo
+from fxstack_functionalize.metadata import AliasSource, GraphInfo
 from fxstack_functionalize.rng import NeedsModesError
 from fxstack_functionalize.session import Session
 from fxstack_functionalize.shell import Shell
@@ -31,7 +31,7 @@ from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.kernels import NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from fxstack_functionalize.inputs import Captured
 
@@ -166,6 +166,7 @@ def _trace_with(
             slots[position].alias = info.memory_of(seen, position)
         if differentiable:
             gradients = add_backward(session, info, slots)
+            info = replace(info, cut=_cut(info, gradients))
             stage_graph = finish(session, Stage.JOINT, slots, gradients)
         else:
             if request.keep_mutations:
@@ -203,6 +204,14 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
     if slot.mutated_input is not None or not isinstance(value, torch.Tensor):
         return None
     return tuple(value.stride()) if value.layout is torch.strided else None
+
+
+def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
+    """Return the inputs without gradient; a view that has a custom function's gradient is made from its input itself."""
+    bases = {alias.index for _, alias in info.custom_views if alias.source is AliasSource.INPUT}
+    found = [slot.index for slot in gradients if slot.node is None and slot.index not in bases]
+    # An output that requires a gradient for another reason needs some input that does.
+    return tuple(found) if len(found) < len(gradients) else ()
 
 
 def _differentiable(slots: list[FlatSlot]) -> tuple[int, ...]:

@@ -96,6 +96,13 @@ class GraphInfo:
     """Whether grad mode was on when the graph was traced."""
     autocast: bool
     """Whether autocast was on: the graph holds the casts, so it must run with autocast off."""
+    cut: tuple[int, ...] = ()
+    """Those of ``grad_inputs`` that get no gradient: their history must not become that of the outputs."""
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Return those of ``grad_inputs`` that get one."""
+        return tuple(index for index in self.grad_inputs if index not in self.cut)
 
     def memory_of(self, seen: OutputInfo, position: int) -> tuple[AliasSource, int] | None:
         """Return the input or flat output that a user output shares memory with; None if it owns flat ``position``."""

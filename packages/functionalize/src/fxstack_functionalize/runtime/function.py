@@ -76,7 +76,22 @@ def make_function(
         watch_hooks(Compiled)
     # What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
     apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
-    return apply
+    return _cutting(apply, shell.info.cut) if shell.info.cut else apply
+
+
+def _cutting(apply: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
+    """Return ``apply`` for arguments of which some get no gradient.
+
+    Autograd would make the whole history of these a part of the outputs', keep it alive and run through it.
+    """
+
+    def call(*args: Any) -> Any:
+        given = [*args]
+        for place in places:
+            given[place] = given[place].detach()
+        return apply(*given)
+
+    return call
 
 
 def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
@@ -121,6 +136,11 @@ def _backward(case: _Case, backward: Call) -> Callable[..., Any]:
     info, saved = case.shell.info, case.saved
     plan = BackwardPlan(info, case.plan)
     source = Source()
+    if case.linked is None:
+        # Autograd also runs what lies behind an output that had no gradient for its inputs, maybe a second time.
+        nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
+        source.add(f"if {nothing}:")
+        source.add("    return no_gradients", no_gradients=(None,) * len(info.inputs))
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
     arguments = add_unsaving(source, saved)
     if case.linked is not None:

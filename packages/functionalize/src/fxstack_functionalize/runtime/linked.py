@@ -120,7 +120,7 @@ class LinkedResults:
         self.links = links.all
         self._cuts = links.cuts
         self._owners = owners(shell.info)
-        self._wanted = shell.info.grad_inputs
+        self._wanted = shell.info.wanted
         self._count = len(shell.info.inputs)
         tensors = [at for at, seen in enumerate(shell.info.inputs) if seen.is_tensor]
         self._tensors = picker(tensors)

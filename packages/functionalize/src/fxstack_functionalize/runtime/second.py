@@ -52,7 +52,8 @@ class SecondOrder:
         self._held = list((held or {}).items())
         kept = [i for i in range(len(inputs)) if i not in (held or {})]
         tensors = [i for i in kept if inputs[i].is_tensor]
-        leaves = [i for i in tensors if inputs[i].requires_grad and inputs[i].is_leaf]
+        cut = shell.info.cut  # nobody else holds what a call has cut off
+        leaves = [i for i in tensors if i in cut or (inputs[i].requires_grad and inputs[i].is_leaf)]
         others = [i for i in tensors if i not in leaves]
         numbers = [i for i in kept if i not in tensors]
         self.keeps = bool(kept)
@@ -61,7 +62,7 @@ class SecondOrder:
         self._graph = shell.captured.graph_module
         self._owned = dict(shell.captured.owned)
         self._count = len(self._graph.graph.find_nodes(op="placeholder"))
-        self._wanted = shell.info.grad_inputs
+        self._wanted = shell.info.wanted
         self._differentiable = shell.info.differentiable
 
     def keep(self, args: Sequence[Any]) -> Kept:
