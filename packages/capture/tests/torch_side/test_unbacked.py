@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -81,3 +83,21 @@ def test_assumptions_are_checked_when_the_graph_runs():
     compiled(torch.tensor([5.0, 5.0]))
     with pytest.raises(RuntimeError):
         compiled(torch.tensor([0.0, 1.0]))
+
+
+def test_a_size_that_breaks_what_the_program_demands_is_eagers_error():
+    def program(x):
+        torch._check(x.shape[0] > 3)
+        return x * 2 if x.shape[0] > 3 else x
+
+    compiled = fxstack_capture.optimize()(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size, works in ((2, False), (5, True), (3, False), (9, True)):
+            x = torch.ones(size)
+            fxstack_capture.mark_unbacked(x, 0)
+            if works:
+                assert torch.equal(compiled(x), x * 2)
+            else:
+                with pytest.raises(RuntimeError, match="Expected cond to be True"):
+                    compiled(x)

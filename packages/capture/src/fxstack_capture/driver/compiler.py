@@ -45,6 +45,7 @@ from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.contract import ShapeContractError
+from fxstack_capture.shapes.guards import is_demand_of_unbacked
 from fxstack_capture.stance import current_stance, with_changes
 from fxstack_capture.torch_side.assumptions import RefusedError
 from fxstack_capture.torch_side.modes_aside import put_back, set_aside
@@ -344,6 +345,8 @@ class FrameCompiler:
             return self._failed(code, error)
         with put_back():
             failure = first_failure(tree, frame.function, frame.arguments)
+        if failure is not None and is_demand_of_unbacked(failure.guard):
+            return self._plain(code, state, failure.message)
         if failure is not None:
             return self._failed(
                 code, RuntimeError(f"guards reject their own frame: {failure.message}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from fxstack_capture.guards.records import ShapeHolds
 from fxstack_capture.shapes.contract import ShapeContractError
@@ -22,6 +23,7 @@ from fxstack_capture.shapes.words import at_line, readable, shown_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fxstack_capture.guards.records import Guard
     from fxstack_capture.shapes.env import UserStack
     from fxstack_capture.shapes.geometry import Geometry
     from fxstack_capture.sources import Source
@@ -60,6 +62,15 @@ def shape_guards(geometry: Geometry) -> list[Located]:
     with sympy.evaluate(False):
         located = [_record(geometry, expr, names, stack) for expr, names, stack in found]
     return [guard for guard in located if guard is not None]
+
+
+def is_demand_of_unbacked(guard: Guard | None) -> bool:
+    """Whether a guard is about a size that tracing knew nothing of: what the program demands of it may be wrong even then."""
+    return (
+        guard is not None
+        and isinstance(guard.check, ShapeHolds)
+        and any(symbol_is_type(symbol, SymT.UNBACKED_INT) for symbol, _ in guard.check.symbols)
+    )
 
 
 def check_strict(geometry: Geometry) -> None:
