@@ -15,6 +15,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side import (
     autograd_function,
     flex,
+    generator_draws,
     gradients,
     higher_order,
     layers,
@@ -353,6 +354,8 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.Tensor.new_tensor: number_tensors.new_tensor,
     **higher_order.RULES,
     **flex.RULES,
+    **dict.fromkeys(generator_draws.FUNCTIONS, generator_draws.draw),
+    torch.Generator.manual_seed: generator_draws.seed,
     torch.as_strided: reads_offset,
     torch._check: check_number,
     torch._check_is_size: check_number,

@@ -156,6 +156,13 @@ class TorchTracer:
                 self.guard_offset(real, source)
         return fake
 
+    def enter_drawn(self, example: torch.Tensor, source: Source) -> torch.Tensor:
+        """The stand-in of a tensor like ``example`` that the frame makes before everything else: no guard speaks of it."""
+        with self.unrecorded():
+            fake = self.faker.fake(example, example.size(), example.stride(), 0)
+            self.builder.enter(fake, source)
+            return fake
+
     def _stand_in(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         if is_wrapper(real):
             return self.wrappers.stand_in(real, source)

@@ -22,7 +22,7 @@ from fxstack_capture.guards.records import HasKey
 from fxstack_capture.numpy_side import types as numpy_types
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.attributes import load as load_array
-from fxstack_capture.sources import InstanceAttr, InstanceDict
+from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, PLAIN_TYPES
 from fxstack_capture.world.descriptors import bind, plan_of, raw_dict_or_none
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -39,6 +39,7 @@ from fxstack_interchange.literals import LITERAL_TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fxstack_capture.sources import Source
     from fxstack_capture.world.world import MirrorWorld
 
 _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
@@ -112,6 +113,8 @@ def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
         is_method = type(raw) is types.MethodDescriptorType or (
             cls is random.Random and type(raw) is types.FunctionType
         )
+        if cls is torch.Generator and name == "device":
+            return world.enter(obj.device, BuiltinAttr(_source(world, obj), name))
         if is_method and not _shadowed(world, obj, name):
             return raw.__get__(obj, cls)  # only its call looks inside
         raise graph_break("unsupported-object", f"attribute {name} of a {cls.__qualname__}")
@@ -122,6 +125,12 @@ def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
     if getter is not None:
         return getter(world, raw, obj, cls)
     raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+
+
+def _source(world: MirrorWorld, obj: Any) -> Source:
+    source = world.source_of(obj)
+    assert source is not None
+    return source
 
 
 def _load_own(world: MirrorWorld, obj: Any, cls: type, name: str) -> Any:

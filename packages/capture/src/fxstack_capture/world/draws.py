@@ -1,4 +1,4 @@
-"""Numbers that a frame draws from a random generator: drawn before the graph runs, in order, anew in every call.
+"""Numbers and tensors that a frame draws from a random generator: drawn before the graph runs, in order, anew in every call.
 
 Nothing but other draws can tell when a number was drawn, so the replacement draws all of them first. While tracing they are
 symbols that nothing may be decided by (``shapes.env``); a copy of the generator gives the examples that they need.
@@ -56,10 +56,22 @@ class Draws:
             raise graph_break("unsupported-call", text) from error
         source = Drawn(len(self.made), label)
         result = self._symbols(example, source)
+        self.add(function, generator, args, kwargs)
+        return result
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        generator: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Source:
+        """Have the frame call ``function(generator, *args, **kwargs)``; where the result is found."""
+        source = Drawn(len(self.made), f"random.{function.__name__}")
         found_at = self.world.source_of(generator)
         assert found_at is not None
         self.made.append(Draw(function, found_at, args, kwargs, source))
-        return result
+        return source
 
     def _copy(self, generator: random.Random) -> random.Random:
         copy = self._copies.get(id(generator))

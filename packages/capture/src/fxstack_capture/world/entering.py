@@ -242,6 +242,7 @@ HANDLERS: dict[type, Handler] = {
     int: number,
     float: number,
     range: range_,
+    torch.Generator: unread,
     torch.dtype: singleton,
     torch.layout: singleton,
     torch.memory_format: singleton,
