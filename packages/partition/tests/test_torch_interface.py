@@ -10,12 +10,10 @@ from test_rules import mutating_joint
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config
 from torch._functorch.partitioners import default_partition
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_interchange import load, save, verify
 from fxstack_partition import (
     JointGraph,
-    JointGraphError,
     PartitionOptions,
     as_partition_fn,
     check_partition,
@@ -242,13 +240,3 @@ def test_joint_graphs_of_torch_are_joint_graphs_here(dynamic, tmp_path):
         verify(part.forward)
         verify(part.backward)
         assert "mm" in part.saved
-
-
-def test_functional_random_state_is_refused():
-    module = make_fx(lambda primals_1, fwd_seed_1: (primals_1.sin(), fwd_seed_1.cos()))(
-        torch.ones(2), torch.ones(1)
-    )
-    nodes = module.graph.find_nodes(op="placeholder")
-    nodes[1]._rename("fwd_seed_1")
-    with pytest.raises(JointGraphError, match="turn functionalize_rng_ops off"):
-        JointGraph.from_aot(module, num_fwd_outputs=1)

@@ -38,6 +38,7 @@ class InputKind(StrEnum):
     SYMBOL = "symbol"
     """An integer that binds a symbolic size; ``InputSpec.target`` is the symbol's name."""
     RNG_STATE = "rng_state"
+    """What random numbers are made from; ``target`` is ``"backward"`` for what a backward gets when it runs."""
     TOKEN = "token"  # noqa: S105
     SAVED = "saved"
     """Backward only: a tensor or symbol that the forward saved; ``target`` is the forward output's name."""

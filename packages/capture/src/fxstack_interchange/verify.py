@@ -142,6 +142,10 @@ _OUTPUT_KINDS: dict[Stage, frozenset[OutputKind]] = {
 }
 
 
+_LATE = {(_IN.TANGENT, True): 2, (_IN.TANGENT, False): 2, (_IN.RNG_STATE, True): 3}
+"""Place of inputs that a joint graph's backward gets when it runs, by kind and whether their target is ``"backward"``."""
+
+
 def _kinds(facts: Facts) -> Found:
     stage = facts.signature.stage
     for spec in facts.signature.inputs:
@@ -180,7 +184,9 @@ def _groups(facts: Facts) -> Found:
     stage = facts.signature.stage
     if stage is Stage.JOINT:
         yield from _sorted(
-            [s.name for s in inputs], [s.kind is _IN.TANGENT for s in inputs], "the primals"
+            [s.name for s in inputs],
+            [_LATE.get((s.kind, s.target == "backward"), 0) for s in inputs],
+            "the primals",
         )
         ranks = [int(s.kind is _OUT.GRADIENT) for s in outputs]
         yield from _sorted([s.name for s in outputs], ranks, "the forward's outputs")
@@ -192,7 +198,7 @@ def _groups(facts: Facts) -> Found:
         yield from _sorted([s.name for s in outputs], ranks, "its kind")
     if stage is Stage.BACKWARD:
         ranks = [
-            2 if s.kind is _IN.TANGENT else int(_is_number(node))
+            _LATE.get((s.kind, True), int(_is_number(node)))
             for s, node in zip(inputs, facts.placeholders, strict=False)
         ]
         yield from _sorted([s.name for s in inputs], ranks, "its kind")

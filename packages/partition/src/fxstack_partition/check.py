@@ -18,7 +18,7 @@ from fxstack_partition.forms import (
     is_widened,
     made_by_cutting,
 )
-from fxstack_partition.joint import JointFacts, analyze
+from fxstack_partition.joint import JointFacts, analyze, is_given_late
 from fxstack_partition.keep_inputs import lying_in
 from fxstack_partition.ops import NEVER_TWICE, OpKind
 from fxstack_partition.plan import PartitionError
@@ -132,12 +132,13 @@ def _saved(case: Case) -> Iterator[tuple[str, str]]:
         if name not in given:
             yield str(name), "is received by the backward and not handed over by the forward"
     for spec in case.part.backward.signature.inputs:
-        if spec.kind not in (InputKind.SAVED, InputKind.TANGENT):
+        if spec.kind is not InputKind.SAVED and not is_given_late(spec):
             yield (
                 spec.name,
                 f"is a {spec.kind.value} input: a backward has saved values and tangents",
             )
-    if len(case.part.backward.signature.inputs_of(InputKind.TANGENT)) != len(case.facts.tangents):
+    late = [spec for spec in case.part.backward.signature.inputs if is_given_late(spec)]
+    if len(late) != len(case.facts.tangents):
         yield "backward", f"must receive all {len(case.facts.tangents)} tangents"
 
 
@@ -206,7 +207,7 @@ def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:
     if stage.signature.stage is Stage.BACKWARD:
         given = stage.graph_module.graph.find_nodes(op="placeholder")
         specs = list(zip(given, stage.signature.inputs, strict=True))
-        tangents = [n for n, spec in specs if spec.kind is InputKind.TANGENT]
+        tangents = [n for n, spec in specs if is_given_late(spec)]
         names |= {n.name: t.name for n, t in zip(tangents, case.facts.tangents, strict=False)}
         names |= _through_copies(case, specs, names)
     return names

@@ -21,7 +21,7 @@ from fxstack_interchange import (
 )
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.check import check_partition
-from fxstack_partition.joint import JointFacts, JointGraphError, analyze
+from fxstack_partition.joint import LATE, JointFacts, JointGraphError, analyze
 from fxstack_partition.keep_inputs import keep_inputs
 from fxstack_partition.keep_states import keep_states
 
@@ -47,15 +47,19 @@ class JointGraph(StageGraph):
     ) -> JointGraph:
         """Take in what torch hands to a ``partition_fn``; the module is copied.
 
-        Symbols that are read off shapes alone become inputs of their own, in front.
+        Symbols that are read off shapes alone become inputs of their own, in front. With functional random numbers
+        (``functionalize_rng_ops``) the forward's seed and offset are inputs of the forward, the backward's of the
+        backward; each stage's new offset is its last result.
 
         Raises:
-            JointGraphError: the graph has inputs that have no place here (functional random state).
+            JointGraphError: the graph has inputs that have no place here (states of generators).
         """
         graph = Graph()
         env: dict[Node, Node] = {}
         added = _bind_symbols(graph, list(joint_module.graph.find_nodes(op="placeholder")))
-        for node in joint_module.graph.nodes:
+        placeholders = list(joint_module.graph.find_nodes(op="placeholder"))
+        rest = [node for node in joint_module.graph.nodes if node.op != "placeholder"]
+        for node in (*sorted(placeholders, key=_rank), *rest):
             env[node] = graph.node_copy(node, env.__getitem__)
         static = [index + added for index in static_lifetime_input_indices]
         signed = sign_joint(make_graph_module(joint_module, graph), num_fwd_outputs, static)
@@ -82,36 +86,55 @@ def _bind_symbols(graph: Graph, placeholders: list[Node]) -> int:
     return len(missing)
 
 
-_STATEFUL = ("fwd_seed", "fwd_base_offset", "bwd_seed", "bwd_base_offset", "rng_state")
+_STATES = "rng_state"
+_BACKWARD_SEEDS = ("bwd_seed", "bwd_base_offset")
+_SEEDS = ("fwd_seed", "fwd_base_offset", *_BACKWARD_SEEDS)
+"""Names that torch gives to the inputs from which functional random numbers come."""
+
+
+def _rank(node: Node) -> int:
+    """Return the place of an input: primals, the forward's seeds, tangents, the backward's seeds."""
+    if any(word in node.name for word in _BACKWARD_SEEDS):
+        return 3
+    if "tangents" in node.name:
+        return 2
+    return int(any(word in node.name for word in _SEEDS))
 
 
 def sign_joint(module: GraphModule, count: int, static: Sequence[int]) -> StageGraph:
     """Describe torch's joint graph: ``count`` outputs of the forward, then gradients."""
     placeholders = list(module.graph.find_nodes(op="placeholder"))
     for node in placeholders:
-        if any(word in node.name for word in _STATEFUL):
+        if _STATES in node.name:
             msg = (
-                f"{node.name!r} carries random state, which joint graphs of this project do not; "
-                "turn functionalize_rng_ops off"
+                f"{node.name!r} carries the state of a generator, which joint graphs of this project do not; "
+                "turn graphsafe_rng_functionalization off"
             )
             raise JointGraphError(msg)
-    tangents = [node for node in placeholders if "tangents" in node.name]
-    primals = [node for node in placeholders if "tangents" not in node.name]
+    primals, seeds, tangents, late = (
+        [node for node in placeholders if _rank(node) == rank] for rank in range(4)
+    )
     output = module.graph.output_node()
     values = _flat_outputs(output)
     outputs = _forward_specs(output, values[:count], primals)
-    specs = [_primal_spec(n, index in set(static)) for index, n in enumerate(primals)]
-    specs += [_tangent_spec(n, i, values[:count]) for i, n in enumerate(tangents)]
+    known = {n: _primal_spec(n, index in set(static)) for index, n in enumerate(primals)}
+    known |= {n: _tangent_spec(n, i, values[:count]) for i, n in enumerate(tangents)}
+    known |= {n: InputSpec(InputKind.RNG_STATE, n.name, "forward") for n in seeds}
+    known |= {n: InputSpec(InputKind.RNG_STATE, n.name, LATE) for n in late}
+    given = [*primals, *late[-1:]]
     gradients = [
         OutputSpec(
             OutputKind.GRADIENT, value.name if isinstance(value, Node) else None, primal.name
         )
         for value, primal in zip(
-            values[count:], primals[len(primals) - len(values) + count :], strict=True
+            values[count:], given[len(given) - len(values) + count :], strict=True
         )
     ]
     signature = GraphSignature(
-        Stage.JOINT, tuple(specs), (*outputs, *gradients), tuple(_symbols(primals))
+        Stage.JOINT,
+        tuple(known[node] for node in placeholders),
+        (*outputs, *gradients),
+        tuple(_symbols(primals)),
     )
     return StageGraph(module, signature)
 
@@ -253,7 +276,7 @@ def _from_modules(facts: JointFacts, forward: GraphModule, backward: GraphModule
     placeholders = [n.name for n in module.graph.find_nodes(op="placeholder")]
     specs = [InputSpec(InputKind.SAVED, n, n) for n in received]
     specs += [
-        InputSpec(InputKind.TANGENT, n, spec.target)
+        InputSpec(spec.kind, n, spec.target)
         for n, spec in zip(placeholders[len(received) :], tangents, strict=True)
     ]
     values: Any = module.graph.output_node().args[0]

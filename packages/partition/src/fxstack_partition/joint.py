@@ -96,7 +96,7 @@ def analyze(joint: StageGraph) -> JointFacts:
     _match("placeholders", len(placeholders), len(specs))
     _match("outputs", len(outputs), len(joint.signature.outputs))
     input_specs = dict(zip(placeholders, specs, strict=True))
-    tangents = tuple(n for n in placeholders if input_specs[n].kind is InputKind.TANGENT)
+    tangents = tuple(n for n in placeholders if is_given_late(input_specs[n]))
     pairs = tuple(zip(outputs, joint.signature.outputs, strict=True))
     forward = tuple(pair for pair in pairs if pair[1].kind is not OutputKind.GRADIENT)
     gradients = tuple(pair for pair in pairs if pair[1].kind is OutputKind.GRADIENT)
@@ -120,6 +120,16 @@ def analyze(joint: StageGraph) -> JointFacts:
         forward=in_forward,
         mutated=_mutated_inputs(input_specs, nodes, forward, kinds, in_backward),
     )
+
+
+LATE = "backward"
+"""Target of inputs with random state that are the backward's own."""
+
+
+def is_given_late(spec: InputSpec) -> bool:
+    """Whether an input is there when the backward begins: a tangent, or what its own random numbers come from."""
+    is_state = spec.kind is InputKind.RNG_STATE and spec.target == LATE
+    return is_state or spec.kind is InputKind.TANGENT
 
 
 def _outputs(node: Node) -> tuple[object, ...]:

@@ -199,6 +199,7 @@ def _is_heavy(op: OpOverload[..., Any]) -> bool:
 
 _KINDS: tuple[tuple[OpKind, Callable[[OpOverload[..., Any]], bool]], ...] = (
     (OpKind.COLLECTIVE, lambda op: op.namespace in _COLLECTIVE_NAMESPACES),
+    (OpKind.POINTWISE, lambda op: op.namespace == "rngprims" and base_name(op) == "philox_rand"),
     (OpKind.RANDOM, _has_tag(torch.Tag.nondeterministic_seeded)),
     (OpKind.EFFECT, _writes),
     (OpKind.EFFECT, is_ordered),
@@ -212,7 +213,7 @@ _KINDS: tuple[tuple[OpKind, Callable[[OpOverload[..., Any]], bool]], ...] = (
     (OpKind.REDUCTION, _has_tag(torch.Tag.reduction)),
     (OpKind.REDUCTION, _named(_REDUCTION)),
 )
-"""Tried in order; the first that holds names the kind."""
+"""Tried in order; the first that holds names the kind. Random numbers that are a function of seed and offset are none."""
 
 
 @lru_cache(maxsize=_OPERATORS)

@@ -32,7 +32,7 @@ def as_partition_fn(
     module (saved symbols, saved tensors, tangents to gradients).
 
     Raises (when called):
-        JointGraphError: the joint graph has inputs that have no place here (functional random state).
+        JointGraphError: the joint graph has inputs that have no place here (states of generators).
     """
 
     def partition_fn(
