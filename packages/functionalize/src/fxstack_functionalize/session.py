@@ -76,6 +76,8 @@ class TracedInput:
     """What ``argument`` is a view of, where the example requires a gradient but is a view of what does not."""
     base: TracedInput | None = None
     """The base input that ``argument`` is a view of, where inputs were merged."""
+    shares: bool = False
+    """Whether an input before it is on the same storage."""
     steps: tuple[Step, ...] = ()
     """The views that lead to ``argument`` before anything ran."""
 
@@ -160,13 +162,16 @@ class Session:
         for traced in self.inputs:
             if traced.inner is None:
                 continue
-            traced.argument = self.engine.wrap(traced.inner)
             if traced.inner.layout is torch.strided:
                 storage = traced.inner.untyped_storage()._cdata
-                if storage in counters:
-                    # Views of one tensor share a version counter; count each input's own changes.
-                    traced.argument = traced.argument.data
+                traced.shares = storage in counters
                 counters.add(storage)
+            traced.argument = self._wrapped(traced)
+
+    def _wrapped(self, traced: TracedInput) -> torch.Tensor:
+        """Wrap an input. Views of one tensor share a version counter; each input's own changes are counted."""
+        made = self.engine.wrap(traced.inner)  # type: ignore[arg-type]
+        return made.data if traced.shares else made
 
     def _make_leaves(self) -> None:
         for spec, traced in zip(self.captured.inputs, self.inputs, strict=True):
@@ -185,7 +190,7 @@ class Session:
 
     def _make_leaf(self, fake: torch.Tensor, traced: TracedInput) -> None:
         """Make what gradients are taken for; for a non-leaf, beside the argument, which has the same base as eager's."""
-        made = self.engine.wrap(traced.inner) if not fake.is_leaf else traced.argument  # type: ignore[arg-type]
+        made = traced.argument if fake.is_leaf else self._wrapped(traced)
         if is_view_of_constant(fake):
             traced.root = made
             with torch.enable_grad():

@@ -144,7 +144,8 @@ def _trace_with(
             for seen, spec in zip(analysis.inputs, captured.inputs, strict=True)
             if seen.is_tensor
         )
-        differentiable = _differentiable(slots) if request.gradients or became_leaf else ()
+        trains = request.gradients or became_leaf
+        differentiable = _differentiable(slots, analysis) if trains else ()
         nodes = [session.node_of(_plain(session, slot.value)) for slot in slots]
         info = GraphInfo(
             inputs=tuple(analysis.inputs),
@@ -214,11 +215,13 @@ def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
     return tuple(found) if len(found) < len(gradients) else ()
 
 
-def _differentiable(slots: list[FlatSlot]) -> tuple[int, ...]:
+def _differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:
+    """Return the flat outputs with a gradient. A change that autograd does not see hands none on."""
     return tuple(
         position
         for position, slot in enumerate(slots)
         if isinstance(slot.value, torch.Tensor)
         and slot.value.requires_grad
         and slot.value.grad_fn is not None
+        and (slot.mutated_input is None or analysis.inputs[slot.mutated_input].grad_visible)
     )
