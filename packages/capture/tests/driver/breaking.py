@@ -158,12 +158,24 @@ class Breaks(ast.NodeTransformer):
         return self.call(node) if self.random.random() < self.share / 2 else node
 
 
+class Unwrap(ast.NodeTransformer):
+    """Takes the breaks out again."""
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        is_break = isinstance(node.func, ast.Name) and node.func.id == "BREAK"
+        return node.args[0] if is_break else node
+
+
 def broken_program(seed, share=None):
     """The source of a program; ``share`` of its statements have a break before them."""
     share = share or random.Random(seed).choice([0.02, 0.05, 0.1, 0.2])
     source = program(seed, breaks=False).replace("\nclass Box:", BREAK + "\nclass Box:")
     source = source.replace("\ndef f(", NESTED + "\ndef f(")
     tree = Breaks(seed, share).visit(ast.parse(source))
+    for statement in tree.body:  # what the module sets up is there before BREAK is
+        if isinstance(statement, ast.Assign):
+            statement.value = Unwrap().visit(statement.value)
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 

@@ -214,6 +214,60 @@ def test_what_was_there_before_counts(fn):
     check(fn, X, [7, 8])
 
 
+def measured(x, xs):
+    for i, t in enumerate(xs):
+        x = (x + t) * (i + 1) / len(xs)
+        fx.graph_break()
+    return x
+
+
+def indexed(x, xs):
+    for i in range(len(xs)):
+        x = x + xs[i] - xs[i - 1]
+        fx.graph_break()
+    return x
+
+
+def last(x, xs):
+    for t in xs[:]:
+        x = x + t * xs[-1]
+        fx.graph_break()
+        xs.append(x)
+    return x
+
+
+@pytest.mark.parametrize("fn", [measured, last])
+def test_length_and_items_alone(fn):
+    assert len(check(fn, X, [X * i for i in range(20)], calls=2)) <= 5
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        indexed,
+        lambda x, xs: x * (xs.append(x) or len(xs)) * xs[0] + xs[-1],
+        lambda x, xs: x * len(xs) + xs[len(xs) - 1] + xs[-len(xs)],
+        lambda x, xs: (x * 2, xs[7]),
+        lambda x, xs: (x * 2, xs[-7]),
+        lambda x, xs: (x * 2, xs[True], xs[1:], xs[::-1]),
+        lambda x, xs: (x * 2, xs[x]),
+        lambda x, xs: (x * 2, xs["a"]),
+        lambda x, xs: (x * xs[0], xs.extend([1, x]), xs[0], xs[-1], len(xs)),
+        lambda x, xs: (x + xs[0], [len][0](xs), (lambda size: size)(xs)),
+        lambda x, xs: (x + xs[0], xs.__setitem__(0, x), xs[0] is x, xs[1]),
+        lambda x, xs: (x + xs[1], xs[1] is xs[-2], xs[0] is xs[1], len(xs)),
+    ],
+)
+def test_length_and_items(fn):
+    check(fn, X, [X * 3, X * 4, X * 5])
+
+
+def test_other_lengths_and_items():
+    optimised = fx.optimize()(lambda x, xs: x * xs[1] + len(xs) + xs[-1])
+    for xs in ([1, 2, 3], [1, 2], [5, 2], [1, 2, 3, 4], [X, X * 2], [X, X, X]):
+        assert torch.equal(optimised(X, xs), X * xs[1] + len(xs) + xs[-1])
+
+
 def two_names(x, one, other):
     one.append(x)
     other.append(x + 1)

@@ -28,6 +28,9 @@ class NothingFound:
     def found(self, *_):
         return None
 
+    def __contains__(self, _):
+        return False
+
     lazily = in_cell = in_globals = in_attribute = found
 
 

@@ -1,15 +1,17 @@
-"""Lists of the outside that a program only adds to: nobody asks what is in them, so no guard demands their length.
+"""Lists of the outside that are not looked into: a program adds to them, asks for their length, or reads an item.
 
-A step that loads a list whose ``append`` or ``extend`` is called next (``interpreter.handlers.growing``) asks for it
-here. The stand-in then holds only what the program adds. Every other way to the list leads through ``World.enter``,
-which fills in what was there before and guards it.
+A step that loads a list for one of these (``interpreter.handlers.growing``) asks for it here. The stand-in then holds
+only what the program adds, and no guard says more than what was asked. Every other way to the list leads through
+``World.enter``, which fills in what was there before and guards it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fxstack_capture.guards.records import SameObject, TypeIs
+from fxstack_capture.guards.records import LengthIs, SameObject, TypeIs
+from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.sources import Item
 from fxstack_capture.trace import Lazy
 from fxstack_capture.world.attributes import is_plain_attribute
 from fxstack_capture.world.containers import items
@@ -81,6 +83,22 @@ class GrowingLists:
         return self.enter(state.original[name], state.item_source(name))
 
     # --- when somebody looks -----------------------------------------------------------------
+
+    def length(self, standin: list[Any]) -> int:
+        original, source = self._unread[id(standin)]
+        self._world.trace.guard(source, LengthIs(len(original)))
+        return len(original) + len(standin)
+
+    def item(self, standin: list[Any], key: object) -> Any:
+        """One item, read alone; NULL where the list has to be looked into, which is done."""
+        original, source = self._unread[id(standin)]
+        count = len(original)
+        if type(key) is int and -len(standin) <= key < 0:
+            return standin[key]
+        if type(key) is not int or not -count <= key < count or (key < 0 and standin):
+            self.expand(standin)
+            return NULL
+        return self._world.enter(original[key], Item(source, key))
 
     def expand(self, standin: list[Any]) -> None:
         """Put what the list held before in front of what was added."""

@@ -240,7 +240,8 @@ def _len(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if state is not None:
         return state.length()
     if type(value) in _CONTAINERS:
-        return len(value)
+        growing = trace.world.growing
+        return growing.length(value) if value in growing else len(value)
     if isinstance(value, torch.Tensor):
         method = tensor_methods.method(trace.calls, value, "__len__")  # type: ignore[arg-type]
         return trace.calls.call(method or torch.Tensor.__len__, (value,), {})

@@ -1,75 +1,119 @@
-"""Loads of something whose ``append`` or ``extend`` is called next: a list from outside is not looked into.
+"""Loads of a list from outside of which the next step does not ask what is in it, or asks for one item.
 
-``decode`` puts these in the place of the plain loads (``GROWING``). What is found is no list that nobody has read, the
-plain load does the rest.
+``decode`` puts these in the place of the plain loads (``growing``) in front of ``.append(...)``, of ``[i]``, and of the
+call in ``len(x)``. Where no list is found that nobody has read, the plain load does the work.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import builtins
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.interpreter.handlers import attributes, local_slots, names
+from fxstack_capture.interpreter.handlers import (
+    attributes,
+    calling,
+    local_slots,
+    names,
+    operators,
+    stack,
+)
+from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.world.growing import GROWING_METHODS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fxstack_capture.interpreter.frame import Frame
     from fxstack_capture.interpreter.program import Handler, Step
 
+    Load = Callable[[Frame, Any, bool], None]
+    """The handler with its operand; the last argument says whether the list is not looked into."""
 
-def load_fast(frame: Frame, index: int) -> None:
+
+def _load_fast(frame: Frame, index: int, unread: bool) -> None:
     """In the root frame; other frames have no arguments that are not entered."""
-    found = frame.world.growing.lazily(frame.fast[index])
+    found = frame.world.growing.lazily(frame.fast[index]) if unread else None
     if found is None:
         local_slots.root_load_fast(frame, index)
     else:
         frame.stack.append(found)
 
 
-def store_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
+def _load_fast_load_fast(frame: Frame, indices: tuple[int, int], unread: bool) -> None:
+    _load_fast(frame, indices[0], unread)
+    local_slots.root_load_fast(frame, indices[1])
+
+
+def _store_fast_load_fast(frame: Frame, indices: tuple[int, int], unread: bool) -> None:
     local_slots.store_fast(frame, indices[0])
-    load_fast(frame, indices[1])
+    _load_fast(frame, indices[1], unread)
 
 
-def load_deref(frame: Frame, index: int) -> None:
-    found = frame.world.growing.in_cell(frame.fast[index])
+def _load_deref(frame: Frame, index: int, unread: bool) -> None:
+    found = frame.world.growing.in_cell(frame.fast[index]) if unread else None
     if found is None:
         local_slots.load_deref(frame, index)
     else:
         frame.stack.append(found)
 
 
-def load_global(frame: Frame, name: str) -> None:
-    found = frame.world.growing.in_globals(frame.globals, name)
+def _load_global(frame: Frame, name: str, unread: bool) -> None:
+    found = frame.world.growing.in_globals(frame.globals, name) if unread else None
     if found is None:
         names.load_global(frame, name)
     else:
         frame.stack.append(found)
 
 
-def load_attr(frame: Frame, name: str) -> None:
-    found = frame.world.growing.in_attribute(frame.stack[-1], name)
+def _load_attr(frame: Frame, name: str, unread: bool) -> None:
+    found = frame.world.growing.in_attribute(frame.stack[-1], name) if unread else None
     if found is None:
         attributes.load_attr(frame, name)
     else:
         frame.stack[-1] = found
 
 
-_PLAIN: Mapping[Handler, Handler] = {
-    local_slots.load_fast: load_fast,
-    local_slots.store_fast_load_fast: store_fast_load_fast,
-    local_slots.load_deref: load_deref,
-    names.load_global: load_global,
-    attributes.load_attr: load_attr,
+_LOADS: Mapping[Handler, Load] = {
+    local_slots.load_fast: _load_fast,
+    local_slots.store_fast_load_fast: _store_fast_load_fast,
+    local_slots.load_deref: _load_deref,
+    names.load_global: _load_global,
+    attributes.load_attr: _load_attr,
 }
 _METHOD_LOADS = (attributes.load_method_null_below, attributes.load_method_null_above)
+_INDICES = (stack.load_const, local_slots.load_fast)
+
+
+def _unread(load: Load, frame: Frame, operand: Any) -> None:
+    load(frame, operand, True)
+
+
+def _measured(load: Load, frame: Frame, operand: Any) -> None:
+    """In front of a call of one argument; ``len`` lies below, or below an object whose attribute is loaded."""
+    below = frame.stack[-3:-1] if load is _load_attr else frame.stack[-2:]
+    called = [value for value in below if value is not NULL]
+    load(frame, operand, bool(called) and called[-1] is builtins.len)
+
+
+def _is_indexed(steps: list[Step], place: int) -> bool:
+    following = [handler for handler, _ in steps[place : place + 2]]
+    return following[1:] == [operators.binary_subscr] and following[0] in _INDICES
 
 
 def growing(steps: list[Step]) -> tuple[Step, ...]:
-    """The steps, with loads in front of a growing method replaced."""
-    for place, (handler, operand) in enumerate(steps[1:]):
-        if handler in _METHOD_LOADS and operand in GROWING_METHODS:
-            before, what = steps[place]
-            steps[place] = _PLAIN.get(before, before), what
+    """The steps, with loads replaced that need not look at a list."""
+    for place, (handler, operand) in enumerate(steps[:-1]):
+        following, what = steps[place + 1]
+        load = _LOADS.get(handler)
+        if handler is local_slots.load_fast_load_fast and following is operators.binary_subscr:
+            steps[place] = partial(_unread, _load_fast_load_fast), operand
+        elif load is None:
+            continue
+        elif (following in _METHOD_LOADS and what in GROWING_METHODS) or _is_indexed(
+            steps, place + 1
+        ):
+            steps[place] = partial(_unread, load), operand
+        elif following is calling.call and what == 1:
+            steps[place] = partial(_measured, load), operand
     return tuple(steps)

@@ -8,6 +8,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.checks import truth_of_check
+from fxstack_capture.interpreter.values import NULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +70,11 @@ def to_bool(frame: Frame, _operand: Any) -> None:
 def binary_subscr(frame: Frame, _operand: Any) -> None:
     stack = frame.stack
     key = stack.pop()
+    if type(stack[-1]) is list and stack[-1] in frame.world.growing:
+        found = frame.world.growing.item(stack[-1], key)
+        if found is not NULL:
+            stack[-1] = found
+            return
     stack[-1] = frame.calls.binary(operator.getitem, stack[-1], key)
 
 
