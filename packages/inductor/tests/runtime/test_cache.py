@@ -148,6 +148,28 @@ def test_a_killed_writer_does_no_harm(tmp_path):
     assert cache.build("f" * 64, "source", write).read_bytes() == BINARY
 
 
+def test_what_killed_writers_leave_goes_after_an_hour(tmp_path):
+    cache = Cache(tmp_path, 1 << 30)
+    old, new = tmp_path / ".writing-old", tmp_path / ".writing-new"
+    for folder in (old, new):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    cache.evict()
+    assert (old.exists(), new.exists()) == (False, True)
+    cache.clear()
+    assert not new.exists()
+
+
+def test_what_cannot_be_touched_is_found(cache, monkeypatch):
+    path = cache.build("a" * 64, "source", write)
+
+    def refuse(path):
+        raise PermissionError(30, "Read-only file system")
+
+    monkeypatch.setattr("os.utime", refuse)
+    assert cache.find("a" * 64) == path
+
+
 def test_compiled_graphs_use_it(tmp_path):
     x = torch.randn(10)
     graph = trace(lambda x: x.sin() + 1, x)

@@ -8,6 +8,9 @@ import torch
 from inductor_checks import FAST, trace
 
 import fxstack_inductor as fi
+from fxstack_inductor.errors import CompilerFailedError
+from fxstack_inductor.runtime.cache import Cache
+from fxstack_inductor.runtime.toolchain import Toolchain
 
 X = torch.randn(4, 4)
 
@@ -28,6 +31,43 @@ def test_a_directory_that_is_read_only(tmp_path, monkeypatch):
     access = os.access
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path and access(path, mode))
     with pytest.warns(UserWarning, match="it is read-only"):
+        compiled_in(tmp_path)
+
+
+def test_a_directory_that_can_only_be_read_is_read(tmp_path, monkeypatch):
+    compiled_in(tmp_path)
+    access = os.access
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path and access(path, mode))
+    monkeypatch.setattr(Toolchain, "compile", None)
+    compiled_in(tmp_path)
+
+
+def test_a_disk_that_is_full(tmp_path, monkeypatch):
+    def full(self, *_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Cache, "build", full)
+    with pytest.warns(UserWarning, match="not kept in .*No space left on device"):
+        compiled_in(tmp_path)
+
+
+def test_a_compiler_that_fails_for_a_full_disk(tmp_path, monkeypatch):
+    real = Toolchain.compile
+
+    def compile_(self, source, output):
+        if tmp_path in output.parents:
+            raise CompilerFailedError("gcc failed:\nfatal error: No space left on device")
+        real(self, source, output)
+
+    monkeypatch.setattr(Toolchain, "compile", compile_)
+    with pytest.warns(UserWarning, match=r"\(fatal error: No space left on device\)"):
+        compiled_in(tmp_path)
+
+
+def test_a_file_in_the_place_of_entries(tmp_path):
+    for byte in range(256):
+        (tmp_path / f"{byte:02x}").write_text("foreign")
+    with pytest.warns(UserWarning, match="not kept in"):
         compiled_in(tmp_path)
 
 

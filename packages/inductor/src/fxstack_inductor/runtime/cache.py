@@ -3,7 +3,8 @@
 An entry is a directory named by the hash of everything that decides its contents; it holds the C source, the
 shared library and ``entry.json`` with the library's hash. Entries are written to a temporary directory and renamed into
 place, so a reader sees a whole entry or none, whatever happens to the writer; writers of the same entry agree, and the second
-one's is dropped. An entry whose library does not match its hash is removed and built again.
+one's is dropped. An entry whose library does not match its hash is removed and built again. What a killed writer leaves
+behind goes with the next eviction, an hour later. A directory that can only be read is read.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +29,7 @@ FORMAT = 1
 LIBRARY = "kernels.so"
 SOURCE = "kernels.c"
 ENTRY = "entry.json"
+WRITING = ".writing-"
 CHECKED = ".checked"
 """Its time of change is when somebody looked for what to evict."""
 _MINUTE = 60
@@ -59,7 +62,8 @@ class Cache:
         except (OSError, ValueError, KeyError, TypeError):
             intact = False
         if intact:
-            os.utime(directory)
+            with suppress(OSError):  # read-only, or just evicted
+                os.utime(directory)
             return directory / LIBRARY
         if directory.exists():
             shutil.rmtree(directory, ignore_errors=True)
@@ -72,13 +76,13 @@ class Cache:
             return found
         directory = self.directory(key)
         directory.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.root))
+        temporary = Path(tempfile.mkdtemp(prefix=WRITING, dir=self.root))
         try:
             (temporary / SOURCE).write_text(source)
             compile_(temporary / SOURCE, temporary / LIBRARY)
             entry = {"format": FORMAT, "sha256": file_hash(temporary / LIBRARY)}
             (temporary / ENTRY).write_text(json.dumps(entry))
-            size = _size(temporary)
+            size = entry_size(temporary)
             try:
                 temporary.rename(directory)
             except OSError:
@@ -100,15 +104,24 @@ class Cache:
             recent = False
         if recent and unchecked * 20 < self.limit:
             return
-        checked.touch()
         _UNCHECKED[self.root] = 0
-        self.evict()
+        with suppress(OSError):  # a full disk, or another process that clears it
+            checked.touch()
+            self.evict()
 
     def entries(self) -> list[Path]:
         return [path for path in self.root.glob("??/*") if path.is_dir()]
 
+    def left_behind(self, age: float = 60 * _MINUTE) -> list[Path]:
+        """What writers have not renamed or removed after ``age`` seconds: they were killed."""
+        return [
+            path
+            for path in self.root.glob(WRITING + "*")
+            if time.time() - path.stat().st_mtime >= age
+        ]
+
     def size(self) -> int:
-        return sum(_size(path) for path in self.entries())
+        return sum(entry_size(path) for path in self.entries())
 
     def evict(self) -> None:
         """Remove the least recently used entries until the rest fits in ``limit``; one process at a time."""
@@ -119,7 +132,9 @@ class Cache:
             return
 
     def _evict(self) -> None:
-        sized = [(path.stat().st_mtime, _size(path), path) for path in self.entries()]
+        for path in self.left_behind():
+            shutil.rmtree(path, ignore_errors=True)
+        sized = [(path.stat().st_mtime, entry_size(path), path) for path in self.entries()]
         excess = sum(size for _, size, _ in sized) - self.limit
         for _, size, path in sorted(sized):
             if excess <= 0:
@@ -128,7 +143,7 @@ class Cache:
             excess -= size
 
     def clear(self) -> None:
-        for path in self.entries():
+        for path in [*self.entries(), *self.left_behind(0)]:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -136,7 +151,8 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _size(directory: Path) -> int:
+def entry_size(directory: Path) -> int:
+    """Bytes of the files of an entry."""
     return sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
 
 

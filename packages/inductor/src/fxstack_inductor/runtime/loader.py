@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fxstack_inductor.errors import CompilerFailedError
 from fxstack_inductor.runtime.cache import LIBRARY, SOURCE, Cache
 from fxstack_inductor.runtime.toolchain import find_toolchain
 
@@ -26,12 +27,24 @@ def load_functions(
 
 
 def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
-    """``source`` compiled, from the disk cache if it is there, and loaded."""
+    """``source`` compiled, from the disk cache if it is there, and loaded.
+
+    Where the cache cannot hold it (a directory that cannot be written, a full disk, an entry that another process takes
+    away), it is compiled for this process alone, with a warning.
+    """
     toolchain = find_toolchain(options)
-    if options.use_cache and writable(Path(options.cache_dir)):
-        cache = Cache(Path(options.cache_dir), options.cache_limit)
+    if options.use_cache:
+        root = Path(options.cache_dir)
+        cache = Cache(root, options.cache_limit)
         key = cache.key(source, toolchain.identity)
-        return ctypes.CDLL(str(cache.build(key, source, toolchain.compile)))
+        try:
+            if kept := cache.find(key):
+                return ctypes.CDLL(str(kept))
+            if writable(root):
+                return ctypes.CDLL(str(cache.build(key, source, toolchain.compile)))
+        except (OSError, CompilerFailedError) as error:
+            # Compilers fail on full disks too; what is wrong with the source is said by the next attempt.
+            not_kept(root, str(error).strip().rpartition("\n")[2])
     with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
         directory = Path(name)
         (directory / SOURCE).write_text(source)
@@ -49,12 +62,16 @@ def writable(directory: Path) -> bool:
         reason = "it is read-only"
     except OSError as error:
         reason = str(error)
+    not_kept(directory, reason)
+    return False
+
+
+def not_kept(directory: Path, reason: str) -> None:
     warnings.warn(
         f"compiled kernels are not kept in {directory} ({reason}), so that each process compiles them "
         "again; name another directory in the environment variable FXSTACK_INDUCTOR_CACHE_DIR",
-        stacklevel=2,
+        stacklevel=3,
     )
-    return False
 
 
 def functions_of(library: ctypes.CDLL, arguments: Mapping[str, int]) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""``python -m fxstack_inductor cache [list|check|clear] [--dir FOLDER]``: what is kept on disk, and whether it is intact.
+
+Kernels and whole compiled programs lie in the same directory; ``clear`` removes both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.options import options_from_environment
+from fxstack_inductor.runtime.cache import ENTRY, LIBRARY, SOURCE, Cache, entry_size, file_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PROGRAM = "program"
+KERNELS = "kernels"
+DAMAGED = "damaged"
+
+
+def kind(entry: Path) -> str:
+    """Whole compiled programs are documents of JSON; all else are libraries of kernels."""
+    try:
+        with (entry / LIBRARY).open("rb") as file:
+            return PROGRAM if file.read(1) == b"{" else KERNELS
+    except OSError:
+        return DAMAGED
+
+
+def intact(entry: Path) -> bool:
+    try:
+        recorded = json.loads((entry / ENTRY).read_text())["sha256"]
+        return bool(recorded == file_hash(entry / LIBRARY))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def summary(cache: Cache) -> Iterator[str]:
+    """How much there is of what."""
+    yield f"{cache.root}: {readable(cache.size())} of at most {readable(cache.limit)}"
+    for name in (PROGRAM, KERNELS, DAMAGED):
+        found = [entry for entry in cache.entries() if kind(entry) == name]
+        if found:
+            yield f"  {name}: {len(found)}, {readable(sum(map(entry_size, found)))}"
+    if left := cache.left_behind():
+        yield f"  left behind by processes that were killed: {len(left)}"
+
+
+def listing(cache: Cache) -> Iterator[str]:
+    """Every entry, the last used first."""
+    for entry in sorted(cache.entries(), key=lambda path: -path.stat().st_mtime):
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.stat().st_mtime))
+        yield f"{used}  {readable(entry_size(entry)):>8}  {kind(entry):8} {entry / SOURCE}"
+
+
+def check(cache: Cache) -> Iterator[str]:
+    """Remove what is damaged, as would happen when it is next looked for."""
+    damaged = [entry for entry in cache.entries() if not intact(entry)]
+    for entry in damaged:
+        cache.find(entry.name)
+        yield f"removed {entry}: its files do not match what was written"
+    yield f"{len(cache.entries())} intact, {len(damaged)} damaged"
+
+
+def clear(cache: Cache) -> Iterator[str]:
+    count, freed = len(cache.entries()), cache.size()
+    cache.clear()
+    yield f"removed {count} entries, {readable(freed)}"
+
+
+COMMANDS = {"summary": summary, "list": listing, "check": check, "clear": clear}
+
+
+def readable(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is 2 if the directory is none."""
+    options = options_from_environment()
+    parser = argparse.ArgumentParser("python -m fxstack_inductor", description=__doc__)
+    parser.add_argument("what", choices=["cache"])
+    parser.add_argument("command", nargs="?", default="summary", choices=COMMANDS)
+    parser.add_argument("--dir", type=Path, default=Path(options.cache_dir))
+    chosen = parser.parse_args(arguments)
+    if not chosen.dir.is_dir():
+        sys.stderr.write(f"{chosen.dir} is not a directory: nothing has been kept there\n")
+        return 2
+    for line in COMMANDS[chosen.command](Cache(chosen.dir, options.cache_limit)):
+        sys.stdout.write(line + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
