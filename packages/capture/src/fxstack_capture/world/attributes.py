@@ -11,6 +11,7 @@ import builtins
 import collections
 import functools
 import random
+import threading
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
     for cls in (
         *(v for v in vars(builtins).values() if isinstance(v, type)),
         *(collections.OrderedDict, collections.defaultdict, collections.deque),
-        *(types.SimpleNamespace, functools.partial),
+        *(types.SimpleNamespace, functools.partial, threading.local),
     )
     if "__getattribute__" in cls.__dict__ and cls not in (type, super)
 )
@@ -185,6 +186,18 @@ def load_symbolic(world: MirrorWorld, obj: Any, name: str) -> Any:
     return getattr(world.trace.torch.specialize(obj), name)
 
 
+def load_thread_local(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """Raises AttributeError with the name that the C code gives the class."""
+    state = world.instances.get(id(obj))
+    if state is not None and name == "__dict__":
+        return state.mirror
+    try:
+        return load(world, obj, name)
+    except AttributeError as error:
+        error.args = (f"'_thread._local' object has no attribute {name!r}",)
+        raise
+
+
 LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     types.FunctionType: load_function,
     types.ModuleType: load_module,
@@ -192,6 +205,7 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     type: load_class,
     super: load_super,
     types.CellType: load_cell,
+    threading.local: load_thread_local,
     types.BuiltinFunctionType: load_builtin,
     **dict.fromkeys(PLAIN_TYPES, load_symbolic),
     Array: lambda _world, array, name: load_array(array, name),

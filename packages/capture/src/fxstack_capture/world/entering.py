@@ -12,8 +12,10 @@ import collections
 import dataclasses
 import enum
 import functools
+import gc
 import random
 import re
+import threading
 import types
 import weakref
 from contextvars import ContextVar
@@ -27,11 +29,12 @@ from fxstack_capture import native
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
-from fxstack_capture.sources import BuiltinAttr, Converted, Local, pinned
+from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local, pinned
 from fxstack_capture.world import containers, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
 from fxstack_capture.world.growing import GROWING_METHODS
+from fxstack_capture.world.lazy_dict import LazyDict
 
 _HEAP_TYPE = 1 << 9
 
@@ -183,6 +186,7 @@ def tensor(world: MirrorWorld, obj: torch.Tensor, source: Source) -> Any:
     return standin
 
 
+_REFERENTS: Any = gc.get_referents
 _FROM_NUMPY: Any = torch.from_numpy
 _ITEM: Any = np.generic.item
 
@@ -227,8 +231,24 @@ def iterator(world: MirrorWorld, obj: Any, source: Source) -> Any:
 
 
 def mapping_proxy(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    """A view of a dictionary that cannot be reached: passed around, and read while it is empty."""
-    return identity(world, obj, source) if not obj else opaque(world, obj, source)
+    """A view of a dictionary, which enters; that of a class (its namespace is the class's to show) is passed around."""
+    inner = next(iter(gc.get_referents(obj)), None)
+    if not isinstance(inner, dict) or dict.__contains__(inner, "__module__"):
+        return opaque(world, obj, source)
+    world.trace.guard(source, TypeIs(types.MappingProxyType))
+    standin = world.enter(inner, Item(Converted(source, _REFERENTS), 0))
+    world.expand(standin)
+    return world.registry.add(obj, types.MappingProxyType(standin), source).standin
+
+
+def thread_local(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """What the running thread keeps there is read name by name, like the attributes of any object."""
+    identity(world, obj, source)
+    own = obj.__dict__
+    state = LazyDict(world, own, {}, BuiltinAttr(source, "__dict__"), uniform=True)
+    world.registry.add(own, state.mirror, state.source)
+    world.instances[id(obj)] = world.add_dict(state)
+    return obj
 
 
 HANDLERS: dict[type, Handler] = {
@@ -292,6 +312,7 @@ HANDLERS: dict[type, Handler] = {
     slice: containers.slice_,
     bytearray: containers.bytearray_,
     types.MappingProxyType: mapping_proxy,
+    threading.local: thread_local,
     random.Random: unread,
     types.TracebackType: unread,
     torch.Size: containers.size,
