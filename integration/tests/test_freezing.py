@@ -6,7 +6,7 @@ from torch import nn
 
 import fxstack
 from fxstack_inductor.freezing import packing
-from fxstack_inductor.freezing.frozen import Frozen
+from fxstack_inductor.freezing.frozen import MOST_MISSES, Frozen
 
 OPTIONS = {"freezing": True, "use_cache": False, "optimization": 1}
 
@@ -128,3 +128,12 @@ def test_max_autotune_freezes():
     assert not fxstack.settings.make_options(None, None).inductor.freezing
     chosen = fxstack.settings.make_options("max-autotune", {"freezing": False})
     assert not chosen.inductor.freezing
+
+
+def test_weights_that_change_between_all_calls():
+    model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 128)).eval()
+    compiled = fxstack.compile(lambda x: model(x) * model[0].weight.exp().sum(), options=OPTIONS)
+    for _ in range(MOST_MISSES + 3):
+        agrees(lambda x: model(x) * model[0].weight.exp().sum(), compiled, torch.randn(2, 4))
+        with torch.no_grad():
+            model[0].weight.mul_(0.9)

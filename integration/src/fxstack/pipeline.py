@@ -118,7 +118,9 @@ class Compilation:
         self, graph_module: GraphModule, example_inputs: Sequence[Any]
     ) -> Compiled:
         self.repeats.append(repeatable(graph_module))
-        return self.compile_stage(graph_module, example_inputs, inference=True)
+        made = self.compile_stage(graph_module, example_inputs, inference=True)
+        # With frozen weights it computes constants, and may compile, in the user's calls, with the frame hook on.
+        return disable(made) if self.options.inductor.freezing else made
 
     def on_error(self, failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """The exception is eager's, where the graph can run again."""

@@ -5,7 +5,7 @@ import torch
 from inductor_checks import trace
 
 from fxstack_inductor.freezing.constants import constant_nodes, split
-from fxstack_inductor.freezing.frozen import frozen
+from fxstack_inductor.freezing.frozen import MOST_MISSES, frozen
 from fxstack_inductor.freezing.norms import fold_norms
 from fxstack_inductor.freezing.packing import available, pack_products
 
@@ -85,6 +85,18 @@ def test_tensors_without_versions_are_not_frozen():
         for weight in (torch.randn(8, 8), torch.randn(8, 8)):
             torch.testing.assert_close(made(X, weight), fn(X, weight))
     assert made.folded is None
+
+
+def test_weights_that_change_in_each_call_are_arguments():
+    def fn(x, w):
+        return (x @ w.exp(),)
+
+    made = frozen(graph_of(fn, X, W, state=1), lambda graph: graph.forward)
+    kept = [torch.randn(8, 8) for _ in range(MOST_MISSES + 2)]
+    for weight in kept:
+        torch.testing.assert_close(made(X, weight), fn(X, weight))
+    assert made.folded is None
+    assert len(made.unfrozen) == 1
 
 
 def norm(x, w, b, gamma, beta, mean, variance):

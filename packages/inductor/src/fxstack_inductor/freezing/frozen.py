@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     Stamp = tuple[object, tuple[tuple[int, int], ...]]
 
 
+MOST_MISSES = 8
+"""After so many calls in a row with other weights the graph is compiled as it is: its weights are arguments, or being trained."""
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
     """Results of the constant part. ``state`` keeps the memory that they were made from, so that its address stays its own.
@@ -51,9 +55,13 @@ class Frozen:
     plain: Callable[[], Compiled]
     """Compiles the graph as it is, for tensors that have no version (of ``torch.inference_mode``)."""
     folded: Folded | None = None
+    misses: int = 0
+    """Calls in a row that each found other weights."""
     unfrozen: list[Compiled] = field(default_factory=list)
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
+        if self.unfrozen:
+            return self.unfrozen[0](*args)
         state = [args[k] for k in self.parts.state]
         try:
             stamp = (LAST.step, tuple((t.data_ptr(), t._version) for t in state))
@@ -61,13 +69,15 @@ class Frozen:
             return self._unfrozen()(*args)
         compared = [args[k] for k in self.parts.compared]
         folded = self.folded
-        if (
-            folded is None
-            or folded.stamp != stamp
-            or not all(map(torch.equal, compared, folded.copies))
-        ):
+        if folded is not None and folded.stamp == stamp and _equal(compared, folded.copies):
+            self.misses = 0
+        elif self.misses < MOST_MISSES:
+            self.misses += 1
             # Calls at the same time may each compute it; each uses its own.
             folded = self.folded = self._fold(stamp, state, compared)
+        else:
+            self.folded = None
+            return self._unfrozen()(*args)
         return self.run(*[args[k] for k in self.parts.kept], *folded.values)
 
     def _fold(
@@ -84,6 +94,10 @@ class Frozen:
         if not self.unfrozen:
             self.unfrozen.append(self.plain())
         return self.unfrozen[0]
+
+
+def _equal(found: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> bool:
+    return all(map(torch.equal, found, kept))
 
 
 def frozen(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled]) -> Compiled:
