@@ -104,15 +104,12 @@ def _whole(  # noqa: PLR0917
         )
     except NotSingleError:
         return None
-    made: tuple[Tensor, Tensor, Tensor] = _Attention.apply(
-        attention,
-        tables if attention.blocks else [],
-        numbers,
-        query,
-        key,
-        value,
-        *tensors,
-    )
+    tables = tables if attention.blocks else []
+    made: tuple[Tensor, Tensor, Tensor]
+    if attention.gradient is None:
+        made = attention_operator(attention)(query, key, value, tables, tensors, numbers)
+    else:
+        made = _Attention.apply(attention, tables, numbers, query, key, value, *tensors)
     return made
 
 

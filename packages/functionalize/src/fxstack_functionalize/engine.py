@@ -40,6 +40,9 @@ class Engine(Protocol):
     def is_functional(self, value: object) -> bool:
         """Return whether ``value`` is wrapped."""
 
+    def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
+        """Return ``wrapped`` with a version counter of its own."""
+
 
 class DispatcherEngine:
     """C++ functionalisation kernels, called straight from autograd."""
@@ -64,6 +67,9 @@ class DispatcherEngine:
     def is_functional(self, value: object) -> bool:
         return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
 
+    def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
+        return wrapped.data
+
 
 class ModeEngine:
     """``FunctionalTensorMode``: the same kernels, through a Python mode."""
@@ -84,6 +90,10 @@ class ModeEngine:
 
     def is_functional(self, value: object) -> bool:
         return isinstance(value, FunctionalTensor)
+
+    def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
+        with self.mode:
+            return wrapped.data
 
 
 def current_value(engine: Engine, wrapped: torch.Tensor) -> torch.Tensor:

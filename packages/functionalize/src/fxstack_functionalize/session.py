@@ -171,7 +171,7 @@ class Session:
     def _wrapped(self, traced: TracedInput) -> torch.Tensor:
         """Wrap an input. Views of one tensor share a version counter; each input's own changes are counted."""
         made = self.engine.wrap(traced.inner)  # type: ignore[arg-type]
-        return made.data if traced.shares else made
+        return self.engine.apart(made) if traced.shares else made
 
     def _make_leaves(self) -> None:
         for spec, traced in zip(self.captured.inputs, self.inputs, strict=True):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import types
+from threading import Thread
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
@@ -113,6 +117,8 @@ def load_module(world: MirrorWorld, module: Any, name: str) -> Any:
         if data and type(raw) not in _C_DESCRIPTORS:  # flags of torch.backends
             return getter(world, raw, module, type(module))  # type: ignore[misc]
         getattr(module, name, None)  # namespaces of operators hold what was asked for once
+    if module is torch and name in _LAZY_MODULES and name not in module.__dict__:
+        _import_apart(f"torch.{name}")
     value = _load_from_module(world, module, name)
     if value is not ABSENT:
         return value
@@ -126,6 +132,17 @@ def load_module(world: MirrorWorld, module: Any, name: str) -> Any:
     raise AttributeError(
         f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module
     )
+
+
+_LAZY_MODULES = frozenset(getattr(torch, "_lazy_modules", ()))
+"""What torch imports when it is asked for: no program sees when that is."""
+
+
+def _import_apart(name: str) -> None:
+    """Import in a thread of its own, in which nothing is traced."""
+    thread = Thread(target=importlib.import_module, args=(name,))
+    thread.start()
+    thread.join()
 
 
 def load_from_module_alone(world: MirrorWorld, module: Any, name: str) -> Any:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import triton
+from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder
 
 from fxstack_inductor.runtime.cubins import request_entry
@@ -41,6 +42,7 @@ def load_module(text: str, folder: Path) -> Any:
         module.libdevice = NumpyLibdevice()  # type: ignore[attr-defined]
         _mend_comparisons()
         _mend_products()
+        _mend_bounds()
     return module
 
 
@@ -78,6 +80,18 @@ def _mend_products() -> None:
         return original(_widened(left), _widened(right), *rest)
 
     builder.create_dot = create_dot
+
+
+@lru_cache(maxsize=1)
+def _mend_bounds() -> None:
+    """A bound of a loop is an array of one element, which NumPy from 2.4 on does not take for a number; newer Tritons know."""
+    original = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, *rest: Any) -> None:
+        original(tensor, *rest)
+        tensor.__index__ = lambda self: int(np.asarray(self.handle.data).item())
+
+    interpreter._patch_lang_tensor = patch
 
 
 def _widened(handle: Any) -> Any:
