@@ -84,12 +84,6 @@ def test_the_frontier_counts_what_is_asked_for():
     assert by_products[-1].peak == by_seconds[-1].peak
 
 
-def test_an_unknown_cost_is_an_error():
-    joint = trace_joint(lambda x: x.sin().sum(), rand(4))
-    with pytest.raises(ValueError, match="counted in 'seconds' or 'products', not in 'money'"):
-        partition(joint, "budget", PartitionOptions(cost="money"))
-
-
 @pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
 def test_results_are_not_made_again_unless_they_must(budget):
     """What the caller holds anyway is free to save."""
@@ -194,9 +188,3 @@ def test_a_bound_on_time_is_kept():
 def test_wrong_budgets_are_errors(wrong):
     with pytest.raises(ValueError, match="budget"):
         partition(corpus.load("mlp_symbolic"), "budget", PartitionOptions(budget=wrong))
-
-
-def test_two_bounds_are_an_error():
-    options = PartitionOptions(budget=0.5, time_overhead=0.1)
-    with pytest.raises(ValueError, match="budget or time_overhead, not both"):
-        partition(corpus.load("mlp_symbolic"), "budget", options)

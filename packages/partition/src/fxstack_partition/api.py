@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.collector import paused_collector
 from fxstack_partition.check import check_partition
 from fxstack_partition.options import PartitionOptions
+from fxstack_partition.plan import PartitionError
 from fxstack_partition.registry import REGISTRY, Partitioner
-
-if TYPE_CHECKING:
-    from fxstack_interchange import Partition, StageGraph
 
 _DEFAULTS = PartitionOptions()
 
@@ -25,14 +22,26 @@ def partition(
     ``name`` is a registered name or the function itself. What a partitioner from elsewhere returns is checked.
 
     Raises:
+        TypeError: ``joint`` is no stage graph, or ``name`` neither a name nor a function.
         UnknownPartitionerError: no partitioner has this name.
         JointGraphError: ``joint`` is not a well-formed joint graph.
         PartitionError: the partitioner chose a set of saved values that cannot work, or returned
             graphs that are no partition of ``joint``; names the node and the rule.
     """
+    if not isinstance(joint, StageGraph):
+        msg = f"expected a joint StageGraph, got {type(joint).__name__}; JointGraph.from_aot takes in torch's"
+        raise TypeError(msg)
     chosen = REGISTRY.get(name) if isinstance(name, str) else name
+    if not callable(chosen):
+        msg = f"a partitioner is a name or a function of a joint graph and options, not {name!r}"
+        raise TypeError(msg)
     with paused_collector():
         part = chosen(joint, options)
     if not str(getattr(chosen, "__module__", "")).startswith("fxstack_partition."):
+        if not isinstance(part, Partition):
+            msg = (
+                f"the partitioner {chosen!r} returned {part!r}, which is no Partition; see extract"
+            )
+            raise PartitionError(msg)
         check_partition(joint, part)
     return part

@@ -131,6 +131,15 @@ def _saved(case: Case) -> Iterator[tuple[str, str]]:
     for name in received:
         if name not in given:
             yield str(name), "is received by the backward and not handed over by the forward"
+    made = {node.name for node in case.part.forward.graph_module.graph.nodes}
+    for name in case.part.saved:
+        if name not in made and name not in case.by_name:
+            yield name, "is named as saved and is no value of the forward"
+    if len(case.part.saved) != len(received):
+        yield (
+            "backward",
+            f"receives {len(received)} saved values, of which {len(case.part.saved)} are named",
+        )
     for spec in case.part.backward.signature.inputs:
         if spec.kind is not InputKind.SAVED and not is_given_late(spec):
             yield (

@@ -35,6 +35,10 @@ DEVICES = {
 """Orders of magnitude that a program reaches, not what a data sheet promises."""
 
 
+MEASURES = ("seconds", "products")
+"""What recomputation may be counted in."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
     """What a partitioner may be told.
@@ -76,3 +80,41 @@ class PartitionOptions:
     policy: Callable[[Node], str | None] | None = None
     runtime: Callable[[StageGraph, PartitionOptions], StageMemory] | None = None
     scratch: Callable[[Node], int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check what a wrong value of would be noticed late, or not at all.
+
+        Raises:
+            TypeError: ``budget`` or ``time_overhead`` is no number.
+            ValueError: they are out of range, or both are given; ``cost`` has no meaning.
+            LookupError: no device has the name.
+        """
+        _check_bounds(self.budget, self.time_overhead)
+        if self.cost not in MEASURES:
+            msg = f"recomputation is counted in {' or '.join(map(repr, MEASURES))}, not in {self.cost!r}"
+            raise ValueError(msg)
+        if isinstance(self.device, str) and self.device not in DEVICES:
+            msg = (
+                f"no device is called {self.device!r}; known are {', '.join(DEVICES)}. "
+                "Describe another with fxstack_partition.Device"
+            )
+            raise LookupError(msg)
+
+
+def _check_bounds(budget: object, overhead: object) -> None:
+    for name, value in (("budget", budget), ("time_overhead", overhead)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            msg = f"{name} is a number, not {value!r}"
+            raise TypeError(msg)
+    if budget is not None and overhead is not None:
+        msg = "give budget or time_overhead, not both"
+        raise ValueError(msg)
+    if isinstance(budget, float) and not 0.0 <= budget <= 1.0:
+        msg = f"a budget is a fraction from 0.0 to 1.0 (float) or a number of bytes (int), not {budget!r}"
+        raise ValueError(msg)
+    if isinstance(budget, int) and budget < 0:
+        msg = f"a budget of {budget} bytes is negative"
+        raise ValueError(msg)
+    if isinstance(overhead, int | float) and not overhead >= 0:
+        msg = f"time_overhead is a fraction of the step's seconds, not {overhead!r}"
+        raise ValueError(msg)

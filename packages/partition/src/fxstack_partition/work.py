@@ -81,6 +81,9 @@ class WorkModel:
         seconds = estimate(self._device, flops, traffic, fused=kind in _FUSED)
         if self._measured is not None:
             known = self._measured(node)
+            if known is not None and not 0 <= known < float("inf"):
+                msg = f"options.seconds says that {node.name!r} takes {known!r} seconds"
+                raise ValueError(msg)
             seconds = seconds if known is None else known
         return Work(flops, traffic, seconds)
 
