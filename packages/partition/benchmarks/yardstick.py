@@ -6,17 +6,22 @@ The graphs are the small programs of the tests and those of the corpus that ``il
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from fxstack_interchange import StageGraph
 from fxstack_partition import PartitionError, PartitionOptions, corpus, partition
 from fxstack_partition.work import WorkModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from typing import TYPE_CHECKING
+
 from joint_programs import PROGRAMS
 from joints import trace_joint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_interchange import StageGraph
 
 BUDGETS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 FROM_CORPUS = ("softmaxes", "mlp_symbolic")
