@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional as F  # noqa: N812
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """``run(*inputs)``; ``traffic`` is the least number of bytes it can move, ``operations`` what its products come to."""
+    """``run(*inputs)``; ``traffic`` is the least number of bytes it can move, ``operations`` what its products come to.
+
+    ``eager`` computes the same in eager torch where ``run`` itself would take too much memory there.
+    """
 
     name: str
     run: Callable[..., Any]
@@ -25,6 +28,11 @@ class Case:
     traffic: int
     tolerance: float = 2e-2
     operations: int = 0
+    eager: Callable[..., Any] | None = None
+
+    @property
+    def in_eager(self) -> Callable[..., Any]:
+        return self.eager or self.run
 
 
 def _bytes(*tensors: torch.Tensor) -> int:
@@ -93,6 +101,67 @@ def flex_alibi(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tenso
     return flex_attention(q, k, v, lambda s, _b, h, m, n: s + (n - m) * torch.exp2(-(h + 1) / 4.0))
 
 
+def flex_causal(machine: Machine, length: int) -> Callable[..., torch.Tensor]:
+    """The same as ``causal``, with a mask of blocks."""
+    mask = create_block_mask(
+        lambda _b, _h, m, n: m >= n, None, None, length, length, device=machine.device
+    )
+    return lambda q, k, v: flex_attention(q, k, v, block_mask=mask)
+
+
+def with_gradients(run: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """``run``'s result, and the gradients of its inputs."""
+
+    def trained(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        own = [x.detach().requires_grad_() for x in inputs]
+        out = run(*own)
+        return out.detach(), *torch.autograd.grad(out, own, out.detach())
+
+    return trained
+
+
+def decoding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return flex_attention(q, k, v, enable_gqa=True)
+
+
+def decoding_in_eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+def attention(machine: Machine) -> list[Case]:
+    """Flex attention, with torch's flash attention as what eager does."""
+
+    def randn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=machine.device).to(torch.bfloat16) / shape[-1] ** 0.5
+
+    heads = machine.pick((1, 2, 16, 16), (4, 32, 4096, 128))
+    batch, count, length, width = heads
+    shared = (batch, machine.pick(1, 8), length, width)
+    whole = tuple(randn(*heads) for _ in range(3))
+    masked = flex_causal(machine, length)
+    # On CPU, where the dry run is, flex attention has no gradients.
+    trained = with_gradients(machine.pick(causal, masked))
+    one = (randn(batch, count, 1, width), randn(*shared), randn(*shared))
+    work = _scores(heads)
+    return [
+        Case("causal attention", causal, whole, 0, 2e-2, work),
+        Case("flex causal", masked, whole, 0, 2e-2, work, causal),
+        Case(
+            "causal attention and gradients", with_gradients(causal), whole, 0, 4e-2, 7 * work // 2
+        ),
+        Case(
+            "flex causal and gradients",
+            trained,
+            whole,
+            0,
+            4e-2,
+            7 * work // 2,
+            with_gradients(causal),
+        ),
+        Case("flex decoding", decoding, one, 2 * _bytes(one[1]), 2e-2, 0, decoding_in_eager),
+    ]
+
+
 def arithmetic_bound(machine: Machine) -> list[Case]:
     """Products with what is fused to them, and attention, in bfloat16."""
 
@@ -106,7 +175,6 @@ def arithmetic_bound(machine: Machine) -> list[Case]:
 
     small, large = machine.pick((16, 16, 16), (4096,) * 3), machine.pick((16, 32, 16), (8192,) * 3)
     flat = machine.pick((32, 16, 16), (8192, 4096, 512))
-    heads = machine.pick((1, 2, 16, 16), (4, 32, 4096, 128))
     few = machine.pick((1, 1, 4, 16), (2, 16, 1024, 64))
     return [
         product("mm", lambda x, w: x @ w, small, 1),
@@ -115,14 +183,7 @@ def arithmetic_bound(machine: Machine) -> list[Case]:
         product("mm gelu", lambda x, w: F.gelu(x @ w), flat, 1),
         product("mm relu residual", lambda x, w: (x @ w).relu() + x, small, 1),
         product("swiglu", swiglu, small, 2),
-        Case(
-            "causal attention",
-            causal,
-            tuple(randn(*heads) for _ in range(3)),
-            0,
-            2e-2,
-            _scores(heads),
-        ),
+        *attention(machine),
         Case(
             "flex attention",
             flex_alibi,
