@@ -229,6 +229,22 @@ def test_views_of_it(fn, make):
     refuses(lambda x, w: (fn(x, w), x[1]), make, "an output is a view of an input")
 
 
+def saved_afterwards(x, w):
+    x.t_()
+    return x * w.t()
+
+
+def saved_beside_a_view(x, w):
+    x.view(-1).unsqueeze_(0)
+    return x * w
+
+
+@pytest.mark.parametrize("fn", [saved_afterwards, saved_beside_a_view])
+@pytest.mark.parametrize("make", [plain(3, 4), inner])
+def test_saved_for_the_backward(fn, make):
+    check(fn, make)
+
+
 def test_versions_rise_through_views():
     def program(x):
         x[1:].t_()

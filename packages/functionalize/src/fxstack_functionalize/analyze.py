@@ -122,9 +122,10 @@ class _Outputs:
                 why="it is neither an input nor computed from one, so its value is not in the graph",
                 fix="pass the tensor as an input",
             )
-        of_none = value._base is None or not value._base.requires_grad
-        leaf = value.requires_grad and of_none and grad_fn_of(value) is None
-        if leaf and self.plan._places.get(id(value)) is None:
+        # What a view of a tensor with a gradient says of itself is that tensor's.
+        owner = root_of(value) if root_of(value).requires_grad else value
+        leaf = owner.requires_grad and grad_fn_of(owner) is None
+        if leaf and self.plan._places.get(id(owner)) is None:
             raise UnsupportedGraphError(
                 f"output {position} is a new leaf: requires_grad_() was called on it in the graph",
                 why="its gradient would have to be accumulated inside the compiled backward",

@@ -28,12 +28,14 @@ def write_back(shell: Shell) -> WriteBack | None:
         (number, position, info.inputs[position].grad_visible)
         for number, position in enumerate(info.mutated)
     ]
-    # Members of a merged base count their own changes; the base itself has no counter that anyone sees. What was given
-    # another size through a view of it has risen, too, without having new values.
+    # Members of a merged base count their own changes; the base itself has no counter that anyone sees.
+    quiet = set(early_rises(shell))
     rises = [
         (position, seen.version_bumps - (position in info.mutated))
         for position, seen in enumerate(info.inputs)
-        if seen.is_tensor and shell.captured.inputs[position].members is None
+        if seen.is_tensor
+        and position not in quiet
+        and shell.captured.inputs[position].members is None
     ]
     rises = [(position, rise) for position, rise in rises if rise]
     if not (copies or rises):
@@ -47,6 +49,22 @@ def write_back(shell: Shell) -> WriteBack | None:
             raise_version(args[position], rise)
 
     return write
+
+
+def early_rises(shell: Shell) -> dict[int, int]:
+    """Return by how much the version counters of inputs rise that get no new values, because of other sizes.
+
+    They rise before the compiled graph runs: what it saves of such an input is, as in eager, the input as it is afterwards.
+    """
+    info = shell.info
+    values = {*info.mutated, *info.in_graph}
+    found = {
+        position: seen.version_bumps + sum(step.bumps for step in seen.relayouts)
+        for position, seen in enumerate(info.inputs)
+        if seen.is_tensor and position not in values
+    }
+    grouped = {at for spec in shell.captured.inputs for at in spec.members or ()}
+    return {at: rise for at, rise in found.items() if rise and at not in grouped}
 
 
 def raise_version(tensor: torch.Tensor, by: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize.metadata import fill
+from fxstack_functionalize.runtime.mutation import early_rises, raise_version
 from fxstack_functionalize.symbols import evaluator
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
     if not places:
         return None
     bind = evaluator(shell.captured)
+    early = early_rises(shell)
+    risen = [
+        (index, sum(step.bumps for step in shell.info.inputs[index].relayouts))
+        for index in places
+        if index in early
+    ]
 
     def relayout(args: Sequence[Any]) -> None:
         value = bind(args)  # of all sizes, before the first of them changes
@@ -54,5 +61,7 @@ def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
         for tensor, step, arguments, keywords in steps:
             with torch.set_grad_enabled(step.grad_mode):
                 getattr(tensor, step.method)(*arguments, **dict(keywords))
+        for index, rise in risen:
+            raise_version(args[index], -rise)
 
     return relayout

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 from fxstack_functionalize.runtime.first_call import FirstCall
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
-from fxstack_functionalize.runtime.mutation import write_back
+from fxstack_functionalize.runtime.mutation import early_rises, raise_version, write_back
 from fxstack_functionalize.runtime.outputs import output_lines
 from fxstack_functionalize.runtime.relayout import new_leaves, relayout_inputs
 from fxstack_functionalize.runtime.sharing import base_maker, sharing_guard
@@ -38,10 +38,8 @@ def wrapper(
     """Generate the callable; ``compute`` adds the statement that sets ``flat`` from ``args``."""
     source = Source()
     _add_arguments(source, shell)
-    leaves = new_leaves(shell)
-    for index in leaves:
-        source.add(f"args[{index}].requires_grad_()")
-    with _errors(source, shell, options, leaves):
+    undone = _add_changes_before(source, shell)
+    with _errors(source, shell, options, undone):
         compute(source)
     first = FirstCall(shell, role, check_strides=options.check_output_strides)
     source.add("if pending:", pending=first.pending)
@@ -61,7 +59,7 @@ def wrapper(
 
 @contextmanager
 def _errors(
-    source: Source, shell: Shell, options: AotOptions, leaves: Sequence[int]
+    source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]
 ) -> Iterator[None]:
     """Hand what is raised inside to ``options.on_error``, outside of the handler: its own exception is no consequence."""
     if options.on_error is None:
@@ -75,10 +73,21 @@ def _errors(
     source.add("except Exception as error:")
     source.add("    failure = error")
     source.add("if failure is not None:")
-    for index in leaves:
-        source.add(f"    args[{index}].requires_grad_(False)")
+    for line in undone:
+        source.add(f"    {line}")
     given = f"args[:{_own_count(shell)}]"
     source.add(f"    return on_error(failure, eager.forward, {given})", on_error=options.on_error)
+
+
+def _add_changes_before(source: Source, shell: Shell) -> list[str]:
+    """Add what changes in the inputs before the compiled graph runs; return what undoes it."""
+    leaves, rises = new_leaves(shell), early_rises(shell)
+    for index in leaves:
+        source.add(f"args[{index}].requires_grad_()")
+    for index, rise in rises.items():
+        source.add(f"raise_version(args[{index}], {rise})", raise_version=raise_version)
+    undone = [f"args[{index}].requires_grad_(False)" for index in leaves]
+    return undone + [f"raise_version(args[{index}], {-rise})" for index, rise in rises.items()]
 
 
 def _own_count(shell: Shell) -> int:
