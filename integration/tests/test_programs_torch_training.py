@@ -396,7 +396,7 @@ def loss_scaler(c):
     return model, scaler.get_scale()
 
 
-@program(graphs=2)
+@program()
 def lbfgs_with_a_closure(c):
     model, x = network(), torch.randn(5, 4)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
@@ -411,7 +411,7 @@ def lbfgs_with_a_closure(c):
     return [step() for _ in range(5)], model
 
 
-@program(graphs=2)
+@program()
 def lbfgs_that_searches_along_lines(c):
     model, x = network(), torch.randn(5, 4)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, line_search_fn="strong_wolfe")

@@ -18,7 +18,7 @@ from fxstack_functionalize.runtime.saved import (
     add_unsaving,
     saved_inputs,
 )
-from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder
+from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder, are_batched
 from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.unpacked import unpacked_checker
 from fxstack_functionalize.symbols import evaluator
@@ -167,6 +167,8 @@ def _add_twice(source: Source, second: SecondOrder) -> None:
     """Add what a backward does first if autograd records it, to be differentiated again."""
     kept = "ctx.inputs" if second.keeps else "nothing_kept"
     source.add("once = None", nothing_kept=NOTHING_KEPT)
+    source.add("if are_batched(grads):", are_batched=are_batched)
+    source.add(f"    return batched({kept}, saved, grads)", batched=second.batched)
     source.add("if twice:")
     if second.refusal is None:
         source.add(f"    return again({kept}, saved, grads)", again=second.gradients)

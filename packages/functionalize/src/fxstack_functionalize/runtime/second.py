@@ -17,9 +17,14 @@ from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.engine import version_of
-from fxstack_functionalize.errors import INPUT_CHANGED, INPUT_IS_GONE, double_backward
+from fxstack_functionalize.errors import (
+    INPUT_CHANGED,
+    INPUT_IS_GONE,
+    batched_backward,
+    double_backward,
+)
 from fxstack_functionalize.finalize import has_effect
-from fxstack_functionalize.metadata import OutputSource
+from fxstack_functionalize.runtime.links import owners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +69,7 @@ class SecondOrder:
         self._count = len(self._graph.graph.find_nodes(op="placeholder"))
         self._wanted = shell.info.wanted
         self._differentiable = shell.info.differentiable
+        self._owners = owners(shell.info)
 
     def keep(self, args: Sequence[Any]) -> Kept:
         """Return what remembers the inputs of a call that autograd does not save, until its backward."""
@@ -71,13 +77,14 @@ class SecondOrder:
         return leaves, [*map(ref, others)], self._numbers(args), versions_of((*leaves, *others))
 
     def gradients(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs, with their own history.
+        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with their own history.
 
         Raises:
             RuntimeError: if an input is gone, or was changed in place since.
         """
         args = self._inputs(kept, saved)
         given = [(at, grads[at]) for at in self._differentiable if grads[at] is not None]
+        again = torch.is_grad_enabled()
         with torch.enable_grad():
             # One input may be computed from another one: each is differentiated through a tensor of its own.
             for index in self._wanted:
@@ -86,16 +93,36 @@ class SecondOrder:
             with stateless._reparametrize_module(self._graph, owned):
                 outputs = pytree.tree_leaves(self._graph(*args[: self._count]))
             found = torch.autograd.grad(
-                [outputs[at] for at, _ in given],
+                [self._flat(outputs, at) for at, _ in given],
                 [args[index] for index in self._wanted],
                 [grad for _, grad in given],
-                create_graph=True,
+                create_graph=again,
                 allow_unused=True,
             )
         gradients: list[Any] = [None] * len(args)
         for index, gradient in zip(self._wanted, found, strict=True):
             gradients[index] = gradient
         return tuple(gradients)
+
+    def _flat(self, outputs: Sequence[Any], position: int) -> torch.Tensor:
+        """Return the flat output at ``position``: a result of the graph, or what one is a view of."""
+        owner = self._owners[position]
+        result: torch.Tensor = outputs[owner.output]
+        if not owner.base:
+            return result
+        if result._base is None:
+            raise RuntimeError(double_backward("a result is a view in compiled code alone"))
+        return result._base
+
+    def batched(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients for several gradients at once (``is_grads_batched``, vectorised Jacobians), in eager.
+
+        Raises:
+            RuntimeError: the graph cannot run again, or an input is gone or was changed in place since.
+        """
+        if self.refusal is not None:
+            raise RuntimeError(batched_backward(self.refusal))
+        return self.gradients(kept, saved, grads)
 
     def refuse(self, kept: Kept, saved: Sequence[Any]) -> Once:
         """Return what lets a second differentiation of gradients, with respect to whatever, fail with an explanation."""
@@ -119,6 +146,15 @@ class SecondOrder:
         by_place = dict(zip(self._places, (*leaves, *others, *numbers), strict=True))
         by_place.update((index, saved[place]) for index, place in self._held)
         return [by_place[index] for index in range(len(by_place))]
+
+
+def are_batched(grads: Sequence[Any]) -> bool:
+    """Whether autograd runs once for several gradients, which compiled code knows nothing of."""
+    return any(g is not None and (_is_batched(g) or _is_legacy_batched(g)) for g in grads)
+
+
+_is_batched: Callable[[torch.Tensor], bool] = torch._C._functorch.is_batchedtensor
+_is_legacy_batched: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 
 
 class Alias(torch.autograd.Function):
@@ -149,19 +185,14 @@ class _Once(torch.autograd.Function):
 def refusal(traced: Traced) -> str | None:
     """Say why the captured graph cannot be differentiated in eager later, None if it can."""
     info = traced.info
-    direct = {
-        seen.index
-        for at, seen in enumerate(info.outputs)
-        if seen.source is OutputSource.VALUE and seen.index == at
-    }
     if any(seen.mutates_data or seen.relayouts for seen in info.inputs):
         return "the graph changes its inputs in place"
     if any(has_effect(node) for node in _calls(traced)):
         return "the graph draws random numbers or has effects"
     if info.autocast or not info.grad_mode:
         return "the graph was compiled under autocast or torch.no_grad"
-    if info.custom_views or not direct.issuperset(info.differentiable):
-        return "the graph returns views of what it computes"
+    if info.custom_views or not owners(info).keys() >= set(info.differentiable):
+        return "the graph returns views that only autograd knows"
     if not own_names(traced.captured.graph_module).issuperset(traced.captured.owned):
         return "the graph holds tensors that are neither parameters nor buffers"
     return None
