@@ -77,7 +77,9 @@ def test_budget_is_within_five_percent_of_it(budget):
     assert costs["budget"] <= 1.05 * costs["ilp"] + 1e-12
 
 
-@pytest.mark.parametrize("program", ["mlp", "attention", "norm_dropout", "split_heads"])
+@pytest.mark.parametrize(
+    "program", ["mlp", "attention", "norm_dropout", "split_heads", "gather_sort", "no_need"]
+)
 def test_results_are_the_joint_graphs(program):
     fn, make = PROGRAMS[program]
     inputs = make()

@@ -78,10 +78,14 @@ def grain_of(cap: int) -> int:
 def bytes_between(facts: JointFacts, saved: tuple[int, ...]) -> int:
     """Return the bytes alive between forward and backward."""
     graph = facts.compact
-    alive = graph.storages_of((*graph.results, *graph.tangents)) | make_plan(graph, saved).over(
-        graph
-    )
+    alive = _alive_anyway(facts) | make_plan(graph, saved).over(graph)
     return sum(graph.sizes[s] for s in alive)
+
+
+def _alive_anyway(facts: JointFacts) -> set[int]:
+    """Return the storages of results, and of tangents that some operator reads."""
+    read = [n for n in facts.tangents if any(user.op != "output" for user in n.users)]
+    return {s for node in (*facts.results, *read) for s in facts.storages.of[node]}
 
 
 _TIE = 1e-9
@@ -92,10 +96,11 @@ def _program(
     facts: JointFacts, network: Network, cap: int, costs: WorkModel
 ) -> tuple[Program, list[float], set[int]]:
     """Build the program: variables for values (saved), vertices (computed again), storages (alive)."""
-    table = facts.storages
+    sizes = facts.compact.sizes
     saves = list(network.cuttable.items())
+    kept = [facts.compact.handed_storages((facts.position[node],)) for _, node in saves]
     first_vertex = len(saves)
-    storages = sorted({s for node in network.cuttable.values() for s in table.of[node]})
+    storages = sorted(set().union(*kept))
     first_storage = first_vertex + len(network.names)
     place = {storage: first_storage + i for i, storage in enumerate(storages)}
     program = Program(first_storage + len(storages), [], [])
@@ -108,13 +113,13 @@ def _program(
         program.at_least(row, 0.0)
     program.at_least({first_vertex + SINK: 1.0}, 1.0)
     program.at_least({first_vertex + SOURCE: -1.0}, 0.0)
-    for index, (_, node) in enumerate(saves):
-        for storage in table.of[node]:
+    for index, handed in enumerate(kept):
+        for storage in handed:
             program.at_least({place[storage]: 1.0, index: -1.0}, 0.0)
-    always = {s for node in (*facts.results, *facts.tangents) for s in table.of[node]}
-    held = sum(table.sizes[s] for s in always)
+    always = _alive_anyway(facts)
+    held = sum(sizes[s] for s in always)
     grain = grain_of(cap)
-    alive = {place[s]: -float(-(-table.sizes[s] // grain)) for s in storages if s not in always}
+    alive = {place[s]: -float(-(-sizes[s] // grain)) for s in storages if s not in always}
     program.at_least(alive, float(-((cap - held) // grain)))
     prices = [_TIE] * first_vertex + [0.0] * (program.size - first_vertex)
     entries = {name: vertex for vertex, name in enumerate(network.names)}
