@@ -326,29 +326,37 @@ def _everything(scope):
 def change(scope, places, rng):
     """One statement that changes something reachable from one of ``places`` in the world ``scope``."""
     for _ in range(20):
-        root = rng.choice(places)
-        if root == "globals":
-            expression, value, assignable = rng.choice(_everything(scope))
-        else:
-            try:
-                expression, value, assignable = root, eval(root, scope), root.isidentifier()
-            except Exception:  # an earlier change has taken it away
-                continue
-        if root in ("args", "globals"):
-            assignable = root == "globals"
-        for _ in range(rng.choice([0, 1, 1, 1, 2, 3])):
-            below = list(children(expression, value))
-            if not below:
-                break
-            expression, value, assignable = rng.choice(below)
-        statements = list(structural(expression, value, rng)) if expression != "args" else []
-        if assignable:
-            alternatives = values_like(value)
-            statements += [f"{expression} = {rng.choice(alternatives)}" for _ in range(4)]
-            statements += [f"del {expression}"]
-            statements += [
-                f"{expression} = {rng.choice(rng.choice([NUMBERS, OBJECTS, TENSORS, CONTAINERS]))}"
-            ]
+        try:
+            statements = _statements(scope, places, rng)
+        except (
+            Exception
+        ):  # an earlier change: a place is gone, or a class answers ``isinstance`` by an error
+            continue
         if statements:
             return rng.choice(statements)
     return "pass"
+
+
+def _statements(scope, places, rng):
+    """What could be done at a random place; nothing where there is nothing to change."""
+    root = rng.choice(places)
+    if root == "globals":
+        expression, value, assignable = rng.choice(_everything(scope))
+    else:
+        expression, value, assignable = root, eval(root, scope), root.isidentifier()
+    if root in ("args", "globals"):
+        assignable = root == "globals"
+    for _ in range(rng.choice([0, 1, 1, 1, 2, 3])):
+        below = list(children(expression, value))
+        if not below:
+            break
+        expression, value, assignable = rng.choice(below)
+    statements = list(structural(expression, value, rng)) if expression != "args" else []
+    if assignable:
+        alternatives = values_like(value)
+        statements += [f"{expression} = {rng.choice(alternatives)}" for _ in range(4)]
+        statements += [f"del {expression}"]
+        statements += [
+            f"{expression} = {rng.choice(rng.choice([NUMBERS, OBJECTS, TENSORS, CONTAINERS]))}"
+        ]
+    return statements

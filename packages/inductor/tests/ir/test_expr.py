@@ -59,6 +59,38 @@ def test_recombination_undoes_a_split():
     assert recombine(floordiv(N, 8) * 24 + mod(N, 8) * 3) == N * 3
 
 
+S, T = size_var("s"), size_var("t")
+SPLITS = {
+    "by a size": (floordiv(N, S) * S * 32 + mod(N, S) * 32 + J, N * 32 + J),
+    "by a multiple": (floordiv(N, S * 4) * S * 4 * T + mod(N, S * 4) * T, N * T),
+    "by two sizes": (floordiv(N, S * T) * S * T * 3 + mod(N, S * T) * 3, N * 3),
+    "by a size of at least one": (floordiv(N, S) * extremum("max", S, 1) + mod(N, S), N),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_recombination_undoes_a_split_by_sizes(name):
+    split, whole = SPLITS[name]
+    assert recombine(split) == whole
+    for i, j, s, t in itertools.product((0, 1, 17, 4095), (0, 63), (1, 2, 7), (1, 5)):
+        values = {"i": i, "j": j, "s": s, "t": t}
+        assert split.evaluate(values) == whole.evaluate(values)
+
+
+OTHERS = {
+    "another size": floordiv(N, S) * T + mod(N, S),
+    "another factor": floordiv(N, S) * S * 2 + mod(N, S) * 3,
+    "another dividend": floordiv(N, S) * S + mod(J, S),
+    "too small a factor": floordiv(N, S * 4) * S * 2 + mod(N, S * 4),
+    "another bound": floordiv(N, S) * extremum("max", S, 2) + mod(N, S),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_split_stays(name):
+    assert recombine(OTHERS[name]) == OTHERS[name]
+
+
 def test_extremes_are_decided_when_bounds_allow():
     assert extremum("max", J, 64) == 64
     assert str(extremum("max", size_var("s"), 1)) == "max(s, 1)"

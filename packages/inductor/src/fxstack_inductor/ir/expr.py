@@ -396,19 +396,29 @@ def recombine(expr: Expr) -> Expr:
     terms = dict(expr.terms)
     for monomial, coefficient in expr.terms:
         for position, atom in enumerate(monomial):
-            if (
-                not isinstance(atom, FloorDiv)
-                or (den := atom.den.as_int()) is None
-                or coefficient % den
-            ):
+            if not isinstance(atom, FloorDiv):
                 continue
-            others = of_monomial(monomial[:position] + monomial[position + 1 :])
-            scale = coefficient // den
-            partner = mod(atom.num, den) * others * scale
+            others = Expr(((monomial[:position] + monomial[position + 1 :], coefficient),))
+            scale = _without_factor(others, atom.den)
+            if scale is None:
+                continue
+            partner = mod(atom.num, atom.den) * scale
             if partner.terms and all(terms.get(m) == c for m, c in partner.terms):
                 rest = expr - partner - Expr(((monomial, coefficient),))
-                return recombine(rest + atom.num * others * scale)
+                return recombine(rest + atom.num * scale)
     return expr
+
+
+def _without_factor(term: Expr, den: Expr) -> Expr | None:
+    """``term // den`` where ``den``, which divides something and so is positive, is a factor of it, also as ``max(den, 1)``."""
+    ((monomial, coefficient),) = term.terms
+    if len(den.terms) == 1:
+        (atoms, scale), *_ = den.terms
+        left = _remove(monomial, atoms)
+        if left is not None and coefficient % scale == 0:
+            return Expr(((left, coefficient // scale),))
+    left = _remove(monomial, (Extremum("max", den, ONE),))
+    return None if left is None else Expr(((left, coefficient),))
 
 
 def of_monomial(monomial: Monomial) -> Expr:
