@@ -116,9 +116,14 @@ def parameters(x, xs):
     return x
 
 
-@pytest.mark.parametrize("fn", [lists, pairs, zipped, parameters])
+def inlined(x, xs):
+    y, number, name = pairs(x + 1, xs)
+    return y * 2, number, name
+
+
+@pytest.mark.parametrize("fn", [lists, pairs, zipped, parameters, inlined])
 def test_graphs_do_not_grow_with_the_items(fn):
-    assert len(check(fn, X, items(30), calls=2)) <= 4
+    assert len(check(fn, X, items(30), calls=2)) <= 5
 
 
 def rest(x, iterator):

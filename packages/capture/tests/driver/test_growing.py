@@ -107,6 +107,14 @@ def broken(x):
     return x + 1
 
 
+def nested_loop(x, count):
+    return loop(x + 1, count) + loop_with_broken_argument(x, count)
+
+
+def test_nested_loop():
+    assert len(check(nested_loop, X, 20)) <= 12
+
+
 def test_loop():
     assert len(check(loop, X, 20)) <= 4
 

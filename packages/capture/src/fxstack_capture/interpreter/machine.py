@@ -26,13 +26,14 @@ from fxstack_capture.interpreter.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent
 from fxstack_capture.interpreter.tracebacks import add_entry
+from fxstack_capture.trace import Lazy
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
     from fxstack_capture.interpreter.program import ProgramTable
     from fxstack_capture.interpreter.stopping import Link
-    from fxstack_capture.trace import Lazy, RootOutcome, Trace
+    from fxstack_capture.trace import RootOutcome, Trace
 
 
 class BytecodeInterpreter:
@@ -77,10 +78,18 @@ class BytecodeInterpreter:
         """As ``call_function``, for a call whose result is that of the current step (``stopping``)."""
         if self.programs.of(fn.__code__).ours:
             return fn(*args, **kwargs)
+        if not self.programs.of(fn.__code__).continues:
+            args = tuple([self._entered(value) for value in args])
         frame = self.new_frame(fn, args, kwargs)
         frame.link = link
         frame.handled_outside = self.handled.value
         return self.run(frame, None)
+
+    def _entered(self, value: Any) -> Any:
+        """An argument, which a function that continues a frame may pass on unread."""
+        if type(value) is Lazy:
+            return self.trace.world.enter(value.value, value.source)
+        return value
 
     def run_body(self, fn: FunctionType, namespace: Any) -> Any:
         """Run the body of a class statement in ``namespace``."""

@@ -118,6 +118,8 @@ class Program:
     close_returns_value: bool
     protects: bool
     """Whether any step has a handler."""
+    continues: bool
+    """A function that continues a frame: its variables may hold what nobody has looked at."""
     ours: bool
     """A method of ``TraceGenerator``: not part of the program, so it is called, not interpreted."""
     library: bool

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.handlers import local_slots
-from fxstack_capture.interpreter.handlers.unread import storing
+from fxstack_capture.interpreter.handlers.unread import entering
 from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace import Raised, Returned
@@ -16,17 +15,7 @@ if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
     from fxstack_capture.interpreter.machine import BytecodeInterpreter
-    from fxstack_capture.interpreter.program import Handler, Step
     from fxstack_capture.trace import Lazy, RootOutcome
-
-_ENTERING: dict[Any, Handler] = {
-    local_slots.load_fast: local_slots.root_load_fast,
-    local_slots.load_fast_load_fast: local_slots.root_load_fast_load_fast,
-    local_slots.load_fast_and_clear: local_slots.root_load_fast_and_clear,
-    local_slots.store_fast_load_fast: local_slots.root_store_fast_load_fast,
-    local_slots.make_cell: local_slots.root_make_cell,
-}
-"""Handlers whose variant for the root frame lets lazy arguments enter."""
 
 
 class RootRun:
@@ -64,7 +53,7 @@ class RootRun:
     def _loop(self, frame: Frame) -> RootOutcome:
         """The interpreter's loop, with a counter that others can see."""
         interp = self.interp
-        steps = self._entering_steps()
+        steps = entering(self.program.steps, self.program.names)
         stop_at = -1 if interp.descent is None else interp.descent.root_step
         pc = 0
         while True:
@@ -99,7 +88,3 @@ class RootRun:
             frame.fast[index] = NULL
         self.interp.raise_pending()
         return Returned(value)
-
-    def _entering_steps(self) -> tuple[Step, ...]:
-        steps = storing(self.program.steps)
-        return tuple((_ENTERING.get(handler, handler), operand) for handler, operand in steps)

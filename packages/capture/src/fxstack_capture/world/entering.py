@@ -137,7 +137,7 @@ def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
 
 def _is_waiting(source: Source) -> bool:
     """Whether it lay on the stack when a graph broke: it will be called, as soon as its arguments are there."""
-    return isinstance(source, Local) and source.local.startswith(".stack")
+    return isinstance(source, Local) and source.local.startswith((".stack", ".inner"))
 
 
 def _is_static(owner: object) -> bool:

@@ -1,12 +1,16 @@
-"""Values that go from where they come from straight into variables of the root frame: nobody has looked at them yet.
+"""Values that go from where they come from straight into variables: nobody has looked at them yet.
+
+This is so in the root frame and in frames that continue others (``entering`` makes their steps).
 
 The item of a loop (``for i, (name, x) in ...``) and what a broken operation left (``a, b = f(x)``) are put on the stack
-as they are, ``Lazy`` or ``Pending``, if the steps that follow only take them apart and store them (``storing``).
+as they are, ``Lazy`` or ``Pending``, if the steps that follow only take them apart and store them (``_storing``).
 A variable that the program never reads is then not guarded.
 """
 
 from __future__ import annotations
 
+import re
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.guards.records import LengthIs, TypeIs
@@ -38,6 +42,15 @@ def for_iter(frame: Frame, target: int) -> int | None:
 def load_fast(frame: Frame, index: int) -> None:
     """Of an argument that carries what was on the stack."""
     local_slots.load_fast(frame, index)
+
+
+def load_inner(frame: Frame, index: int) -> None:
+    """Of an argument for the function that continues an inlined call: that one looks at it, but for cells."""
+    value = frame.fast[index]
+    if type(value) is Lazy and type(value.value) is CellType:
+        local_slots.root_load_fast(frame, index)
+    else:
+        local_slots.load_fast(frame, index)
 
 
 def unpack_sequence(frame: Frame, count: int) -> None:
@@ -80,8 +93,8 @@ def _stored(steps: Sequence[Step], place: int) -> int | None:
     return after
 
 
-def storing(steps: Sequence[Step]) -> list[Step]:
-    """The steps of a root frame, those replaced that put something unread on the stack or take it from there."""
+def _storing(steps: Sequence[Step]) -> list[Step]:
+    """The steps, those replaced that put something unread on the stack or take it from there."""
     steps = list(steps)
     for place, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:
@@ -110,3 +123,25 @@ _INSTEAD: dict[Any, Any] = {
     containers.unpack_sequence: unpack_sequence,
     local_slots.store_fast: store_fast,
 }
+
+_ENTERING: dict[Any, Any] = {
+    local_slots.load_fast: local_slots.root_load_fast,
+    local_slots.load_fast_load_fast: local_slots.root_load_fast_load_fast,
+    local_slots.load_fast_and_clear: local_slots.root_load_fast_and_clear,
+    local_slots.store_fast_load_fast: local_slots.root_store_fast_load_fast,
+    local_slots.make_cell: local_slots.root_make_cell,
+}
+"""Loads of variables, with the variants that let unread values enter."""
+
+
+CONTINUING = re.compile(r"\.(stack|inner)\d").match
+"""Finds names of arguments that only functions which continue a frame have (``emit.resume``)."""
+
+
+def entering(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
+    """The steps of a frame whose variables, called ``names``, may hold what nobody has looked at."""
+    made: list[Step] = []
+    for handler, operand in _storing(steps):
+        inner = handler is local_slots.load_fast and names[operand].startswith(".inner")
+        made.append((load_inner if inner else _ENTERING.get(handler, handler), operand))
+    return tuple(made)
