@@ -76,7 +76,8 @@ def trained(fn, inputs):
 
 
 def check(fn, inputs, tolerance=2e-5):
-    wanted = trained(partial(eager, fn), inputs)
+    with in_operators():
+        wanted = trained(fn, inputs)
     for got, want in zip(trained(compiled(fn), inputs), wanted, strict=True):
         want = (
             torch.zeros_like(got) if want is None else want
@@ -162,6 +163,14 @@ def test_strided_inputs(written):
         return flex_attention(q, k, v, causal_score).transpose(1, 2).flatten(2)
 
     check(fn, [torch.randn(B, L, 3 * H * E)])
+    assert written == TRAINING
+
+
+def test_sides_of_one_element_and_of_stride_0(written):
+    def fn(q, k, v):
+        return flex_attention(q, k.expand(B, H, S, E), v.expand(B, H, S, E), causal_score)
+
+    check(fn, [torch.randn(B, H, 1, E), torch.randn(1, 1, 1, E), torch.randn(1, 1, S, 1)])
     assert written == TRAINING
 
 

@@ -143,14 +143,18 @@ class AttentionWriter(KernelWriter):
             lanes = {**{k: f"{k}{ROW}" for k in (letter,)}, wide: f"{wide}{COLUMN}"}
             if letter == "m":
                 lanes["h"] = self._heads(ROW)
-        index = triton_index(self._index(self.roles[role].index, lanes))
+        index = self._index(self.roles[role].index, letter, wide, lanes)
         mask = self._columns(f"{inside}{ROW}" if wide else inside, wide)
         self.line(
             f"{name} = tl.load({self.pointers[self.roles[role].buffer]} + ({index}), mask={mask}, other=0)"
         )
 
-    def _index(self, index: Expr, lanes: dict[str, str]) -> Expr:
-        return index.subs(self._texts(**lanes))
+    def _index(self, index: Expr, letter: str, wide: str | None, lanes: dict[str, str]) -> str:
+        """An address of the tile's shape, whatever it depends on: sides of one element, and of stride 0, are not in it."""
+        text = triton_index(index.subs(self._texts(**lanes)))
+        along = [lane for lane in (letter, wide) if lane]
+        missing = [x for x in along if getattr(self.own.axes, x) not in index.variables]
+        return " + ".join([text, *(f"{lanes[lane]} * 0" for lane in missing)])
 
     def _columns(self, mask: str, letter: str | None) -> str:
         """``mask``, and that the row is not over."""
@@ -167,7 +171,7 @@ class AttentionWriter(KernelWriter):
             lanes["h"] = self._heads(ROW if wide else "")
         if wide:
             lanes[wide] = f"{wide}{COLUMN}"
-        index = triton_index(self._index(store.index, lanes))
+        index = self._index(store.index, letter, wide, lanes)
         mask = self._columns(f"{inside}{ROW}" if wide else inside, wide)
         pointer = self.pointers[store.buffer]
         self.line(
