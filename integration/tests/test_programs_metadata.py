@@ -129,7 +129,7 @@ def slope_at_an_input(c):
         (slope,) = torch.autograd.grad(u, x, create_graph=True)
         return (slope**2).sum()
 
-    x, w = matrix(), matrix().requires_grad_()
+    x, w = matrix().clone(), matrix().requires_grad_()
     loss = f(x, w)
     loss.backward()
     return loss, x, x.grad, w.grad, state(x)
@@ -143,7 +143,7 @@ def leaf_from_here_on(c):
         x.requires_grad_()
         return before, x.exp()
 
-    x = matrix()
+    x = matrix().clone()
     first = f(x)
     first[1].sum().backward()
     second = f(x)
@@ -205,6 +205,33 @@ def frozen_parameter(c):
     x, w = matrix(), matrix().requires_grad_()
     before, after = f(x, w)
     return before, after, w, after.requires_grad
+
+
+@program(breaks=1)
+def leaf_that_is_a_view(c):
+    @c
+    def f(x):
+        x.requires_grad_()
+        return x * 2
+
+    base = matrix()
+    x = base[1:]
+    y = f(x)
+    y.sum().backward()
+    return y, x, x.grad, state(x), base
+
+
+@program(graphs=1, breaks=0)
+def saved_after_the_change(c):
+    @c
+    def f(x, w):
+        x.t_()
+        return x * w.t()
+
+    x, w = matrix(), matrix().requires_grad_()
+    y = f(x, w)
+    y.sum().backward()
+    return y, x, w, state(x)
 
 
 @program(graphs=1, breaks=0)

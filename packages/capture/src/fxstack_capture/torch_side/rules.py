@@ -179,7 +179,8 @@ def _keeps_one_leaf(
     if fn.__name__ == "detach_":
         return unchanged and not real.is_leaf and not real._is_view()
     wanted = kwargs.get("requires_grad", (*args[not is_bound(fn) :], True)[0])
-    return unchanged and (wanted is tensor.requires_grad or (wanted is True and real.is_leaf))
+    becomes = wanted is True and real.is_leaf and not real._is_view()
+    return unchanged and (wanted is tensor.requires_grad or becomes)
 
 
 def iterate(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:

@@ -91,7 +91,9 @@ def _plan(
     if saving is Saving.PACKED:
         return SavedTensor(number, f"{owner}.data" if same else value, by_autograd=False)
     if same:
-        return SavedTensor(number, owner, by_autograd=True)
+        changes = of_input and info.inputs[index].relayouts
+        # The caller's tensor will look otherwise by then; this one shares its version counter.
+        return SavedTensor(number, f"{owner}.detach()" if changes else owner, by_autograd=True)
     return SavedTensor(number, value, hooked, None if hooked else owner)
 
 
