@@ -1,6 +1,6 @@
 """Random programs of all dtypes against eager and against float64: shapes, strides, broadcasting, reductions, indexing.
 
-    python packages/inductor/tests/sweeps/expressions.py [--count 300] [--seed 0] [--batch 8] [--symbolic]
+    python packages/inductor/tests/sweeps/expressions.py [--count 300] [--seed 0] [--batch 8] [--symbolic] [--seconds 600]
 
 ``--batch`` programs are one graph (one run of the C compiler). Integers and booleans must be eager's exactly. A float may
 differ from eager by rounding: it must be as close to the same program in float64 as eager is, with a margin. Prints each
@@ -19,8 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import fxstack_inductor as fi
 
 warnings.filterwarnings("ignore")
-FLOATS = [torch.float32, torch.float64, torch.bfloat16]
-DTYPES = [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool]
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+DTYPES = [*FLOATS, *INTEGERS, torch.bool]
 SHAPES = [(4, 6), (1, 6), (4, 1), (3, 4, 6), (6,), (2, 3, 1, 6), ()]
 
 
@@ -164,7 +165,7 @@ class Program:
         return tuple(values[len(inputs) :][-3:])
 
 
-MARGINS = {torch.bfloat16: 4e-2, torch.float32: 4e-5}
+MARGINS = {torch.bfloat16: 4e-2, torch.float16: 5e-3, torch.float32: 4e-5}
 
 
 def strides(x):
@@ -236,9 +237,13 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--symbolic", action="store_true")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     args = parser.parse_args()
-    start, bad = time.time(), 0
+    start, bad, last = time.time(), 0, args.seed
     for first in range(args.seed, args.seed + args.count, args.batch):
+        if time.time() - start > args.seconds:
+            break
+        last = first + args.batch
         programs = [Program(seed) for seed in range(first, first + args.batch)]
         try:
             found = check([p for p in programs if p.steps], args.symbolic)
@@ -249,7 +254,7 @@ def main():
         bad += len(found)
         for line in found:
             print(line, flush=True)
-    print(f"{args.count} programs, {bad} differences, {time.time() - start:.0f} s")
+    print(f"{last - args.seed} programs, {bad} differences, {time.time() - start:.0f} s")
     return 1 if bad else 0
 
 
