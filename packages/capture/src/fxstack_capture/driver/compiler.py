@@ -73,6 +73,7 @@ _ATTEMPTS = 12
 
 # Frames of a function without any torch operation that are looked at before it is left alone.
 _PATIENCE = 2
+_REJECTIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,8 +346,11 @@ class FrameCompiler:
             return self._failed(code, error)
         with put_back():
             failure = first_failure(tree, frame.function, frame.arguments)
-        if failure is not None and is_demand_of_unbacked(failure.guard):
-            return self._plain(code, state, failure.message)
+        if failure is not None and (
+            is_demand_of_unbacked(failure.guard) or _may_have_changed(state)
+        ):
+            self._record(code, Verdict.PLAIN, why=failure.message)
+            return native.RUN
         if failure is not None:
             return self._failed(
                 code, RuntimeError(f"guards reject their own frame: {failure.message}")
@@ -429,6 +433,12 @@ class FrameCompiler:
             return
         name, file, line = of.co_qualname, of.co_filename, of.co_firstlineno
         self.records.append(FrameRecord(name, file, line, verdict, **facts))
+
+
+def _may_have_changed(state: CodeState) -> bool:
+    """Whether another thread may have changed what a frame was traced with: the next call tries again, many times."""
+    state.rejections += 1
+    return threading.active_count() > 1 and state.rejections <= _REJECTIONS
 
 
 def graph_error(error: Exception) -> Unsupported:

@@ -25,6 +25,8 @@ class CodeState:
     history: FrameHistory = field(default_factory=FrameHistory)
     without_operations: int = 0
     entries: int = 0
+    rejections: int = 0
+    """How often guards have rejected the very frame that they were made for."""
     met: bool = False
     """Whether it has been called under the stance ``eager_then_compile``."""
 
