@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.codegen.c_function import function_text
+from fxstack_inductor.codegen.c_strategy import function_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One kernel as a C function. Which loop structure is used is decided in ``strategy``."""
+"""Kernels with inner loops along memory as C functions (``c_strategy`` decides which they are)."""
 
 from __future__ import annotations
 
@@ -6,85 +6,27 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import REGISTER
-from fxstack_inductor.codegen.c_points import PointsWriter
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c_scan import ScanText
-from fxstack_inductor.codegen.c_scatter import ScatterWriter
-from fxstack_inductor.codegen.c_text import index_text, parameters
-from fxstack_inductor.codegen.c_tiles import TileWriter, crossing
+from fxstack_inductor.codegen.c_text import index_text
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Load, Loop, Reduce, Scan
+from fxstack_inductor.ir.kernel import (
+    Compute,
+    Constant,
+    Kernel,
+    Loop,
+    Reduce,
+    Scan,
+)
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Store
 
-COLUMNS = 1024
-"""Most columns that a column reduction keeps partial results of, on the stack: long enough for pages and prefetching."""
 BLOCK = 2048
 """Elements summed in float before the partial sum is added to a double."""
-ROWS = 256
-"""The same for column reductions: rows."""
 ROW_CACHE = 8192
 """Longest row of expensive intermediate values kept on the stack for a later pass."""
-FEW_POINTS = 8
-"""With fewer outer points than this, the inner loop is what threads share."""
-
-
-def strategy(kernel: Kernel) -> str:
-    """How the loops are arranged.
-
-    ``points``: no inner loops; ``tiles``: none, and some memory is walked across the last loop;
-    ``rows``: the inner loops run along memory; ``columns``: across it; ``whole``:
-    there are few outer points, and threads share the inner loops; ``scatter``: stores may meet, and the inner
-    loops keep their order.
-    """
-    if kernel.scatters:
-        return "scatter"
-    if not kernel.inner:
-        return "tiles" if crossing(kernel) is not None else "points"
-    reduces = [v for v in kernel.values if isinstance(v, Reduce)]
-    if kernel.ordered:
-        return "columns" if _across(kernel) else "rows"
-    if not reduces:
-        return "rows"
-    points = product(loop.extent for loop in kernel.outer).as_int()
-    scalar = any(r.op.startswith("arg") for r in reduces)
-    if points is not None and points < FEW_POINTS and not scalar:
-        return "whole"
-    return "columns" if not scalar and _across(kernel) else "rows"
-
-
-def _across(kernel: Kernel) -> bool:
-    """Whether most of what the inner loops read lies across memory; what all columns share has no say."""
-    if not kernel.outer:
-        return False
-    inner, outer = kernel.inner[-1].var, kernel.outer[-1].var
-    rows = {loop.var for loop in kernel.inner}
-    along = across = 0
-    for value in kernel.values:
-        if isinstance(value, Load) and not value.index.variables.isdisjoint(rows):
-            depends = outer in value.index.variables
-            along += depends and value.index.coefficient(inner) == 1
-            across += value.index.coefficient(outer) == 1
-    return across > along
-
-
-def function_text(kernel: Kernel, name: str, grain: int) -> str:
-    """The C definition of ``kernel``, called ``name``."""
-    chosen = strategy(kernel)
-    writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
-    getattr(writer, chosen)()
-    head = f"void {name}({', '.join(parameters(kernel))})"
-    return "\n".join([f"{head} {{", *writer.out.lines, "}"])
-
-
-WRITERS: dict[str, type[LoopWriter]] = {
-    "points": PointsWriter,
-    "tiles": TileWriter,
-    "scatter": ScatterWriter,
-}
-"""Writers of strategies that are not among ``FunctionWriter``'s."""
 
 
 class FunctionWriter(LoopWriter):
@@ -94,7 +36,6 @@ class FunctionWriter(LoopWriter):
         super().__init__(kernel, grain)
         self.saved: dict[int, str] = {}
         self.scans = ScanText(kernel, self.names)
-        self.column_scans = ScanText(kernel, self.names, COLUMNS)
 
     # --- strategies -----------------------------------------------------------------------------------
 
@@ -115,20 +56,6 @@ class FunctionWriter(LoopWriter):
             self._shared_pass(stage)
             self._outer_stores(stage, emitted)
         self.out.close(len(self.kernel.outer))
-
-    def columns(self) -> None:
-        """Tiles of the last outer loop are kept as vectors of partial results; threads over the tiles."""
-        *others, column = self.kernel.outer
-        size = index_text(column.extent)
-        points = index_text(product(loop.extent for loop in others))
-        self.out.line(f"const int64_t step = column_step({size}, {points}, threads, {COLUMNS});")
-        self._work_clause(len(others) + 1)
-        self._open_loops(others)
-        self.out.open(f"for (int64_t tile = 0; tile < {size}; tile += step)")
-        self.out.line(f"const int64_t width = {size} - tile < step ? {size} - tile : step;")
-        for stage in range(self.facts.last_stage + 1):
-            self._column_pass(stage, column)
-        self.out.close(len(others) + 1)
 
     # --- passes over the inner loops ------------------------------------------------------------------
 
@@ -196,7 +123,7 @@ class FunctionWriter(LoopWriter):
 
     def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
         """What a pass computes for each inner point."""
-        roots = [a for k in reduces for a in _args(self.kernel, k)] + [s.value for s in stores]
+        roots = [a for k in reduces for a in reduced(self.kernel, k)] + [s.value for s in stores]
         stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
         outer = {k for k, inner in enumerate(self.facts.inner) if not inner}
         return [k for k in self.facts.needed(roots, stop=stop | outer) if k not in outer]
@@ -337,7 +264,7 @@ class FunctionWriter(LoopWriter):
         uses: dict[int, set[int]] = {}
         for stage in range(self.facts.last_stage + 1):
             reduces = self.facts.reduces(stage)
-            roots = [a for k in reduces for a in _args(self.kernel, k)]
+            roots = [a for k in reduces for a in reduced(self.kernel, k)]
             roots += [s.value for s in self.facts.stores(stage, inner=True)]
             outer = frozenset(k for k, inner in enumerate(self.facts.inner) if not inner)
             for k in self.facts.needed(roots, stop=outer):
@@ -352,7 +279,7 @@ class FunctionWriter(LoopWriter):
         """Whether an earlier pass has computed the value."""
         for earlier in range(stage):
             reduces = self.facts.reduces(earlier)
-            roots = [a for k in reduces for a in _args(self.kernel, k)]
+            roots = [a for k in reduces for a in reduced(self.kernel, k)]
             roots += [s.value for s in self.facts.stores(earlier, inner=True)]
             if position in self.facts.needed(roots):
                 return True
@@ -416,76 +343,12 @@ class FunctionWriter(LoopWriter):
             self.out.line(self._accumulator(k).step.format(acc=f"own{k}", x=f"part{k}"))
         self.out.close(opened)
 
-    # --- column passes --------------------------------------------------------------------------------
 
-    def _column_pass(self, stage: int, column: Loop) -> None:
-        reduces = self.facts.reduces(stage)
-        stores = self.facts.stores(stage, inner=True)
-        if reduces or stores:
-            self._column_loops(column, reduces, stores)
-        done = [
-            s
-            for at in ((0, 1) if stage == 0 else (stage + 1,))
-            for s in self.facts.stores(at, inner=False)
-        ]
-        if done:
-            self._open_columns(column)
-            self._column_values([s.value for s in done])
-            self._stores(done)
-            self.out.close()
-
-    def _column_loops(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
-        for k in reduces:
-            how = self._accumulator(k)
-            self.out.line(f"{how.wide} sum{k}[{COLUMNS}]; {how.register} part{k}[{COLUMNS}];")
-            self.out.line(f"for (int64_t j = 0; j < width; j++) sum{k}[j] = {how.identity};")
-        for line in self.column_scans.declare(self._scans(0, reduces, stores)):
-            self.out.line(line)
-        first, *rest = self.kernel.inner
-        size, name = index_text(first.extent), first.var.name
-        self.out.open(f"for (int64_t block = 0; block < {size}; block += {ROWS})")
-        self.out.line(f"const int64_t stop = {size} - block < {ROWS} ? {size} : block + {ROWS};")
-        for k in reduces:
-            identity = self._accumulator(k).identity
-            self.out.line(f"for (int64_t j = 0; j < width; j++) part{k}[j] = {identity};")
-        self.out.open(f"for (int64_t {name} = block; {name} < stop; {name}++)")
-        self._open_loops(rest)
-        self._open_columns(column)
-        self._column_values(
-            [a for k in reduces for a in _args(self.kernel, k)] + [s.value for s in stores]
-        )
-        for k in reduces:
-            self.out.line(self._step(k, f"part{k}[j]"))
-        self._stores(stores)
-        self.out.close(2 + len(rest))
-        for k in reduces:
-            step = self._accumulator(k).step.format(acc=f"sum{k}[j]", x=f"part{k}[j]")
-            self.out.line(f"for (int64_t j = 0; j < width; j++) {step}")
-        self.out.close()
-
-    def _open_columns(self, column: Loop) -> None:
-        self.out.line("#pragma omp simd")
-        self.out.open("for (int64_t j = 0; j < width; j++)")
-        self.out.line(f"const int64_t {column.var.name} = tile + j;")
-
-    def _column_values(self, roots: list[int]) -> None:
-        """Everything is computed per column; finished reductions are read from their vectors."""
-        reduces = frozenset(k for k, v in enumerate(self.kernel.values) if isinstance(v, Reduce))
-        for k in self.facts.needed(roots, stop=reduces):
-            value = self.kernel.values[k]
-            if isinstance(value, Reduce):
-                self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
-            elif isinstance(value, Scan):
-                for line in self.column_scans.step(k):
-                    self.out.line(line)
-            elif not isinstance(value, Constant):
-                self.out.line(self.names.declare(k))
-
-
-def _args(kernel: Kernel, position: int) -> tuple[int, ...]:
+def reduced(kernel: Kernel, position: int) -> tuple[int, ...]:
+    """What the reduction at ``position`` combines."""
     value = kernel.values[position]
     assert isinstance(value, Reduce)
     return value.args
 
 
-__all__ = ["FunctionWriter", "function_text", "strategy"]
+__all__ = ["FunctionWriter", "reduced"]

@@ -1,0 +1,48 @@
+"""Reductions across memory: which kernels they are, few rows and many, and indices that all columns share."""
+
+import pytest
+import torch
+from inductor_checks import check, kernels
+
+from fxstack_inductor.codegen.c_strategy import strategy
+
+
+def columns(fn, *inputs, **options):
+    compiled = check(fn, *inputs, **options)
+    assert [strategy(k) for k in kernels(compiled)] == ["columns"]
+    return compiled
+
+
+@pytest.mark.parametrize("rows", [2, 255, 256, 257, 600])
+@pytest.mark.parametrize("op", ["sum", "amax", "prod", "any"])
+def test_rows(op, rows):
+    x = torch.rand(rows, 40) + 0.5 - (op == "any") * 0.49
+    columns(lambda x: getattr(x > 0.5 if op == "any" else x, op)(0), x)
+
+
+def test_a_sum_of_many_rows_is_as_exact_as_one_in_double():
+    x = torch.rand(20_000, 32) + 1
+    got = check(lambda x: x.sum(0), x)(x)[0]
+    torch.testing.assert_close(got.double(), x.double().sum(0), rtol=2e-7, atol=0)
+
+
+def test_two_loops_of_rows():
+    columns(lambda x: x.sum((0, 1)), torch.randn(5, 70, 33))
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "amax"])
+def test_bags_of_rows(op):
+    table, bags = torch.randn(50, 70), torch.randint(-50, 50, (6, 8))
+    compiled = columns(lambda w, i: getattr(w[i], op)(1), table, bags)
+    (kernel,) = kernels(compiled)
+    bags[3, 5] = 50
+    with pytest.raises(IndexError, match="index 50 is out of bounds"):
+        compiled(table, bags)
+    assert kernel.checked
+
+
+def test_weighted_bags():
+    def f(w, i, s):
+        return (torch.nn.functional.embedding(i, w) * s.unsqueeze(-1)).sum(1)
+
+    columns(f, torch.randn(50, 70), torch.randint(0, 50, (6, 8)), torch.randn(6, 8))
