@@ -222,6 +222,7 @@ def from_partition_fn(
         )
         keep_states(forward, backward)
         keep_inputs(facts, forward, backward)
+        _name_back(facts, forward, backward)
         part = _from_modules(facts, forward, backward)
         if check:
             check_partition(joint, part)
@@ -248,6 +249,18 @@ def _in_torch_form(facts: JointFacts) -> GraphModule:
     values = (*facts.forward_outputs, *facts.gradients)
     graph.output(tuple(env[v] if isinstance(v, Node) else v for v in values))
     return make_graph_module(facts.graph.graph_module, graph)
+
+
+def _name_back(facts: JointFacts, *modules: GraphModule) -> None:
+    """Give the inputs their names in the joint graph, by which a runtime knows them."""
+    names: dict[str, str] = {}
+    for word, nodes in (("primals", facts.primals), ("tangents", facts.tangents)):
+        names |= {f"{word}_{index}": node.name for index, node in enumerate(nodes, 1)}
+    for module in modules:
+        for node in module.graph.find_nodes(op="placeholder"):
+            if node.name in names:
+                node._rename(names[node.name])
+        module.recompile()
 
 
 def _from_modules(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> Partition:
