@@ -396,10 +396,9 @@ def loss_scaler(c):
     return model, scaler.get_scale()
 
 
-@program()
-def lbfgs_with_a_closure(c):
+def lbfgs_steps(c, count, **options):
     model, x = network(), torch.randn(5, 4)
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    optimizer = torch.optim.LBFGS(model.parameters(), **options)
 
     def closure():
         optimizer.zero_grad()
@@ -408,22 +407,17 @@ def lbfgs_with_a_closure(c):
         return loss
 
     step = c(lambda: optimizer.step(closure))
-    return [step() for _ in range(5)], model
+    return [step() for _ in range(count)], model
+
+
+@program()
+def lbfgs_with_a_closure(c):
+    return lbfgs_steps(c, 5, max_iter=4)
 
 
 @program()
 def lbfgs_that_searches_along_lines(c):
-    model, x = network(), torch.randn(5, 4)
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimizer.zero_grad()
-        loss = model(x).pow(2).sum()
-        loss.backward()
-        return loss
-
-    step = c(lambda: optimizer.step(closure))
-    return [step() for _ in range(4)], model
+    return lbfgs_steps(c, 4, max_iter=3, line_search_fn="strong_wolfe")
 
 
 test_equals_eager = program.tests()

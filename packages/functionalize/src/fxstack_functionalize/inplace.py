@@ -45,14 +45,9 @@ IN_PLACE_METHODS = frozenset(
     f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS
 )
 """The same as methods of tensors."""
-METADATA_METHODS = frozenset(
+RELAYOUTS = frozenset(
     {
         "as_strided_",
-        "detach_",
-        "requires_grad_",
-        "resize_",
-        "resize_as_",
-        "set_",
         "squeeze_",
         "swapaxes_",
         "swapdims_",
@@ -61,6 +56,8 @@ METADATA_METHODS = frozenset(
         "unsqueeze_",
     }
 )
+"""In-place operators that change size and strides, and whose argument stays in its memory."""
+METADATA_METHODS = RELAYOUTS | {"detach_", "requires_grad_", "resize_", "resize_as_", "set_"}
 """In-place operators that change what a tensor looks like, not its values."""
 
 

@@ -13,6 +13,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.inplace import RELAYOUTS
 from fxstack_functionalize.metadata import symbols_in
 from fxstack_functionalize.symbols import evaluable
 
@@ -20,19 +21,6 @@ if TYPE_CHECKING:
     from fxstack_functionalize.inputs import CapturedInput
     from fxstack_functionalize.metadata import Relayout
     from fxstack_functionalize.session import Session, TracedInput
-
-RELAYOUTS = frozenset(
-    {
-        "as_strided_",
-        "squeeze_",
-        "swapaxes_",
-        "swapdims_",
-        "t_",
-        "transpose_",
-        "unsqueeze_",
-    }
-)
-"""In-place operators that change size and strides, and whose argument stays in its memory."""
 
 
 def relayouts_of(

@@ -34,6 +34,7 @@ from fxstack_capture.torch_side import (
     rules,
     state,
 )
+from fxstack_capture.torch_side.annotations import Annotations
 from fxstack_capture.torch_side.assumptions import Assumptions
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.counters import Counters, additions
@@ -43,7 +44,6 @@ from fxstack_capture.torch_side.fakes import Faker
 from fxstack_capture.torch_side.function_mode import RecordingMode
 from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
 from fxstack_capture.torch_side.input_numbers import InputNumbers
-from fxstack_capture.torch_side.locations import Locations
 from fxstack_capture.torch_side.modes_aside import put_back
 from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.symbols import Symbols
@@ -99,13 +99,12 @@ class TorchTracer:
         self._in_session = False
         self.faker = Faker(self.mode)
         self.wrappers = Wrappers(self)
-        self._locations = Locations()
+        self.notes = Annotations()
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
         self._offsets_guarded = False
         self._finishes: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {}
         self._flags: set[tuple[Callable[..., Any], tuple[Any, ...]]] = set()
-        self._tags: dict[str, object] = {}
         self._attributes: dict[int, dict[str, Any]] = {}
         options = trace.options
         if options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops:
@@ -342,22 +341,12 @@ class TorchTracer:
 
     def annotate(self, node: torch.fx.Node) -> None:
         """Say where in the program a node comes from."""
-        self.steps[node] = self.trace.interp.root_step
-        node.meta["stack_trace"] = self._locations.text(self.trace.interp.user_stack())
-        modules = self.trace.interp.module_stack()
-        if modules:
-            node.meta["nn_module_stack"] = modules
-        node.meta["source_fn_stack"] = [(node.name, node.target)]
-        node.meta.update(self._tags)
+        interp = self.trace.interp
+        self.steps[node] = interp.root_step
+        self.notes.annotate(node, interp.user_stack(), interp.module_stack())
 
-    @contextmanager
-    def tagged(self, key: str, tag: object) -> Iterator[None]:
-        before = self._tags
-        self._tags = {**before, key: tag}
-        try:
-            yield
-        finally:
-            self._tags = before
+    def tagged(self, key: str, tag: object) -> AbstractContextManager[None]:
+        return self.notes.tagged(key, tag)
 
     def untag(self, key: str, values: object) -> None:
         for value in tree_leaves(values):
