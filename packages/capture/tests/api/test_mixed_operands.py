@@ -1,10 +1,12 @@
 """Operators between tensors and objects of a program's own classes: who is asked, and in what order."""
 
+import operator
+
 import pytest
 import torch
 from beside import breaks_beside_plain
 
-from fxstack_capture import native
+from fxstack_capture import native, optimize
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 
@@ -85,3 +87,11 @@ def test_nobody_knows():
         return x * Asked(value)
 
     assert breaks_beside_plain(program, lambda: (torch.ones(2, 2), 2.0)) == ["unsupported-call"]
+
+
+@pytest.mark.parametrize("op", [operator.eq, operator.ne, operator.lt])
+@pytest.mark.parametrize("number", [0.5, 2])
+def test_a_symbolic_number_is_no_object_of_a_class_of_its_own(op, number):
+    x = torch.tensor([-0.5, -2.0, 1.0])
+    compiled = optimize(dynamic=True)(lambda x, s: op(x.neg(), s))
+    assert torch.equal(compiled(x, number), op(x.neg(), number))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fxstack_capture.calls.dispatch import CallDispatcher
 
 _HEAP_TYPE = 1 << 9
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _WHEN_NOBODY_KNOWS = {operator.eq: False, operator.ne: True}
 
 
@@ -45,9 +46,9 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
 
 
 def _is_plain_object(value: object) -> bool:
-    """Whether its class, like all that it inherits from, is written in Python, and no tensor's."""
+    """Whether its class, like all that it inherits from, is written in Python, and no tensor's nor a symbolic number's."""
     cls = type(value)
-    if isinstance(value, torch.Tensor) or hasattr(cls, "__torch_function__"):
+    if isinstance(value, (torch.Tensor, *_NUMBERS)) or hasattr(cls, "__torch_function__"):
         return False
     return all(base is object or base.__flags__ & _HEAP_TYPE for base in cls.__mro__)
 
