@@ -17,6 +17,8 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, _ProxyTen
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 from torch.utils._pytree import tree_leaves
 
+from fxstack_interchange.layouts import eager_strides, in_layout
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -122,9 +124,19 @@ class RecordingMode(ProxyTorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             handler = func.python_key_table[ProxyTorchDispatchMode]
             return handler(self, *args, **(kwargs or {}))
+        result = self._run(func, types, args, kwargs or {})
+        strides = eager_strides(func, args, result)
+        if strides is None:
+            return result
+        with self:
+            return in_layout(result, strides)
+
+    def _run(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         rule = self.table.get(func)
         if rule is not None or self._is_composite(func):
-            result = self._decompose(func, rule, args, kwargs or {})
+            result = self._decompose(func, rule, args, kwargs)
             if result is not NotImplemented:
                 return result
         simple = self._simple.get(func)
@@ -133,11 +145,11 @@ class RecordingMode(ProxyTorchDispatchMode):
         if simple:
             try:
                 node_args = self._nodes(args)
-                node_kwargs = {key: self._node(value) for key, value in (kwargs or {}).items()}
+                node_kwargs = {key: self._node(value) for key, value in kwargs.items()}
             except _NotSimple:
                 pass
             else:
-                return self._record(func, args, kwargs or {}, (node_args, node_kwargs))
+                return self._record(func, args, kwargs, (node_args, node_kwargs))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _decompose(

@@ -30,6 +30,7 @@ from fxstack_capture.torch_side.operator_cache import (
     process_cache,
     recipe_of,
 )
+from fxstack_interchange.layouts import eager_strides, in_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,6 +101,14 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         if func is _DEVICE:  # asked by kernels several times a call
             return args[0].device
         self.operators.add(func)
+        result = self._run(func, types, args, kwargs)
+        strides = None if self.in_kernel_invocation else eager_strides(func, args, result)
+        if strides is None:
+            return result
+        with self:
+            return in_layout(result, strides)
+
+    def _run(self, func: Any, types: Sequence[type], args: Any, kwargs: Any) -> Any:
         if self.in_kernel_invocation or not is_predictable(func):
             return self._ask_torch(func, types, args, kwargs)
         convolution = plain_convolution(func, args)

@@ -1,0 +1,56 @@
+"""Results of arguments whose dimensions lie in memory in another order: eager's values, and eager's strides."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from beside_eager import Programs
+
+program = Programs()
+
+
+def permuted(*shape):
+    """A tensor of ``shape`` whose dimensions lie in memory in reverse."""
+    memory = torch.linspace(-1, 2, math.prod(shape)).reshape(shape[::-1])
+    return memory.permute(*reversed(range(len(shape))))
+
+
+def laid_out(*results):
+    return [(x, x.stride()) for x in results]
+
+
+@program(graphs=1, breaks=0)
+def batch_norm_of_a_transposed_batch(c):
+    norm = torch.nn.BatchNorm1d(5)
+    step = c(lambda x: norm(x.transpose(1, 2)).view(2, -1) * 2)
+    x = torch.linspace(-1, 1, 70).reshape(2, 7, 5).requires_grad_()
+    out = step(x)
+    out.sin().sum().backward()
+    return laid_out(out, x.grad), norm
+
+
+@program(graphs=1, breaks=0)
+def elementwise_with_broadcasting(c):
+    @c
+    def f(x, y):
+        return (
+            torch.copysign(x, y),
+            x // y,
+            torch.logical_or(x, y),
+            torch.logaddexp(x, y),
+            torch.xlogy(y, x.abs()),
+        )
+
+    return laid_out(*f(permuted(5, 4, 6), torch.linspace(1, 2, 6)))
+
+
+@program(graphs=1, breaks=0)
+def filled_and_rolled(c):
+    @c
+    def f(x, at):
+        return x.index_fill(1, at, 2.0), x.roll(1, 0), F.pad(x, (1, 1))
+
+    return laid_out(*f(permuted(4, 3, 6)[..., ::2], torch.tensor([1])))
+
+
+test_equals_eager = program.tests()

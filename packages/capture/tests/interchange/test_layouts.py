@@ -1,0 +1,72 @@
+"""Strides of results: those of fake tensors against those of eager's kernels, for arguments in any order of dimensions."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
+
+BINARY = {
+    "copysign": torch.copysign,
+    "floor_divide": torch.floor_divide,
+    "div_floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "heaviside": torch.heaviside,
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "logical_xor": torch.logical_xor,
+    "xlogy": torch.xlogy,
+    "xlog1py": torch.special.xlog1py,
+}
+UNARY = {
+    "index_fill": lambda x: x.index_fill(0, torch.tensor([0]), 2.0),
+    "roll": lambda x: x.roll(1, 0),
+    "batch_norm": lambda x: F.batch_norm(
+        x, torch.zeros(x.shape[1]), torch.ones(x.shape[1]), training=x.numel() % 5 == 0
+    ),
+}
+
+
+def drawn(shape, draw):
+    """A tensor whose dimensions lie in memory in any order, with gaps or none."""
+    order = draw.sample(range(len(shape)), len(shape))
+    sizes = [shape[dim] for dim in order]
+    gap = draw.choice([1, 2])
+    memory = torch.rand([*sizes[:-1], sizes[-1] * gap])[..., ::gap]
+    return memory.permute([order.index(dim) for dim in range(len(shape))])
+
+
+def in_channels_last(x):
+    return x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+
+def strides(x):
+    return [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1]
+
+
+def agrees(fn, *args):
+    mode = CaptureFakeMode()
+    with mode:
+        fake = fn(*map(mode.from_tensor, args))
+    assert strides(fake) == strides(fn(*args)), [(x.shape, x.stride()) for x in args]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_of_two_arguments(name):
+    draw = random.Random(name)
+    for _ in range(60):
+        shape = [draw.randint(2, 4) for _ in range(draw.randint(2, 4))]
+        shapes = [[draw.choice([size, size, 1]) for size in shape] for _ in range(2)]
+        agrees(BINARY[name], *(drawn(shape, draw) for shape in shapes))
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_of_one_argument(name):
+    draw = random.Random(name)
+    for _ in range(60):
+        x = drawn([draw.randint(2, 4) for _ in range(draw.randint(2, 5))], draw)
+        agrees(UNARY[name], x)
+        agrees(UNARY[name], in_channels_last(x))
