@@ -34,6 +34,7 @@ from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.marks import (
     mark_dynamic,
     mark_static,
+    mark_static_address,
     mark_unbacked,
     maybe_mark_dynamic,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "is_compiling",
     "mark_dynamic",
     "mark_static",
+    "mark_static_address",
     "mark_unbacked",
     "maybe_mark_dynamic",
     "optimize",

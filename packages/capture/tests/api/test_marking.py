@@ -1,6 +1,7 @@
 """What programs say about their callables: one node, no graph, an error, a constant, never compiled."""
 
 import statistics
+import weakref
 import zlib
 
 import pytest
@@ -159,3 +160,29 @@ def test_only_callables_are_marked(mark):
 def test_lists_are_marked_and_returned():
     functions = [lambda x: x + 1, lambda x: x + 2]
     assert fx.allow_in_graph(functions) is functions
+
+
+def test_guarded_addresses_are_compiled_for_one_tensor():
+    cache, other = torch.ones(3), torch.ones(3)
+    fx.mark_static_address(cache, guard=True)
+    graphs = Graphs()
+    compiled = fx.optimize(graphs)(lambda x: x + 1)
+    for tensor in (cache, cache, other, other, cache):
+        assert torch.equal(compiled(tensor), tensor + 1)
+    assert len(graphs) == 2
+    alive = weakref.ref(cache)
+    del cache, tensor
+    assert alive() is None
+
+
+def test_unguarded_addresses_are_a_hint():
+    cache = torch.ones(3)
+    fx.mark_static_address(cache)
+    found, graphs = run(lambda x: x + 1, cache)
+    assert torch.equal(found, cache + 1)
+    assert len(graphs) == 1
+
+
+def test_addresses_of_tensors_only():
+    with pytest.raises(TypeError, match="a tensor is needed, this is a list"):
+        fx.mark_static_address([1])

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 Dims = int | Iterable[int]
 
@@ -64,6 +63,28 @@ def mark_unbacked(
         _add(tensor, "_dynamo_unbacked_indices", dim)
         bounds = tensor.__dict__.setdefault("_dynamo_unbacked_bounds", {})
         bounds[dim] = (min, max)
+
+
+def mark_static_address(tensor: torch.Tensor, guard: bool = False) -> None:
+    """Promise that this tensor, a cache for example, is passed again and again, and stays where it is.
+
+    CUDA graphs find by themselves which inputs stay, and record again where one moved, so without ``guard`` the mark
+    changes nothing here. With it, code that was compiled for this tensor serves this tensor alone: for another one
+    the function is compiled again.
+
+    Raises:
+        TypeError: if ``tensor`` is none.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(
+            f"mark_static_address: a tensor is needed, this is a {type(tensor).__name__}"
+        )
+    tensor._dynamo_static_input_type = "guarded" if guard else "unguarded"  # type: ignore[attr-defined]
+
+
+def is_address_guarded(tensor: torch.Tensor) -> bool:
+    """Whether ``mark_static_address(tensor, guard=True)`` was called."""
+    return bool(tensor.__dict__.get("_dynamo_static_input_type") == "guarded")
 
 
 def marks_of(tensor: torch.Tensor) -> Marks:

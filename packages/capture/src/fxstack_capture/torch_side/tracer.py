@@ -13,12 +13,13 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.guards.records import Equals, TorchStateIs
+from fxstack_capture.guards.records import Equals, IdentityIs, TorchStateIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
 from fxstack_capture.numpy_side.tracer import ArrayTracer
 from fxstack_capture.shapes.env import CaptureShapeEnv
 from fxstack_capture.shapes.geometry import Geometry, numbers
 from fxstack_capture.shapes.history import FrameHistory, offset_of
+from fxstack_capture.shapes.marks import is_address_guarded
 from fxstack_capture.shapes.policy import plan_tensor
 from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
 from fxstack_capture.torch_side import (
@@ -166,6 +167,8 @@ class TorchTracer:
         if is_wrapper(real):
             return self.wrappers.stand_in(real, source)
         facts.demand_supported(real)
+        if is_address_guarded(real):
+            self.trace.guard(source, IdentityIs(real, id(real)))
         known = self.faker.known(real)
         return self._new_stand_in(real, source) if known is None else known
 
