@@ -180,3 +180,30 @@ def _zeros(joint, symbols):
     values = [n.meta["val"] for n in nodes]
     layouts = [([size(x) for x in v.shape], [size(x) for x in v.stride()]) for v in values]
     return [torch.empty_strided(*layout).zero_() for layout in layouts]
+
+
+def mutating_joint():
+    """x is read by the backward and updated by the caller: ``y = x * x; x <- x + 1``."""
+    joint = trace_joint(
+        lambda x, w: (x.detach() + 1, x.detach().view(-1) * w),
+        torch.rand(4, requires_grad=True),
+        torch.rand(4, requires_grad=True),
+    )
+    signature = joint.signature
+    first = signature.outputs[0]
+    updated = OutputSpec(OutputKind.MUTATED_INPUT, first.name, "arg0_1")
+    outputs = (updated, *signature.outputs[1:])
+    return StageGraph(
+        joint.graph_module,
+        type(signature)(signature.stage, signature.inputs, outputs, signature.symbols),
+    )
+
+
+def demand_values_before_the_update(part):
+    """Assert that the backward of a partition of ``mutating_joint`` reads x as it was when the forward ran."""
+    x, w = torch.randn(4), torch.randn(4)
+    new, _out, *saved = part.forward.graph_module(x, w)
+    before = x.clone()
+    x.copy_(new)
+    grads = part.backward.graph_module(*saved, torch.zeros(4), torch.ones(4))
+    torch.testing.assert_close(grads[1], before)

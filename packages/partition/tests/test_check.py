@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from joint_programs import PROGRAMS, mlp, norm_dropout, rand
-from joints import trace_joint
-from test_rules import mutating_joint, tag
+from joints import mutating_joint, trace_joint
+from test_rules import tag
 
 from fxstack_interchange import OutputKind, StageGraph
 from fxstack_partition import PartitionError, check_partition, partition

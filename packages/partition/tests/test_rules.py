@@ -6,9 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from joint_programs import norm_dropout, rand
-from joints import check, compare, trace_joint
+from joints import (
+    check,
+    compare,
+    demand_values_before_the_update,
+    mutating_joint,
+    trace_joint,
+)
 
-from fxstack_interchange import OutputKind, OutputSpec, StageGraph
 from fxstack_partition import PartitionError, PartitionOptions, analyze, extract, partition
 from fxstack_partition.joint import JointGraphError
 from fxstack_partition.network import SOURCE, Edge, build
@@ -133,28 +138,9 @@ def test_an_extra_saved_value_that_nothing_reads_is_dropped():
     assert part.saved == ("arg0_1",)
 
 
-def mutating_joint():
-    """x is read by the backward and updated by the caller: ``y = x * x; x <- x + 1``."""
-    joint = trace_joint(lambda x, w: (x.detach() + 1, x.detach().view(-1) * w), rand(4), rand(4))
-    signature = joint.signature
-    first = signature.outputs[0]
-    updated = OutputSpec(OutputKind.MUTATED_INPUT, first.name, "arg0_1")
-    outputs = (updated, *signature.outputs[1:])
-    return StageGraph(
-        joint.graph_module,
-        type(signature)(signature.stage, signature.inputs, outputs, signature.symbols),
-    )
-
-
 @pytest.mark.parametrize("name", ["save_all", "min_cut"])
 def test_saved_inputs_that_are_updated_are_copied(name):
-    part = partition(mutating_joint(), name)
-    x, w = torch.randn(4), torch.randn(4)
-    new, out, *saved = part.forward.graph_module(x, w)
-    before = x.clone()
-    x.copy_(new)
-    grads = part.backward.graph_module(*saved, torch.zeros(4), torch.ones(4))
-    torch.testing.assert_close(grads[1], before)
+    demand_values_before_the_update(partition(mutating_joint(), name))
 
 
 def test_trailing_copies_stay_in_the_forward():

@@ -7,24 +7,9 @@ import torch
 from counting import Counting
 
 import fxstack_capture as fx
+from fxstack_capture.calls.rules.size_arithmetic import OF_NUMBERS
 
-NAMES = (
-    *("sqrt", "cbrt", "isqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "fabs"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
-    *(
-        "atanh",
-        "erf",
-        "erfc",
-        "gamma",
-        "lgamma",
-        "degrees",
-        "radians",
-        "isfinite",
-        "isinf",
-        "isnan",
-    ),
-)
-FUNCTIONS = {name: getattr(math, name) for name in NAMES} | {"round": round}
+FUNCTIONS = {name: getattr(math, name) for name in OF_NUMBERS} | {"round": round}
 
 
 def outcome(fn, *args):
@@ -48,7 +33,7 @@ def check_all(fn, calls):
     return len(backend.graphs)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_NUMBERS)
 def test_of_sizes(name):
     function = FUNCTIONS[name]
     graphs = check_all(lambda x: x * function(x.shape[0]), [(torch.ones(n),) for n in range(3, 9)])

@@ -52,7 +52,8 @@ def flex_attention(  # noqa: PLR0917 - the operator's own signature
     """
     shared = (*score_buffers, *mask_buffers)
     if query.device.type in tracer.whole_attention:
-        made = _whole(query, key, value, score_mod, block_mask, scale, score_buffers, mask_buffers)
+        buffers = (score_buffers, mask_buffers)
+        made = _whole((query, key, value), score_mod, block_mask, scale, buffers)
         if made is not None:
             return made
     tracer.tag(RECOMPUTE_TAG)
@@ -69,18 +70,16 @@ def flex_attention(  # noqa: PLR0917 - the operator's own signature
         )
 
 
-def _whole(  # noqa: PLR0917
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+def _whole(
+    inputs: tuple[Tensor, Tensor, Tensor],
     score_mod: Modifier,
     block_mask: tuple[Any, ...],
     scale: float,
-    score_buffers: Sequence[Any],
-    mask_buffers: Sequence[Any],
+    buffers: tuple[Sequence[Any], Sequence[Any]],
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """By the operator; None where the functions need more than single numbers."""
-    shared = list({id(x): x for x in (*score_buffers, *mask_buffers)}.values())
+    query, key, value = inputs
+    shared = list({id(x): x for own in buffers for x in own}.values())
     tensors = [x for x in shared if isinstance(x, Tensor)]
     numbers = [x for x in shared if not isinstance(x, Tensor)]
     if query.dtype not in WHOLE_DTYPES or {key.dtype, value.dtype} != {query.dtype}:
@@ -88,19 +87,19 @@ def _whole(  # noqa: PLR0917
     if not all(isinstance(x, (int, torch.SymInt)) for x in numbers):
         return None
     order = {id(x): k for k, x in enumerate((*tensors, *numbers))}
-    places = tuple([order[id(x)] for x in own] for own in (score_buffers, mask_buffers))
+    of_scores, of_mask = ([order[id(x)] for x in own] for own in buffers)
     tables, blocks = _tables(block_mask)
     try:
         attention = single_graphs(
             score_mod,
             block_mask[-1],
-            places=(places[0], places[1]),
+            places=(of_scores, of_mask),
             buffers=[Operand(x.dim(), x.dtype, _wants_gradient(x)) for x in tensors],
             numbers=len(numbers),
             device=query.device,
             scale=scale,
             blocks=blocks,
-            gradients=any(_wants_gradient(x) for x in (query, key, value, *tensors)),
+            gradients=any(_wants_gradient(x) for x in (*inputs, *tensors)),
         )
     except NotSingleError:
         return None

@@ -14,6 +14,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.tensor_methods import BINARY, IN_PLACE
+from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from fxstack_capture.calls.dispatch import CallDispatcher
 
-_HEAP_TYPE = 1 << 9
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _WHEN_NOBODY_KNOWS = {operator.eq: False, operator.ne: True}
 
@@ -50,7 +50,7 @@ def _is_plain_object(value: object) -> bool:
     cls = type(value)
     if isinstance(value, (torch.Tensor, *_NUMBERS)) or hasattr(cls, "__torch_function__"):
         return False
-    return all(base is object or base.__flags__ & _HEAP_TYPE for base in cls.__mro__)
+    return all(base is object or is_heap_type(base) for base in cls.__mro__)
 
 
 def _attempt(calls: CallDispatcher, value: object, name: str, other: object) -> Any:

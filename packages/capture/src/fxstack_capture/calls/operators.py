@@ -11,6 +11,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import mixed_operands, tensor_methods
 from fxstack_capture.calls.native_run import run
+from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.lazy_dict import ABSENT
 
@@ -147,7 +148,7 @@ def _contains_tensor(calls: CallDispatcher, container: Any, item: Any) -> bool:
 def _user_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
     """The Python function that implements a special method on the type, if it is one."""
     cls = type(obj)
-    if cls.__flags__ & (1 << 8):
+    if is_immutable(cls):
         return None
     method = calls.world.classes.lookup(cls, name)
     return method if type(method) is types.FunctionType else None
@@ -198,7 +199,7 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
         method = _user_method(calls, value, name)
         if method is not None:
             return _checked_truth(calls.call(method, (value,), {}), name)
-        if not kind.__flags__ & (1 << 8) and calls.world.classes.lookup(kind, name) is not ABSENT:
+        if not is_immutable(kind) and calls.world.classes.lookup(kind, name) is not ABSENT:
             break
     return bool(run(calls.trace, bool, (value,), {}))
 

@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import sources
+from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards import records
 from fxstack_capture.guards.text import short
 
@@ -45,7 +46,7 @@ def held(value: Any) -> Any:
 
 
 def _is_immortal(value: object) -> bool:
-    return isinstance(value, type) and not value.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
+    return isinstance(value, type) and not is_heap_type(value)
 
 
 def weakly(value: Any) -> Any:

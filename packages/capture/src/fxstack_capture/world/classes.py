@@ -10,6 +10,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.guards.records import NOT_FOUND, ClassUnchanged
 from fxstack_capture.sources import ClassAttr, pinned
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _mro = type.__dict__["__mro__"].__get__
 
-_IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _SPECIAL_METHODS = tuple(
     f"__{name}__"
     for name in [
@@ -191,7 +191,7 @@ class ClassReads:
         if cls in self.noted:
             return
         self.noted.add(cls)
-        if cls.__flags__ & _IMMUTABLE_TYPE:
+        if is_immutable(cls):
             return
         for name in _SPECIAL_METHODS:
             self.lookup(cls, name)

@@ -14,6 +14,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards.records import SlotUnset
 from fxstack_capture.sources import BuiltinAttr, SlotAttr
 from fxstack_capture.world.instances import dict_descriptor, slots
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from fxstack_capture.world.world import MirrorWorld
 
     Getter = Callable[[MirrorWorld, Any, Any, type], Any]
-
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: only classes made in Python have slots of their own
 
 
 def raw_dict(obj: object) -> dict[str, Any]:
@@ -133,7 +132,7 @@ def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
 
 
 def is_own_slot(raw: Any) -> bool:
-    return bool(raw.__objclass__.__flags__ & _HEAP_TYPE)
+    return is_heap_type(raw.__objclass__)
 
 
 _TRACEBACK = BaseException.__dict__["__traceback__"]

@@ -26,6 +26,7 @@ import torch
 from torch._library.custom_ops import CustomOpDef
 
 from fxstack_capture import native
+from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
@@ -35,8 +36,6 @@ from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
 from fxstack_capture.world.growing import GROWING_METHODS
 from fxstack_capture.world.lazy_dict import LazyDict
-
-_HEAP_TYPE = 1 << 9
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -345,4 +344,4 @@ def _handler_of_kind(obj: Any) -> Handler:
 
 def _is_native_iterator(cls: type) -> bool:
     """Iterators of CPython itself: their classes cannot be changed."""
-    return hasattr(cls, "__next__") and not cls.__flags__ & _HEAP_TYPE
+    return hasattr(cls, "__next__") and not is_heap_type(cls)

@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 from fxstack_capture import native
+from fxstack_capture.class_flags import is_heap_type
 
 _mro = type.__dict__["__mro__"].__get__
 
@@ -53,9 +54,7 @@ def slots(cls: type) -> list[types.MemberDescriptorType]:
     """Descriptors of the ``__slots__`` members of ``cls``."""
     found = []
     for base in _mro(cls):
-        if base.__flags__ & (
-            1 << 9
-        ):  # Py_TPFLAGS_HEAPTYPE: only classes made in Python have slots of their own
+        if is_heap_type(base):  # only classes made in Python have slots of their own
             found += [m for m in base.__dict__.values() if type(m) is types.MemberDescriptorType]
     return found
 

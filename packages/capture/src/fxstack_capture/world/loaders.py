@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 from fxstack_capture.world.descriptors import (
@@ -269,6 +270,6 @@ def super_lookup(world: MirrorWorld, start: type, cls: type, name: str) -> Any:
         overlay = world.classes.overlays.get(base)
         if name in base.__dict__ or (overlay is not None and name in overlay):
             return world.classes.lookup(base, name)
-        if not base.__flags__ & (1 << 8):
+        if not is_immutable(base):
             world.classes.lookup(base, name)  # guards that it stays absent
     return ABSENT

@@ -11,6 +11,7 @@ import types
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
 from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, SlotAttr, ValueAt
 from fxstack_capture.world.constants import is_constant_key, is_value
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     Handler = Callable[[MirrorWorld, Any, Source], Any]
 
 
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-
-
 def handler(cls: type) -> Handler | None:
     """How instances of ``cls`` enter; None when their state is out of reach."""
     base, _ = native_new(cls)
@@ -43,7 +41,7 @@ def handler(cls: type) -> Handler | None:
         return None
     if base is object and not is_bare(cls):
         return None
-    if base is tuple and not cls.__flags__ & _HEAP_TYPE:
+    if base is tuple and not is_heap_type(cls):
         return None  # structured sequences of the interpreter itself, such as sys.flags
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
@@ -93,7 +91,7 @@ def _enter_members(
 ) -> None:
     """What classes written in C keep beside the arguments: ``errno``, ``name``, ``value``, ``lineno``, ..."""
     for owner in type.__dict__["__mro__"].__get__(type(obj)):
-        if owner.__flags__ & _HEAP_TYPE:
+        if is_heap_type(owner):
             continue
         for name, member in vars(owner).items():
             if type(member) is not types.MemberDescriptorType or name.startswith("_"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.constants import PLAIN_TYPES
 from fxstack_capture.world.descriptors import get_slot, held, is_own_slot, plan_of
@@ -175,7 +176,7 @@ def _store_class(world: MirrorWorld, cls: type, name: str, value: Any) -> None:
         return
     if data or (name.startswith("__") and name.endswith("__")):
         raise graph_break("unsupported-object", f"storing {name} of the class {cls.__qualname__}")
-    if cls.__flags__ & (1 << 8):
+    if is_immutable(cls):
         type.__setattr__(cls, name, value)  # raises the real TypeError
     if (
         value is ABSENT

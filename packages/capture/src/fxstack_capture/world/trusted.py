@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 
+from fxstack_capture.class_flags import is_immutable
+
 _TRUSTED_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
     "torch",
     "numpy",
@@ -22,8 +24,6 @@ _TRUSTED_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
     "fxstack",
 }
 
-_IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
-
 
 def is_trusted_module(name: object) -> bool:
     return isinstance(name, str) and name.partition(".")[0] in _TRUSTED_ROOTS
@@ -33,6 +33,6 @@ def is_fixed_class(cls: type) -> bool:
     """True for classes whose attributes are not guarded: C types that cannot be changed, and
     trusted modules' classes.
     """
-    if cls.__flags__ & _IMMUTABLE_TYPE:
+    if is_immutable(cls):
         return True
     return is_trusted_module(cls.__dict__.get("__module__"))

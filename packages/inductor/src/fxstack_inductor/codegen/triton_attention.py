@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import log2
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 LOG2E = log2(2.718281828459045)
 NOTHING = 'float("-inf")'
 ROW, COLUMN = "[:, None]", "[None, :]"
+
+
+class Body(Protocol):
+    """Writes what is done for one tile; ``masked``: some of its scores may not be looked at."""
+
+    def __call__(self, *, masked: bool) -> None: ...
 
 
 class AttentionWriter(KernelWriter):
@@ -208,8 +214,8 @@ class AttentionWriter(KernelWriter):
 
     # --- which tiles there are -------------------------------------------------------------------
 
-    def _each(self, along: str, body: str, first: str) -> None:
-        """``body`` (a method's name) for each tile along ``along`` (``n`` or ``m``); ``first``: the row of tables."""
+    def _each(self, along: str, body: Body, first: str) -> None:
+        """``body`` for each tile along ``along`` (``n`` or ``m``); ``first``: the row of tables."""
         block = {"n": "BN", "m": "BM"}[along]
         if not self.tiles.tabled:
             self._dense(along, block, body)
@@ -221,7 +227,7 @@ class AttentionWriter(KernelWriter):
         if tables.whole is not None:
             self._listed(tables.whole, tables.columns, block, body, masked=False)
 
-    def _dense(self, along: str, block: str, body: str) -> None:
+    def _dense(self, along: str, block: str, body: Body) -> None:
         size = {"n": "N", "m": "M"}[along]
         low, high = "0", size
         if self.own.parts > 1:
@@ -231,11 +237,11 @@ class AttentionWriter(KernelWriter):
             low, high = "low", "high"
         self.line(f"for start in range({low}, {high}, {block}):")
         self.depth += 1
-        getattr(self, body)(masked=True)
+        body(masked=True)
         self.depth -= 1
 
     def _listed(
-        self, pair: tuple[int, int], size: int, block: str, body: str, *, masked: bool
+        self, pair: tuple[int, int], size: int, block: str, body: Body, *, masked: bool
     ) -> None:
         count, which = (self._table(position) for position in pair)
         ratio = size // self.tiles.config.constants[block]
@@ -250,7 +256,7 @@ class AttentionWriter(KernelWriter):
         self.depth += 1
         self.line(f"place = turn // {ratio}")
         self.line(f"start = {which}.to({self._integer()}) * {size} + (turn % {ratio}) * {block}")
-        getattr(self, body)(masked=masked)
+        body(masked=masked)
         self.depth -= 1
 
     def _table(self, position: int) -> str:
@@ -275,7 +281,7 @@ class AttentionWriter(KernelWriter):
         self.line(f"best = tl.full([BM], {NOTHING}, tl.float32)")
         self.line("total = tl.zeros([BM], tl.float32)")
         self.line("sums = tl.zeros([BM, BE], tl.float32)")
-        self._each("n", "_forward_tile", self._row_block())
+        self._each("n", self._forward_tile, self._row_block())
         self.line("safe = tl.where(total == 0, 1.0, total)")
         out, sums, *largest = self.kernel.stores
         self._put(out, f"tl.div_rn(sums, tl.broadcast_to(safe{ROW}, [BM, BE]))", "m", "e")
@@ -337,7 +343,7 @@ class AttentionWriter(KernelWriter):
         self._ranges()
         self._fetch_rows()
         self.line("dq = tl.zeros([BM, BD], tl.float32)")
-        self._each("n", "_queries_tile", self._row_block())
+        self._each("n", self._queries_tile, self._row_block())
         self._put(self.kernel.stores[0], f"dq * {self.own.scale!r}", "m", "d")
 
     def _queries_tile(self, *, masked: bool) -> None:
@@ -372,7 +378,7 @@ class AttentionWriter(KernelWriter):
             self.line(f"b = head // {own.group} + b * 0")
         self.line(f"h = hk * {own.group} + head % {own.group}")
         row = self.own.tables.rows if self.own.tables else 1
-        self._each("m", "_keys_tile", f"(tile * BN // {row}).to({integer})")
+        self._each("m", self._keys_tile, f"(tile * BN // {row}).to({integer})")
         self.depth -= 1
         dk, dv = self.kernel.stores
         self._put(dk, f"dk * {own.scale!r}", "n", "d")

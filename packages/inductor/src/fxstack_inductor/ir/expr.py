@@ -421,10 +421,6 @@ def _without_factor(term: Expr, den: Expr) -> Expr | None:
     return None if left is None else Expr(((left, coefficient),))
 
 
-def of_monomial(monomial: Monomial) -> Expr:
-    return Expr(((monomial, 1),))
-
-
 def contiguous_strides(shape: Sequence[Expr]) -> tuple[Expr, ...]:
     strides: list[Expr] = []
     running = ONE

@@ -15,6 +15,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import operators, tensor_methods
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.constants import PLAIN_TYPES
@@ -403,7 +404,7 @@ def _needs_iterator(value: Any) -> bool:
     kind = type(value)
     if kind in _CONTAINERS or hasattr(kind, "__next__"):
         return False
-    return hasattr(kind, "__iter__") and not kind.__flags__ & (1 << 8)
+    return hasattr(kind, "__iter__") and not is_immutable(kind)
 
 
 for _fn, _first, _last in (

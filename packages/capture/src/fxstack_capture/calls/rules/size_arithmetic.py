@@ -31,7 +31,7 @@ def _function_of_number(fn: Any) -> None:
     RULES.add(fn, rule)
 
 
-_OF_NUMBERS = (
+OF_NUMBERS = (
     *("sqrt", "cbrt", "isqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "fabs"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
     *(
@@ -49,7 +49,7 @@ _OF_NUMBERS = (
 )
 """Functions of one number of module ``math`` that have no form in symbols: what they give is another input of the graph."""
 
-for _name in _OF_NUMBERS:
+for _name in OF_NUMBERS:
     _function_of_number(getattr(math, _name))
 
 

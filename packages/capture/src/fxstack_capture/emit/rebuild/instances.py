@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 
-_HEAP_TYPE = 1 << 9
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__
 
@@ -59,7 +59,7 @@ def solid_base(cls: type) -> type:
     """The class in the MRO whose C code lays out and makes the instances (as ``copyreg`` finds it)."""
     mro: tuple[Any, ...] = _mro_of(cls)
     for base in mro:
-        if not base.__flags__ & _HEAP_TYPE:
+        if not is_heap_type(base):
             return base  # type: ignore[no-any-return]
         new = _dict_of(base).get("__new__")
         if isinstance(new, types.BuiltinFunctionType) and new.__self__ is base:
@@ -106,7 +106,7 @@ def _instance_dict(obj: Any) -> dict[str, Any] | None:
 def slots_of(cls: type) -> Iterator[types.MemberDescriptorType]:
     """Members that ``__slots__`` of the classes written in Python made."""
     for base in _mro_of(cls):
-        if base.__flags__ & _HEAP_TYPE and "__slots__" in _dict_of(base):
+        if is_heap_type(base) and "__slots__" in _dict_of(base):
             for value in _dict_of(base).values():
                 if isinstance(value, types.MemberDescriptorType):
                     yield value
