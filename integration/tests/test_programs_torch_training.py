@@ -1,5 +1,8 @@
 """Training as people write it, compiled: optimizers, gradients taken inside, checkpoints, hooks."""
 
+import subprocess
+import sys
+
 import torch
 from beside_eager import Programs, attempt
 from torch import nn
@@ -421,3 +424,25 @@ def lbfgs_that_searches_along_lines(c):
 
 
 test_equals_eager = program.tests()
+
+LBFGS = """
+import torch, fxstack
+model, x = torch.nn.Linear(4, 1), torch.randn(5, 4)
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+def closure():
+    optimizer.zero_grad()
+    loss = model(x).pow(2).sum()
+    loss.backward()
+    return loss
+step = fxstack.compile(lambda: optimizer.step(closure))
+for _ in range(4):
+    step()
+print(fxstack.compile_log(step).graph_count)
+"""
+
+
+def test_closures_of_lbfgs_are_compiled_and_its_steps_are_not():
+    """In a process of its own: once ``torch.compile`` has run, torch marks LBFGS as not to be compiled."""
+    done = subprocess.run([sys.executable, "-c", LBFGS], capture_output=True, text=True, check=True)
+    # Without gradients there first, and with.
+    assert done.stdout.strip() == "2"
