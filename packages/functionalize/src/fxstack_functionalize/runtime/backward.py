@@ -6,6 +6,7 @@ a gradient that depends on such outputs alone is then None again, as eager's wou
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +26,7 @@ class BackwardPlan:
 
     def __init__(self, info: GraphInfo, plan: TrainingPlan) -> None:
         self.positions = [tangent.position for tangent in plan.tangents]
-        self.examples = [tangent.example for tangent in plan.tangents]
+        self.zeros = [_zeros_like(tangent.example) for tangent in plan.tangents]
         self.fixers = [dense_like(tangent.example) for tangent in plan.tangents]
         self.targets = plan.targets
         self.input_count = len(info.inputs)
@@ -36,9 +37,9 @@ class BackwardPlan:
     def tangents(self, grads: Sequence[Any], sizes: Any) -> list[torch.Tensor]:
         """List the tangents that the backward graph takes; zeros of ``sizes`` for those that autograd has none for."""
         tangents = []
-        for fix, position, example in zip(self.fixers, self.positions, self.examples, strict=True):
+        for fix, position, zeros in zip(self.fixers, self.positions, self.zeros, strict=True):
             grad = grads[position]
-            tangents.append(_zeros(example, sizes[position]) if grad is None else fix(grad))
+            tangents.append(zeros(sizes[position]) if grad is None else fix(grad))
         return tangents
 
     def gradients(self, results: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
@@ -62,7 +63,11 @@ def sizes_keeper(info: GraphInfo, plan: TrainingPlan) -> Callable[[Sequence[Any]
     return lambda results: {position: results[position].shape for position in positions}
 
 
-def _zeros(example: Example, size: Sequence[int]) -> torch.Tensor:
+def _zeros_like(example: Example) -> Callable[[Sequence[int]], torch.Tensor]:
+    """Return a function that makes zeros of a size, with the dimensions in memory in the order of ``example``."""
     order = sorted(range(example.dim()), key=lambda dim: -hint_of(example.stride(dim)))
-    dense = torch.zeros([size[dim] for dim in order], dtype=example.dtype, device=example.device)
-    return dense.permute([order.index(dim) for dim in range(len(order))])
+    make = partial(torch.zeros, dtype=example.dtype, device=example.device)
+    if order == sorted(order):
+        return make
+    places = [order.index(dim) for dim in range(len(order))]
+    return lambda size: make([size[dim] for dim in order]).permute(places)
