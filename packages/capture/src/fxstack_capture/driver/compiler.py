@@ -12,6 +12,7 @@ import time
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fxstack_capture import native
@@ -379,7 +380,7 @@ class FrameCompiler:
         self._record(
             code,
             Verdict.RAISES if raised else Verdict.COMPILED,
-            why=repr(written.raised) if raised else "",
+            why="" if written.raised is None else _shown(written.raised),
             captured=None if written.draft is None else written.draft.captured,
             guards=written.guards,
             graph_break=written.graph_break,
@@ -433,6 +434,13 @@ class FrameCompiler:
             return
         name, file, line = of.co_qualname, of.co_filename, of.co_firstlineno
         self.records.append(FrameRecord(name, file, line, verdict, **facts))
+
+
+def _shown(error: BaseException) -> str:
+    """An exception of the program's, without running the program's ``__repr__``."""
+    values = BaseException.__dict__["args"].__get__(error)
+    plain = (repr(v) if type(v) in (str, int, float, bool, NoneType) else "..." for v in values)
+    return f"{type(error).__name__}({', '.join(plain)})"
 
 
 def _may_have_changed(state: CodeState) -> bool:

@@ -24,7 +24,7 @@ from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.root import RootRun
-from fxstack_capture.interpreter.stopping import Descent
+from fxstack_capture.interpreter.stopping import Descent, can_continue
 from fxstack_capture.interpreter.tracebacks import add_entry
 from fxstack_capture.trace import Lazy
 
@@ -146,8 +146,7 @@ class BytecodeInterpreter:
                             return frame.stack.pop()
                 except GraphBreak as reason:
                     self.locate(reason)
-                    own = bool(reason.path) or not frame.program.library
-                    reason.leave(count - 1, is_linked=own and frame.link is not None)
+                    reason.leave(count - 1, is_linked=can_continue(frame, reason))
                     raise
                 except BaseException as raised:
                     error = raised

@@ -3,7 +3,8 @@
 A call is *linked* when what the callee returns is, as it stands, the result of the caller's step. The frames of a
 chain of linked calls can be continued one after another, so the graph can break inside any of them. A frame that
 runs below anything else (C code that calls back, a rule, a generator) cannot: the graph then breaks in the
-frame that made the call which is not linked, before it.
+frame that made the call which is not linked, before it. The same holds for a function that has called itself many
+times: every depth would have code of its own, while a real call runs what was compiled for the function.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace import Stopped, StoppedFrame
 
 if TYPE_CHECKING:
+    from types import CodeType
+
     from fxstack_capture.interpreter.frame import Frame
 
 NOTHING = object()
+_RECURRENCES = 8
+_HOPELESS = "inline-limit"
+"""Breaks for this reason end the root frame: all frames between would only say so again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,29 @@ class Link:
 
 
 RETURNED = Link()
+
+
+def can_continue(frame: Frame, reason: GraphBreak) -> bool:
+    """Whether the graph may break inside of ``frame``, which ``reason`` leaves."""
+    if frame.link is None or reason.record.reason.id == _HOPELESS:
+        return False
+    if not reason.path and frame.program.library:
+        return False
+    return _recurrences(frame) < _RECURRENCES
+
+
+def _recurrences(frame: Frame) -> int:
+    """How many of the frames that ``frame`` is continued with run the same function."""
+    key, count = _function_of(frame.code), 0
+    while frame.link is not None and frame.back is not None:
+        frame = frame.back
+        count += _function_of(frame.code) == key
+    return count
+
+
+def _function_of(code: CodeType) -> tuple[str, int, str]:
+    """What a function's code has in common with the functions that continue it."""
+    return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
 class Reached(GraphBreak):

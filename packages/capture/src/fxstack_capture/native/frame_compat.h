@@ -113,6 +113,15 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
 #define RECURSION_RESTORE(ts) (void)0
 #endif
 
+/* What the compiler may use beside what the program has left of its recursion limit: a program that has nearly
+ * reached it is compiled (or refused) all the same, and handles its own RecursionError. */
+#define COMPILER_DEPTH 2000
+#if FXSTACK_312
+#define RECURSION_LEFT(ts) ((ts)->py_recursion_remaining)
+#else
+#define RECURSION_LEFT(ts) ((ts)->recursion_remaining)
+#endif
+
 /* --- arguments ---------------------------------------------------------------------------------- */
 
 static inline int code_argument_slots(PyCodeObject *c) {

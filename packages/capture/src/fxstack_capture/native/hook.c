@@ -155,7 +155,9 @@ static PyObject *ask(PyThreadState *ts, InterpreterFrame *f, Scope scope) {
         PyObject *args[] = {(PyObject *)func, (PyObject *)frame_code(f), locals, closure};
         Py_INCREF(scope.callback);
         PyThreadState_EnterTracing(ts); /* nobody steps through or profiles the compiler */
+        RECURSION_LEFT(ts) += COMPILER_DEPTH;
         answer = PyObject_Vectorcall(scope.callback, args, 4, NULL);
+        RECURSION_LEFT(ts) -= COMPILER_DEPTH;
         PyThreadState_LeaveTracing(ts);
         Py_DECREF(scope.callback);
     }
