@@ -26,7 +26,7 @@ from fxstack_interchange import (
 )
 from fxstack_partition.compact import Compact
 from fxstack_partition.narrow import narrow_dtype
-from fxstack_partition.order import best_order
+from fxstack_partition.order import best_order, forward_order
 from fxstack_partition.plan import PartitionError, make_plan
 from fxstack_partition.redraw import draw_again, draw_and_keep
 from fxstack_partition.symbols import SizeOf, free_symbols
@@ -49,16 +49,16 @@ def extract(
 ) -> Partition:
     """Build the two graphs that hand over exactly ``saved`` and the symbols the backward needs.
 
-    The backward's order is chosen by its memory: with ``options`` as these describe it, else with symbols at their hints.
+    The order of both is chosen by their memory: with ``options`` as these describe it, else with symbols at their hints.
 
     Raises:
         PartitionError: the backward would have to recompute what must not be, or lacks an input.
     """
     graph = facts.compact if options is None else Compact(facts, options)
     plan = make_plan(graph, (facts.position[node] for node in saved))
-    forward, handed_over = _forward(graph, plan)
-    order = [graph.nodes[place] for place in best_order(graph, plan)[0]]
-    backward = _backward(facts, order, handed_over)
+    late, peak = best_order(graph, plan)
+    forward, handed_over = _forward(graph, plan, forward_order(graph, plan, enough=peak)[0])
+    backward = _backward(facts, [graph.nodes[place] for place in late], handed_over)
     again = (n for p, n in enumerate(graph.nodes) if plan.needed[p] and not graph.backward[p])
     return Partition(
         forward=forward,
@@ -151,7 +151,9 @@ class _Forward:
         return HandedOver(node, value.name, value.name, value.meta, Form.STATE)
 
 
-def _forward(compact: Compact, plan: Plan) -> tuple[StageGraph, tuple[HandedOver, ...]]:
+def _forward(
+    compact: Compact, plan: Plan, order: Iterable[int]
+) -> tuple[StageGraph, tuple[HandedOver, ...]]:
     """Build the forward; also return what it hands over: tensors, states of the generator, numbers."""
     facts, needed = compact.facts, plan.forward(compact)
     made = _Forward(compact, plan)
@@ -162,9 +164,12 @@ def _forward(compact: Compact, plan: Plan) -> tuple[StageGraph, tuple[HandedOver
     # Copies of inputs come before anything can update them.
     for node in facts.primals:
         made.shield(node)
-    for place, node in enumerate(compact.nodes):
-        if needed[place] and node not in env:
+    nodes = compact.nodes
+    for place, node in enumerate(nodes):
+        if needed[place] and node.op == "get_attr":
             made.add(node)
+    for place in order:
+        made.add(nodes[place])
     handed = [made.over(compact.nodes[place]) for place in plan.handed]
     tensors = [item for item in handed if isinstance(item.meta.get("val"), torch.Tensor)]
     states = [made.state(compact.nodes[place]) for place in plan.redrawn]

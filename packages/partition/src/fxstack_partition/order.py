@@ -1,32 +1,39 @@
-"""The order of a backward's nodes, chosen by the bytes that are alive at once under it.
+"""The order of a stage's nodes, chosen by the bytes that are alive at once under it.
 
-Three ideas make the candidates. Recomputation comes as late as possible (``demand_order``). The roots are taken in
-the joint graph's own order, gradient by gradient, or in the reverse of that. And what frees at least as much
-as it allocates runs as soon as it can (``eager_frees``): gradients of parameters, casts, sums. Which one wins depends
-on the model, so each is simulated.
+A forward keeps the program's order unless another lowers the peak of the step. Three ideas make the candidates.
+Recomputation comes as late as possible (``demand_order``). The roots are taken in the joint graph's own order, gradient by
+gradient, or in the reverse of that. And what frees at least as much as it allocates runs as soon as it can
+(``eager_frees``): gradients of parameters, casts, sums. Which one wins depends on the model, so each is simulated. Draws of
+random numbers keep their order among themselves; effects and communication keep the program's for all.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fxstack_partition.ops import OpKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from fxstack_partition.compact import Compact, Memory
     from fxstack_partition.plan import Plan
 
+    Arguments = Sequence[tuple[int, ...]]
 
-def demand_order(graph: Compact, roots: Iterable[int], needed: Sequence[int]) -> list[int]:
+
+def demand_order(
+    graph: Compact, roots: Iterable[int], needed: Sequence[int], drawn: Sequence[int] = ()
+) -> list[int]:
     """Order the nodes that are ``needed`` (1 for each) so that each comes just before the first that uses it.
 
     ``roots`` are visited in the given order; values computed again therefore appear as late as possible. The elements of a
-    multiple result follow it at once, because what nobody reads of it lives until the last of them is taken.
+    multiple result follow it at once, because what nobody reads of it lives until the last of them is taken. The nodes
+    ``drawn`` keep their order among themselves.
     """
-    args, elements = graph.args_backwards, graph.elements
+    args, elements = _chained(graph.args_backwards, drawn), graph.elements
     missing = bytearray(needed)
     order: list[int] = []
     for root in roots:
@@ -44,6 +51,16 @@ def demand_order(graph: Compact, roots: Iterable[int], needed: Sequence[int]) ->
     return order
 
 
+def _chained(args: Arguments, drawn: Sequence[int]) -> Arguments:
+    """Return the arguments of each node, with the one ``drawn`` before it added to each of these."""
+    if len(drawn) < 2:
+        return args
+    chained = list(args)
+    for before, place in pairwise(drawn):
+        chained[place] = (*args[place], before)
+    return chained
+
+
 _MANY = 1 << 60
 
 
@@ -52,11 +69,13 @@ def eager_frees(
     order: Sequence[int],
     kept: Iterable[int],
     memory: Memory | None = None,
+    drawn: Sequence[int] = (),
 ) -> list[int]:
     """Reorder so that what frees at least as much as it allocates runs as soon as it can; else keep ``order``.
 
     Nodes are known by their rank in ``order``. ``growth`` is what running one now would add to the bytes alive.
-    ``memory`` is what nodes make and touch, if that is not what the joint graph's do.
+    ``memory`` is what nodes make and touch, if that is not what the joint graph's do. The nodes ``drawn`` keep their
+    order among themselves.
     """
     count, sizes = len(order), graph.sizes
     made, touches = memory or graph.memory
@@ -66,7 +85,7 @@ def eager_frees(
     for storage, ahead in enumerate(readers):
         if ahead == 1:
             growth[mix[storage]] -= sizes[storage]
-    users, missing = _among(graph, order)
+    users, missing = _among(_chained(graph.args, drawn), order)
     heap = [r if growth[r] <= 0 else r + count for r in range(count) if missing[r] == 0]
     heapify(heap)
     done = bytearray(count)
@@ -106,14 +125,13 @@ def _readers_ahead(
     return readers, mix
 
 
-def _among(graph: Compact, order: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+def _among(args: Arguments, order: Sequence[int]) -> tuple[list[list[int]], list[int]]:
     """Return for each rank the ranks that read it, and how many of its arguments have a rank."""
-    rank_of = [-1] * graph.count
+    rank_of = [-1] * len(args)
     for rank, place in enumerate(order):
         rank_of[place] = rank
     users: list[list[int]] = [[] for _ in order]
     missing = [0] * len(order)
-    args = graph.args
     for rank, place in enumerate(order):
         for arg in args[place]:
             before = rank_of[arg]
@@ -161,39 +179,80 @@ def peak_bytes(
     return most
 
 
-_FIXED = (OpKind.RANDOM, OpKind.EFFECT, OpKind.COLLECTIVE)
-"""Kinds whose order among themselves the program can observe."""
+_FIXED = (OpKind.EFFECT, OpKind.COLLECTIVE)
+"""Kinds that keep the order of all: effects because of what they write to, communication because it runs beside computation."""
 
 
-def candidates(graph: Compact, plan: Plan) -> Iterator[list[int]]:
-    """Yield orders of the backward: the program's with recomputation late, then some that free early."""
-    backward, needed = graph.backward, plan.runs
-    own = [p for p in range(graph.count) if backward[p] and needed[p]]
-    gradients = graph.gradients
-    late = demand_order(graph, (*own, *gradients), needed)
-    yield late
-    kinds, nodes = graph.facts.kinds, graph.nodes
-    if any(kinds[nodes[place]] in _FIXED for place in own):
-        return
-    kept = graph.storages_of((*graph.results, *gradients))
-    memory = plan.in_backward(graph)
-    yield eager_frees(graph, late, kept, memory)
-    for roots in (gradients, gradients[::-1]):
-        yield eager_frees(graph, demand_order(graph, roots, needed), kept, memory)
+def forward_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
+    """Return an order of the forward and its simulated peak: the program's, or the lowest where that is above ``enough``."""
+    needed = plan.forward(graph)
+    given = graph.given
+    for place in range(graph.count):
+        needed[place] &= not given[place]
+    handed = plan.over(graph)
+    copies = handed.intersection(graph.shields.values())
+    leaving = graph.storages_of(graph.leaving)
+    kept = handed | leaving | set(graph.shields.values())
+    memory = plan.in_forward(graph)
+
+    def orders() -> Iterator[list[int]]:
+        own = [place for place in range(graph.count) if needed[place]]
+        yield own
+        drawn = _drawn(graph, own)
+        if drawn is None:
+            return
+        yield eager_frees(graph, own, kept, memory, drawn)
+        roots = (*graph.leaving, *plan.handed, *own)
+        for each in (roots, roots[::-1]):
+            late = demand_order(graph, each, needed, drawn)
+            yield late
+            yield eager_frees(graph, late, kept, memory, drawn)
+
+    return _lowest(orders(), lambda order: peak_bytes(graph, order, copies, kept, memory), enough)
 
 
 def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
     """Return the order of the backward with the lowest simulated peak, the first of equal ones, and that peak.
 
-    A candidate whose peak is no more than ``enough`` ends the search.
+    The first candidate is the program's with recomputation late. One whose peak is no more than ``enough`` ends the search.
     """
     held = graph.storages_of((*graph.results, *graph.tangents)) | plan.over(graph)
     memory = plan.in_backward(graph)
     kept = graph.storages_of((*graph.results, *graph.gradients))
+    gradients = graph.gradients
+
+    def orders() -> Iterator[list[int]]:
+        backward, needed = graph.backward, plan.runs
+        own = [p for p in range(graph.count) if backward[p] and needed[p]]
+        late = demand_order(graph, (*own, *gradients), needed)
+        yield late
+        drawn = _drawn(graph, own)
+        if drawn is None:
+            return
+        yield eager_frees(graph, late, kept, memory, drawn)
+        for roots in (gradients, gradients[::-1]):
+            order = demand_order(graph, (*roots, *own), needed, drawn)
+            yield eager_frees(graph, order, kept, memory, drawn)
+
+    return _lowest(orders(), lambda order: peak_bytes(graph, order, held, kept, memory), enough)
+
+
+def _drawn(graph: Compact, own: Iterable[int]) -> list[int] | None:
+    """Return what draws random numbers of a stage's own, or None if its order must stay."""
+    kinds, nodes = graph.facts.kinds, graph.nodes
+    if any(kinds[nodes[place]] in _FIXED for place in own):
+        return None
+    return [place for place in own if kinds[nodes[place]] is OpKind.RANDOM]
+
+
+def _lowest(
+    orders: Iterable[list[int]], peak_of: Callable[[list[int]], int], enough: int
+) -> tuple[list[int], int]:
+    """Return the first order of the lowest peak, of those up to the first whose peak is no more than ``enough``."""
     found: list[int] = []
     lowest = -1
-    for order in candidates(graph, plan):
-        peak = peak_bytes(graph, order, held, kept, memory)
+    for order in orders:
+        peak = peak_of(order)
         if lowest < 0 or peak < lowest:
             found, lowest = order, peak
         if lowest <= enough:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fxstack_partition.compact import Compact
 from fxstack_partition.extract import extract
 from fxstack_partition.ops import OpKind
-from fxstack_partition.order import best_order, peak_bytes
+from fxstack_partition.order import best_order, forward_order
 from fxstack_partition.plan import Plan, make_plan, settled
 from fxstack_partition.simulate import simulate
 from fxstack_partition.work import WorkModel
@@ -109,10 +109,10 @@ class Search:
         again = plan.repeated(self.graph)
         seconds = sum(self.seconds[place] for place in again)
         products = sum(self.products[place] for place in again)
-        least = forward_peak(self.graph, plan)
+        least = _alive_between(self.graph, plan)
         if any(c.beats(least, seconds, products) for c in (*self.best, *self.aside)):
             return
-        peak = max(least, best_order(self.graph, plan, enough=least)[1])
+        peak = peak_of_plan(self.graph, plan)
         twice = self._twice_in_memory(plan)
         if twice and self._extractions < EXTRACTIONS:
             self._extractions += 1
@@ -145,16 +145,10 @@ class Search:
 
 def peak_of_plan(graph: Compact, plan: Plan) -> int:
     """Return the simulated peak of forward and backward."""
-    first = forward_peak(graph, plan)
-    return max(first, best_order(graph, plan, enough=first)[1])
+    second = best_order(graph, plan, enough=_alive_between(graph, plan))[1]
+    return max(second, forward_order(graph, plan, enough=second)[1])
 
 
-def forward_peak(graph: Compact, plan: Plan) -> int:
-    """Return the simulated peak of the forward, with the copies of inputs that it hands over."""
-    first = plan.forward(graph)
-    given = graph.given
-    order = [p for p in range(graph.count) if first[p] and not given[p]]
-    handed = plan.over(graph)
-    copies = handed.intersection(graph.shields.values())
-    kept = handed | graph.storages_of(graph.leaving) | set(graph.shields.values())
-    return peak_bytes(graph, order, copies, kept, plan.in_forward(graph))
+def _alive_between(graph: Compact, plan: Plan) -> int:
+    """Return the bytes that are alive when the forward has ended, less than which no step can peak at."""
+    return sum(graph.sizes[s] for s in plan.over(graph) | graph.storages_of(graph.leaving))
