@@ -15,6 +15,10 @@ MODELS = {
         nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 64)),
         torch.randn(128, 64),
     ),
+    "deep": lambda: (
+        nn.Sequential(*(m for _ in range(6) for m in (nn.Linear(64, 64), nn.Tanh()))),
+        torch.randn(512, 64),
+    ),
     "attention": lambda: (
         nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True),
         torch.randn(4, 32, 64),
@@ -39,10 +43,13 @@ def measured_and_predicted(name):
         return parts[-1]
 
     shared_pool().free.clear()
-    compiled = fxstack.compile(model, options={"partitioner": keep}, fullgraph=True)
+    # The loss is compiled, too: what eager allocates for it is nobody's to predict.
+    loss = fxstack.compile(
+        lambda: model(x).square().mean(), options={"partitioner": keep}, fullgraph=True
+    )
 
     def step():
-        compiled(x).square().mean().backward()
+        loss().backward()
 
     step()
     model.zero_grad(set_to_none=True)
@@ -58,4 +65,4 @@ def measured_and_predicted(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_compiled_steps_peak_as_predicted(name):
     measured, predicted = measured_and_predicted(name)
-    assert measured == pytest.approx(predicted, rel=0.1)
+    assert measured == pytest.approx(predicted, rel=0.01)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxstack_inductor import Lowered, lower, memory_timeline
+from fxstack_interchange import Stage
 from fxstack_partition import PartitionOptions, StageMemory
 
 if TYPE_CHECKING:
@@ -27,4 +28,6 @@ def compiled_memory(stage: StageGraph, options: PartitionOptions) -> StageMemory
     unknown = options.unbacked_hint
     symbols = {s.name: unknown if s.hint is None else s.hint for s in stage.signature.symbols}
     found = memory_timeline(lowered.plan, symbols)
-    return StageMemory(found.steps, retained=found.arena)
+    # A forward's inputs are its caller's; a backward is called with a list that it empties.
+    released = found.released if stage.signature.stage is Stage.BACKWARD else {}
+    return StageMemory(found.steps, retained=found.arena, released=released)

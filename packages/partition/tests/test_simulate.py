@@ -139,6 +139,23 @@ def test_a_described_runtime_is_what_counts():
     assert timeline.saved_bytes == simulate(part).saved_bytes
 
 
+def test_what_a_described_backward_lets_go_of_is_freed_unless_others_hold_it():
+    """sin and exp are saved; exp is a result as well."""
+    x = torch.randn(1000, requires_grad=True)
+    part = partition(trace_joint(lambda x: (x.sin().sin().exp(), x * 1), x), "save_all")
+    given = part.backward.graph_module.graph.find_nodes(op="placeholder")
+    released = {node.name: 1 for node in given}
+
+    def described(stage, _options):
+        is_forward = stage is part.forward
+        return StageMemory((("a", 0), ("b", 0)), released={} if is_forward else released)
+
+    before, after = (
+        m.bytes for m in simulate(part, PartitionOptions(runtime=described)).moments[2:]
+    )
+    assert before - after == simulate(part).saved_bytes > 0
+
+
 def test_a_timeline_names_its_peak():
     timeline = simulate(partition(corpus.load("softmaxes")))
     moment = max(timeline.moments, key=lambda m: m.bytes)

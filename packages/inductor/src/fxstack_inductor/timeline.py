@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class MemoryTimeline:
     """``arena`` is the block that is kept between calls. ``steps`` has the name of each step, and the bytes that torch
-    has allocated in this call and that are alive while it runs.
+    has allocated in this call and that are alive while it runs. ``released`` says of each input after how many steps a program
+    that is called with a list lets go of it; inputs that it holds to the end are not there.
     """
 
     arena: int
     steps: tuple[tuple[str, int], ...]
+    released: Mapping[str, int]
 
 
 def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
     """The memory of one call, with these values for symbolic sizes."""
     inside = slots(plan)
     arena = place(tuple(inside.values()), symbols)[1] if inside else 0
-    last = {node: k for k, step in enumerate(plan.steps) for node in used(step)}
+    last = _last_uses(plan)
     outputs = (v for v in plan.program.outputs if isinstance(v, Node))
     kept = {base_of(v) for v in (*outputs, *(m.value for m in plan.program.mutations))}
     alive: dict[Node, int] = {}
@@ -48,7 +50,28 @@ def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
         found.append((_name(step), sum(alive.values())))
         for node in [n for n in alive if last.get(n, position) <= position and n not in kept]:
             del alive[node]
-    return MemoryTimeline(-(-arena // PAGE) * PAGE, tuple(found))
+    return MemoryTimeline(-(-arena // PAGE) * PAGE, tuple(found), _released(plan, last, kept))
+
+
+def _last_uses(plan: Plan) -> dict[Node, int]:
+    """The last step that touches each tensor, or a view of it that ATen makes."""
+    last = {node: k for k, step in enumerate(plan.steps) for node in used(step)}
+    for step in reversed(plan.steps):
+        if isinstance(step, ExternCall) and step.alias:
+            until = max(last[base_of(made)] for made in step.outputs)
+            for base in map(base_of, step.reads):
+                last[base] = max(last[base], until)
+    return last
+
+
+def _released(plan: Plan, last: Mapping[Node, int], kept: Iterable[Node]) -> dict[str, int]:
+    """After how many steps the host program lets go of inputs."""
+    if any(isinstance(step, KernelStep) and step.kernel.checked for step in plan.steps):
+        return {}  # the program may have to run again, with the same inputs
+    program = plan.program
+    held = {node.name for node in (*kept, *(m.target for m in program.mutations))}
+    steps = {node.name: position + 1 for node, position in last.items() if isinstance(node, Input)}
+    return {name: steps.get(name, 0) for name in program.parameters if name not in held}
 
 
 def _allocated(step: Step) -> Iterable[Node]:

@@ -7,7 +7,11 @@ memory between steps and holds a backward's arguments: it describes itself by a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +20,10 @@ class StageMemory:
 
     ``moments`` are the steps in order: the name of an FX node that the step computes, and the bytes that the stage has
     allocated so far and that are alive while the step runs. ``retained`` bytes are kept between steps; a step's stages share
-    them, so the largest counts. A stage's arguments are taken to live until it returns.
+    them, so the largest counts. ``released`` says of inputs, by name, after how many of the steps the stage lets go of
+    them, where nobody else holds them; other arguments live until it returns.
     """
 
     moments: tuple[tuple[str, int], ...]
     retained: int = 0
+    released: Mapping[str, int] = field(default_factory=dict)

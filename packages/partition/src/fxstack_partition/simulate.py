@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fxstack_interchange import Partition, StageGraph
+    from fxstack_partition.runtime import StageMemory
 
 _DEFAULTS = PartitionOptions()
 
@@ -135,7 +136,23 @@ class _Memory:
         tangents = _tangents(table, partition.backward, self.backward)
         self.gradients = {s for node in self.backward[-1].all_input_nodes for s in table.of[node]}
         self.held = saved | self.results | tangents
+        self.own = saved - self.results - tangents - self.gradients
         self.saved_bytes = sum(table.sizes[s] for s in saved - self.results)
+
+    def held_during(self, backward: StageMemory) -> list[int]:
+        """Return the bytes that are there before the backward and still alive at each of its steps."""
+        table, released = self.table, backward.released
+        count = len(backward.moments)
+        until = dict.fromkeys(self.own, 0)
+        for node in self.backward:
+            if node.op == "placeholder":
+                for storage in self.own.intersection(table.of[node]):
+                    until[storage] = max(until[storage], released.get(node.name, count))
+        alive = [sum(table.sizes[s] for s in self.held)] * count
+        for storage, last in until.items():
+            for step in range(last, count):
+                alive[step] -= table.sizes[storage]
+        return alive
 
 
 def _as_described(memory: _Memory, partition: Partition, options: PartitionOptions) -> Timeline:
@@ -144,15 +161,14 @@ def _as_described(memory: _Memory, partition: Partition, options: PartitionOptio
     assert runtime is not None
     stages = [runtime(stage, options) for stage in (partition.forward, partition.backward)]
     retained = max(stage.retained for stage in stages)
-    sizes = memory.table.sizes
-    before = (0, sum(sizes[s] for s in memory.held))
+    held = ([0] * len(stages[0].moments), memory.held_during(stages[1]))
     nodes = (memory.forward, memory.backward)
     moments = []
-    for stage, held, ran, name in zip(stages, before, nodes, ("forward", "backward"), strict=True):
+    for stage, besides, ran, name in zip(stages, held, nodes, ("forward", "backward"), strict=True):
         by_name = {node.name: node for node in ran}
-        for made, size in stage.moments:
+        for (made, size), beside in zip(stage.moments, besides, strict=True):
             inside = _inside(by_name.get(made), options)
-            moments.append(Moment(made, name, retained + held + size + inside))
+            moments.append(Moment(made, name, retained + beside + size + inside))
     return Timeline(tuple(moments), memory.saved_bytes)
 
 
