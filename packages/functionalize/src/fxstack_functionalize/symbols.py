@@ -1,16 +1,20 @@
 """Symbolic sizes: their description for the signature, and their values at run time.
 
 Every symbol of a graph is bound by an input: an integer input, or a dimension of a tensor input. From the bindings
-comes a function that evaluates any size expression given the call's arguments.
+comes the text of a function of the call's arguments: no call evaluates an expression of sympy.
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
+from torch.utils._sympy.printers import PythonPrinter
 
 from fxstack_interchange import SymbolSpec
 
@@ -40,22 +44,68 @@ def symbol_specs(captured: Captured) -> tuple[SymbolSpec, ...]:
     return tuple(specs)
 
 
-def evaluator(captured: Captured) -> Callable[[Sequence[Any]], Callable[[torch.SymInt], int]]:
-    """Return ``bind`` with ``bind(args)(symint)`` the value of ``symint`` in a call with ``args``."""
-    bindings = _bindings(captured)
+def filler(captured: Captured, nest: object) -> Callable[[Sequence[Any]], Any]:
+    """Return the function of a call's arguments that gives ``nest`` with numbers in the place of its symbols.
 
-    def bind(args: Sequence[Any]) -> Callable[[torch.SymInt], int]:
-        values = {
-            symbol: sympy.Integer(args[index] if dim is None else args[index].size(dim))
-            for symbol, (index, dim) in bindings.items()
-        }
+    A nest is made of lists and tuples; what else is in it stays the object that it is.
+    """
+    text = _NestText()
+    result = text.of(nest)
+    if not text.symbols:
+        return lambda _: nest
+    bindings = [
+        f"    {symbol} = args[{index}]" + ("" if dim is None else f".size({dim})")
+        for symbol, (index, dim) in _bindings(captured).items()
+        if symbol in text.symbols
+    ]
+    lines = ["def values(args):", *bindings, f"    return {result}"]
+    exec(compile("\n".join(lines), "<fxstack sizes>", "exec"), text.names)  # noqa: S102 - text made here
+    values: Callable[[Sequence[Any]], Any] = text.names["values"]
+    return values
 
-        def evaluate(size: torch.SymInt) -> int:
-            return int(size.node.expr.xreplace(values))
 
-        return evaluate
+class _NestText:
+    """Writes nests as Python over the names of their symbols."""
 
-    return bind
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"math": math, "torch": torch}
+        self.symbols: set[sympy.Basic] = set()
+
+    def of(self, value: object) -> str:
+        if isinstance(value, tuple):
+            return f"({''.join(f'{self.of(item)}, ' for item in value)})"
+        if isinstance(value, list):
+            return f"[{', '.join(map(self.of, value))}]"
+        if isinstance(value, torch.SymInt):
+            return self._size(value.node.expr)
+        if type(value) is int:
+            return repr(value)
+        name = f"item_{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def _size(self, expr: Any) -> str:
+        self.symbols |= expr.free_symbols
+        parameters = sorted(map(str, expr.free_symbols))
+        text: str = PythonPrinter().doprint(expr)
+        used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+        if all(
+            name in parameters or name in self.names or hasattr(builtins, name) for name in used
+        ):
+            return text
+        name = f"item_{len(self.names)}"
+        self.names[name] = _evaluated(expr)
+        return f"{name}({', '.join(f'{p}={p}' for p in parameters)})"
+
+
+def _evaluated(expr: Any) -> Callable[..., int]:
+    """Return the function of an expression that has no text in Python."""
+    symbols = {str(symbol): symbol for symbol in expr.free_symbols}
+
+    def evaluate(**values: int) -> int:
+        return int(expr.xreplace({symbols[k]: sympy.Integer(v) for k, v in values.items()}))
+
+    return evaluate
 
 
 def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:

@@ -2,7 +2,7 @@
 
 The functional wrappers of torch know the chain of view operators that leads from a storage's base to a tensor
 (``ViewMeta`` records). Applied to the caller's tensor they give a real view: same base, same ``grad_fn``, same
-rules for a later in-place change. Sizes that are symbolic are kept as expressions and filled in at each call.
+rules for a later in-place change. Sizes that are symbolic are filled in at each call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch._C import _functionalization as views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 UNSAFE_VIEW: type = views._unsafe_view_ViewMeta  # type: ignore[attr-defined]
 DETACH: type = views.detach_ViewMeta  # type: ignore[attr-defined]
@@ -64,31 +64,40 @@ class AliasInfo:
             return self
         return replace(self, index=self.index + by)
 
-    def bind(self, evaluate: Callable[[Any], Any]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return the function that makes the alias; ``evaluate`` gives the value of a SymInt."""
-        sequence = [make(fill(arguments, evaluate)) for make, arguments in self.steps]
+    def maker(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return the function that makes the alias of its base; for a chain without symbolic numbers."""
+        sequence = [make(arguments) for make, arguments in self.steps]
+        return self._made(lambda base: views.apply_view_meta_sequence(base, sequence))
 
-        def replay(base: torch.Tensor) -> torch.Tensor:
+    def maker_with(
+        self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]]
+    ) -> Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]:
+        """Return the function of the base and the call's arguments; ``filled`` gives those of the steps."""
+        kinds = [make for make, _ in self.steps]
+
+        def replay(base: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
+            sequence = [make(given) for make, given in zip(kinds, filled(args), strict=True)]
             view: torch.Tensor = views.apply_view_meta_sequence(base, sequence)
             return view
 
+        return self._made(replay)
+
+    def _made(self, replay: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return _DETACHMENTS[self.detachment](replay)
 
 
-def _no_grad(
-    replay: Callable[[torch.Tensor], torch.Tensor],
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    def make(base: torch.Tensor) -> torch.Tensor:
+def _no_grad(replay: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def make(*given: Any) -> torch.Tensor:
         with torch.no_grad():
-            return replay(base)
+            return replay(*given)
 
     return make
 
 
-_DETACHMENTS: dict[Detachment, Callable[[Any], Callable[[torch.Tensor], torch.Tensor]]] = {
+_DETACHMENTS: dict[Detachment, Callable[[Any], Callable[..., torch.Tensor]]] = {
     Detachment.NONE: lambda replay: replay,
-    Detachment.DATA: lambda replay: lambda base: replay(base).data,
-    Detachment.DETACH: lambda replay: lambda base: replay(base).detach(),
+    Detachment.DATA: lambda replay: lambda *given: replay(*given).data,
+    Detachment.DETACH: lambda replay: lambda *given: replay(*given).detach(),
     Detachment.NO_GRAD: _no_grad,
 }
 
@@ -120,10 +129,3 @@ def symbols_in(value: object) -> Iterator[torch.SymInt]:
             yield from symbols_in(item)
     elif isinstance(value, torch.SymInt):
         yield value
-
-
-def fill(value: Any, evaluate: Callable[[Any], Any]) -> Any:
-    """Put numbers in the place of the symbols in a nest of arguments."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(fill(item, evaluate) for item in value)
-    return evaluate(value) if isinstance(value, torch.SymInt) else value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize.runtime.calling import check_results
-from fxstack_functionalize.symbols import evaluable, evaluator
+from fxstack_functionalize.symbols import evaluable, filler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,26 +26,25 @@ class FirstCall:
         self.pending: list[bool] = [True]
         self._role = role
         self._count = shell.info.output_count
-        self._bind = evaluator(shell.captured)
         self._checked = False
-        self._expected = {
+        expected = {
             position: strides
             for position, strides in enumerate(shell.info.strides)
             if check_strides and strides is not None and evaluable(shell.captured, strides)
         }
+        self._wanted = filler(shell.captured, tuple(expected.items()))
+        self._compared = frozenset(expected)
 
     def __call__(self, args: Sequence[Any], flat: Sequence[Any]) -> Sequence[Any]:
         result = list(check_results(flat, self._count, self._role))
-        sizes = self._bind(args)
-        differing = {}
-        for position, strides in self._expected.items():
-            wanted = tuple(sizes(s) if isinstance(s, torch.SymInt) else s for s in strides)
-            if not same_layout(result[position], wanted):
-                differing[position] = strides
-                result[position] = with_strides(result[position], wanted)
+        differing = set()
+        for position, strides in self._wanted(args):
+            if position in self._compared and not same_layout(result[position], strides):
+                differing.add(position)
+                result[position] = with_strides(result[position], strides)
         if not self._checked:
             self._checked = True
-            self._expected = differing
+            self._compared = frozenset(differing)
             if not differing:
                 self.pending.clear()
         return result

@@ -12,6 +12,7 @@ from fxstack_functionalize.runtime.backward import BackwardPlan, sizes_keeper
 from fxstack_functionalize.runtime.calling import check_results, is_boxed
 from fxstack_functionalize.runtime.linked import watch_hooks
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
+from fxstack_functionalize.runtime.outputs import alias_maker
 from fxstack_functionalize.runtime.saved import (
     Saving,
     add_saving,
@@ -21,7 +22,6 @@ from fxstack_functionalize.runtime.saved import (
 from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder, are_batched
 from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.unpacked import unpacked_checker
-from fxstack_functionalize.symbols import evaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -181,13 +181,16 @@ def _custom_views(shell: Shell) -> Share | None:
     views = shell.info.custom_views
     if not views:
         return None
-    bind = evaluator(shell.captured)
+    makers = [
+        (position, alias, alias_maker(shell.captured, alias), bool(alias.sizes))
+        for position, alias in views
+    ]
 
     def share(args: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
         made = list(results)
-        for position, alias in views:
+        for position, alias, make, symbolic in makers:
             base = (args if alias.source is AliasSource.INPUT else made)[alias.index]
-            made[position] = alias.bind(bind(args))(base)
+            made[position] = make(base, args) if symbolic else make(base)
         return tuple(made)
 
     return share

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.metadata import AliasSource, OutputSource
-from fxstack_functionalize.symbols import evaluator
+from fxstack_functionalize.symbols import filler
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import torch
 
-    from fxstack_functionalize.metadata import AliasInfo, GraphInfo, OutputInfo
+    from fxstack_functionalize.inputs import Captured
+    from fxstack_functionalize.metadata import AliasInfo, OutputInfo
     from fxstack_functionalize.runtime.linked import LinkedResults
     from fxstack_functionalize.shell import Shell
 
@@ -25,18 +28,16 @@ def output_lines(
     A plain output costs one subscript. The objects that the statements name are added to ``namespace``.
     """
     info = shell.info
-    lines = _Aliases(info, namespace)
-    if any(alias.sizes for alias in info.aliases):
-        namespace["bind"] = evaluator(shell.captured)
-        lines.append("sizes = bind(args)")
+    lines: list[str] = []
+    aliases = _Aliases(shell, namespace)
     items = [_item(number, seen, namespace) for number, seen in enumerate(info.outputs)]
     if linked is not None:
         namespace["link"] = linked.link
         for number, link in enumerate(linked.links):
-            lines.demand(*(info.outputs[tap] for tap in link.taps))
+            lines += aliases.of(*(info.outputs[tap] for tap in link.taps))
             taps = ", ".join(items[tap] for tap in link.taps)
             lines.append(f"link({number}, flat[{link.position}], {taps})")
-    lines.demand(*info.outputs)
+    lines += aliases.of(*info.outputs)
     result = f"({', '.join(items)}{',' if items else ''})"
     if not _is_flat_tuple(shell.out_spec):
         namespace["spec"] = shell.out_spec
@@ -45,42 +46,40 @@ def output_lines(
     return [*lines, f"return {result}"]
 
 
-class _Aliases(list[str]):
-    """Statements, among them those that make aliases, each once and after those of what it is made from."""
+class _Aliases:
+    """The statements that make aliases, each once and after those of what it is made from."""
 
-    def __init__(self, info: GraphInfo, namespace: dict[str, Any]) -> None:
-        super().__init__()
-        self._aliases = info.aliases
+    def __init__(self, shell: Shell, namespace: dict[str, Any]) -> None:
+        self._shell = shell
         self._namespace = namespace
         self._made: set[int] = set()
 
-    def demand(self, *outputs: OutputInfo) -> None:
+    def of(self, *outputs: OutputInfo) -> Iterator[str]:
+        """Yield the statements for what of ``outputs`` is an alias that no statement has made yet."""
         for seen in outputs:
             if seen.source is OutputSource.ALIAS:
-                self._make(seen.index)
+                yield from self._make(seen.index)
 
-    def _make(self, number: int) -> None:
+    def _make(self, number: int) -> Iterator[str]:
         if number in self._made:
             return
         self._made.add(number)
-        alias = self._aliases[number]
+        alias = self._shell.info.aliases[number]
         if alias.source is AliasSource.ALIAS:
-            self._make(alias.index)
-        self.append(_alias_line(number, alias, self._namespace))
+            yield from self._make(alias.index)
+            base = f"alias_{alias.index}"
+        else:
+            base = f"{alias.source}[{alias.index}]"
+        given = f"{base}, args" if alias.sizes else base
+        self._namespace[f"make_{number}"] = alias_maker(self._shell.captured, alias)
+        yield f"alias_{number} = make_{number}({given})"
 
 
-def _alias_line(number: int, alias: AliasInfo, namespace: dict[str, Any]) -> str:
-    """Generate the statement that makes one alias, after those that it is made from."""
-    base = (
-        f"alias_{alias.index}"
-        if alias.source is AliasSource.ALIAS
-        else f"{alias.source}[{alias.index}]"
-    )
-    if alias.sizes:
-        namespace[f"make_{number}"] = alias.bind
-        return f"alias_{number} = make_{number}(sizes)({base})"
-    namespace[f"make_{number}"] = alias.bind(_no_symbols)
-    return f"alias_{number} = make_{number}({base})"
+def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
+    """Return the function that makes an alias of its base, and of the call's arguments if it has symbolic sizes."""
+    if not alias.sizes:
+        return alias.maker()
+    return alias.maker_with(filler(captured, [arguments for _, arguments in alias.steps]))
 
 
 def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:
@@ -95,10 +94,6 @@ _ITEMS = {
     OutputSource.INPUT: "args[{}]",
     OutputSource.ALIAS: "alias_{}",
 }
-
-
-def _no_symbols(size: torch.SymInt) -> int:
-    raise AssertionError(f"a static view chain has the symbolic size {size}")
 
 
 def _is_flat_tuple(spec: pytree.TreeSpec) -> bool:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_functionalize.metadata import fill
 from fxstack_functionalize.runtime.mutation import early_rises, raise_version
-from fxstack_functionalize.symbols import evaluator
+from fxstack_functionalize.symbols import filler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +42,8 @@ def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
     places = [index for index in relaid_inputs(shell) if not _is_flag(shell.info.inputs[index])]
     if not places:
         return None
-    bind = evaluator(shell.captured)
+    steps = [(index, step) for index in places for step in shell.info.inputs[index].relayouts]
+    given = filler(shell.captured, [(step.arguments, step.keywords) for _, step in steps])
     early = early_rises(shell)
     risen = [
         (index, sum(step.bumps for step in shell.info.inputs[index].relayouts))
@@ -52,15 +52,10 @@ def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
     ]
 
     def relayout(args: Sequence[Any]) -> None:
-        value = bind(args)  # of all sizes, before the first of them changes
-        steps = [
-            (args[index], step, fill(step.arguments, value), fill(step.keywords, value))
-            for index in places
-            for step in shell.info.inputs[index].relayouts
-        ]
-        for tensor, step, arguments, keywords in steps:
+        values = given(args)  # of all sizes, before the first of them changes
+        for (index, step), (arguments, keywords) in zip(steps, values, strict=True):
             with torch.set_grad_enabled(step.grad_mode):
-                getattr(tensor, step.method)(*arguments, **dict(keywords))
+                getattr(args[index], step.method)(*arguments, **dict(keywords))
         for index, rise in risen:
             raise_version(args[index], -rise)
 

@@ -13,7 +13,7 @@ import torch
 
 from fxstack_functionalize.bases import extent
 from fxstack_functionalize.runtime.relayout import relaid_inputs
-from fxstack_functionalize.symbols import evaluator
+from fxstack_functionalize.symbols import filler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     }
     if len(bytes_of) + len(groups) < 2 and not grouped and not relaid:
         return None
-    bind = evaluator(shell.captured)
+    places = filler(shell.captured, [(group.offsets, group.length) for group in groups])
 
     def same_sharing(args: Sequence[Any]) -> bool:
         if any(sum(other is args[index] for other in args) > 1 for index in relaid):
@@ -51,10 +51,11 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
         ]
         if not groups:
             return not _collide(spans)
-        value = bind(args)
-        return all(group.is_as_traced(args, value, spans) for group in groups) and not _collide(
-            spans + [group.span(args) for group in groups]
+        as_traced = all(
+            group.is_as_traced(args, offsets, length, spans)
+            for group, (offsets, length) in zip(groups, places(args), strict=True)
         )
+        return as_traced and not _collide(spans + [group.span(args) for group in groups])
 
     return same_sharing
 
@@ -69,14 +70,14 @@ class _Group:
     size: int
 
     def is_as_traced(
-        self, args: Sequence[Any], value: Callable[[Any], int], others: Sequence[Span]
+        self, args: Sequence[Any], offsets: Sequence[int], elements: int, others: Sequence[Span]
     ) -> bool:
         """Whether the members are where they were, and nothing else that is changed is in their storage."""
         starts = [
-            args[index].data_ptr() - _number(offset, value) * self.size
-            for index, offset in zip(self.members, self.offsets, strict=True)
+            args[index].data_ptr() - offset * self.size
+            for index, offset in zip(self.members, offsets, strict=True)
         ]
-        first, length = starts[0], _number(self.length, value) * self.size
+        first, length = starts[0], elements * self.size
         return all(start == first for start in starts) and not any(
             changed and start < first + length and first < start + taken
             for start, taken, changed in others
@@ -104,10 +105,6 @@ def _groups(shell: Shell) -> list[_Group]:
         for spec in shell.captured.inputs
         if spec.members is not None
     ]
-
-
-def _number(value: Any, evaluate: Callable[[Any], int]) -> int:
-    return evaluate(value) if isinstance(value, torch.SymInt) else int(value)
 
 
 def _length(tensor: torch.Tensor, known: int | None) -> int:
@@ -147,13 +144,13 @@ def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | 
     groups = _groups(shell)
     if not groups:
         return None
-    bind = evaluator(shell.captured)
+    members = [group.members[0] for group in groups]
+    lengths = filler(shell.captured, [group.length for group in groups])
 
     def make(args: Sequence[Any]) -> list[torch.Tensor]:
-        value = bind(args)
         return [
-            args[group.members[0]].data.as_strided((_number(group.length, value),), (1,), 0)
-            for group in groups
+            args[member].data.as_strided((length,), (1,), 0)
+            for member, length in zip(members, lengths(args), strict=True)
         ]
 
     return make
