@@ -26,7 +26,7 @@ from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.lower.scalars import numbers_on_device
 from fxstack_inductor.runtime.cubins import load_cubins
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
-from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device
+from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device, stream_of
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 from fxstack_inductor.schedule.split import split_reductions
 from fxstack_inductor.schedule.templates import candidates, worth
@@ -225,17 +225,14 @@ def _graphed(
         return call
     places = {name: k for k, name in enumerate(program.parameters)}
     mutated = frozenset(places[m.target.name] for m in program.mutations)
-    return GraphedCall(call, capture_on_device, mutated, bool(program.bindings))
+    stream = stream_of(_only_device(lowered.plan) or 0)
+    return GraphedCall(call, capture_on_device, mutated, bool(program.bindings), stream)
 
 
 def graph_refusal(plan: Plan) -> str | None:
     """Why ``plan`` cannot be recorded, if it cannot: what it needs the host for while it runs."""
-    nodes: list[Node] = list(plan.program.inputs.values())
     for step in plan.steps:
-        if isinstance(step, KernelStep):
-            nodes += step.stored
-        elif isinstance(step, ExternCall):
-            nodes += [*step.reads, *step.outputs]
+        if isinstance(step, ExternCall):
             tags = getattr(step.target, "tags", ())
             if not isinstance(step.target, torch._ops.OpOverload):
                 return f"{step.name} calls {step.target}, which is not known to stay on the device"
@@ -243,13 +240,31 @@ def graph_refusal(plan: Plan) -> str | None:
                 return (
                     f"{step.name} ({step.target}) gives a tensor whose size the host must wait for"
                 )
-        elif step.reads:
+        elif not isinstance(step, KernelStep) and step.reads:
             return f"{step.name} ({step.target}) brings a tensor's value to the host"
+    nodes = _touched(plan)
     for node in nodes:
         if node.device.type != "cuda":
             return f"tensor {node.name} is on {node.device}"
     devices = sorted({str(node.device) for node in nodes})
     return f"it spans {', '.join(devices)}" if len(devices) > 1 else None
+
+
+def _touched(plan: Plan) -> list[Node]:
+    """The tensors that the program reads and makes."""
+    nodes: list[Node] = list(plan.program.inputs.values())
+    for step in plan.steps:
+        if isinstance(step, KernelStep):
+            nodes += step.stored
+        elif isinstance(step, ExternCall):
+            nodes += [*step.reads, *step.outputs]
+    return nodes
+
+
+def _only_device(plan: Plan) -> int | None:
+    """The number of the one GPU that the program works on; None if there are several."""
+    found = {node.device.index or 0 for node in _touched(plan) if node.device.type == "cuda"}
+    return found.pop() if len(found) == 1 else None
 
 
 def _launches(lowered: LoweredTriton) -> Iterable[Launch]:
@@ -268,8 +283,7 @@ def device_callable(
     if options.cuda_graphs and not interpreting():
         call = _graphed(lowered, call)
     below_autograd = torch._C._AutoDispatchBelowAutograd
-    devices = {launch.device for launch in _launches(lowered)}
-    device = devices.pop() if len(devices) == 1 and not interpreting() else None
+    device = None if interpreting() else _only_device(lowered.plan)
 
     def run(*args: Any) -> tuple[Any, ...]:
         with below_autograd():

@@ -1,5 +1,8 @@
 """Recorded calls against eager, with a recorder that replays on CPU: the same addresses are read and written again."""
 
+import contextlib
+import threading
+
 import pytest
 import torch
 
@@ -35,6 +38,8 @@ def recorder():
 
 
 BIG = 1 << 15
+HERE = (0, ())
+"""Where recordings of known sizes on the only stream are."""
 
 
 def results_of(call, count):
@@ -56,7 +61,7 @@ def test_what_stays_in_place_is_not_copied(recorder):
     for step in range(4):
         weight.fill_(step)
         assert torch.equal(call(weight, torch.full((3,), 2.0))[0], torch.full((3,), 2.0 * step))
-    assert 0 in call.recordings[()][0].addresses
+    assert 0 in call.recordings[HERE][0].addresses
 
 
 def test_results_that_are_still_held_are_not_overwritten(recorder):
@@ -70,7 +75,7 @@ def test_results_that_were_dropped_give_their_memory_to_the_next(recorder):
     call = GraphedCall(lambda x: (x + 1,), recorder)
     for k in range(6):
         assert call(torch.full((BIG,), float(k)))[0][0].item() == k + 1
-    assert len(call.recordings[()]) == 1
+    assert len(call.recordings[HERE]) == 1
 
 
 def test_an_input_that_moves_is_copied_from_then_on(recorder):
@@ -79,7 +84,7 @@ def test_an_input_that_moves_is_copied_from_then_on(recorder):
     for k in (0, 0, 0, 1, 2, 0):
         assert call(places[k])[0][0].item() == k + 1
     assert recorder.captured == 2
-    assert call.recordings[()][0].owned.keys() == {0}
+    assert call.recordings[HERE][0].owned.keys() == {0}
 
 
 def test_results_that_feed_another_recording_become_free_again():
@@ -156,3 +161,96 @@ def test_small_results_are_copied_out(recorder):
     assert [loss.item() for loss in losses] == [0, 3, 6, 9]
     assert recorder.captured == 1
     assert cuda_graphs.SMALL >= losses[0].element_size()
+
+
+def test_each_stream_has_its_recording(recorder):
+    """What was launched on one stream may still read a result when the host has dropped it."""
+    now = [5]
+    call = GraphedCall(lambda x: (x + 1,), recorder, stream=lambda: now[0])
+    x = torch.zeros(BIG)
+    for step, stream in enumerate((5, 6, 5, 6, 5, 6)):
+        now[0] = stream
+        assert call(x.fill_(step))[0][0].item() == step + 1
+    assert [len(made) for made in call.recordings.values()] == [1, 1]
+
+
+def test_nothing_is_recorded_or_replayed_while_the_program_records(recorder):
+    streams = [0, 0, None]
+    call = GraphedCall(lambda x: (x + 1,), recorder, stream=lambda: streams.pop(0))
+    x = torch.zeros(BIG)
+    assert [call(x.fill_(k))[0][0].item() for k in range(3)] == [1, 2, 3]
+    assert (recorder.captured, recorder.replayed) == (1, 1)
+
+
+def test_threads_do_not_overwrite_each_others_results(recorder):
+    call, found = GraphedCall(lambda x: (x + 1,), recorder), []
+
+    def work(number):
+        x = torch.full((BIG,), float(number))
+        found.extend(call(x)[0][0].item() == number + 1 for _ in range(20))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 80
+
+
+class FakeGraph:
+    """Torch's recorder where nothing is recorded; ``events`` are its calls, ``broken`` how many of its ends fail."""
+
+    events, broken = [], 0
+
+    def capture_begin(self, **_):
+        FakeGraph.events.append("begin")
+
+    def capture_end(self):
+        FakeGraph.events.append("end")
+        if FakeGraph.broken:
+            FakeGraph.broken -= 1
+            raise RuntimeError("the recording is invalid")
+
+    def replay(self):
+        FakeGraph.events.append("replay")
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.setattr(FakeGraph, "events", [])
+    monkeypatch.setattr(FakeGraph, "broken", 0)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda number: f"side stream of {number}")
+    monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
+    monkeypatch.setattr(cuda_graphs, "_PLACE", "cpu")
+    cuda_graphs._side_stream.cache_clear()
+    yield FakeGraph
+    cuda_graphs._side_stream.cache_clear()
+
+
+def test_a_recording_is_begun_and_ended_on_its_device(device):
+    values, replay = cuda_graphs.capture_on_device(lambda: (7,))
+    replay()
+    assert (values, device.events) == ((7,), ["begin", "end", "replay"])
+    assert cuda_graphs._side_stream(1) == "side stream of 1"
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_recording_in_which_something_fails_is_ended(device, broken):
+    device.broken = broken
+
+    def fail():
+        raise RuntimeError("the first reason")
+
+    with pytest.raises(RuntimeError, match="the first reason"):
+        cuda_graphs.capture_on_device(fail)
+    assert device.events == ["begin", "end"] * (1 + broken)
+
+
+def test_a_recording_that_cannot_be_ended_is_followed_by_a_whole_one(device):
+    device.broken = 1
+    with pytest.raises(RuntimeError, match="the recording is invalid"):
+        cuda_graphs.capture_on_device(lambda: (7,))
+    assert device.events == ["begin", "end"] * 2

@@ -5,12 +5,16 @@ recordings return) are read where they are; the rest are copied to where the rec
 of the recording, and the next replay overwrites them: so a recording is replayed only when nobody holds its last results any
 more, and otherwise another recording is made, or, after ``MOST`` of them, the call runs without one. Results are
 therefore always the caller's own, as in eager.
+
+What waits for a replay is known only to the stream that it was launched on, so each stream has recordings of its own.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST = 8
 """Recordings of one graph."""
+_PLACE = "cuda"
 SMALL = 1 << 16
 """Results of at most so many bytes are copied out, which is cheaper than another recording."""
 
@@ -113,16 +118,27 @@ class GraphedCall:
     mutated: frozenset[int] = frozenset()
     symbolic: bool = False
     """Whether sizes are arguments, so that recordings are for one set of sizes each."""
+    stream: Callable[[], int | None] = lambda: 0
+    """The stream of the call; None where the program is recording it, into a graph of its own."""
     recordings: dict[Any, list[Recording]] = field(default_factory=dict)
     seen: dict[Any, dict[int, int]] = field(default_factory=dict)
     """Addresses of the last call, by sizes."""
     restless: set[int] = field(default_factory=set)
     """Inputs that have been at two addresses."""
     attempts: int = 0
+    lock: Any = field(default_factory=threading.RLock)
+    """Between a replay and the handing out of its results nobody may replay it again."""
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
+        stream = self.stream()
+        if stream is None:
+            return self.call(*args)
+        with self.lock:
+            return self._on(stream, args)
+
+    def _on(self, stream: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
         addresses = {k: a.data_ptr() for k, a in enumerate(args) if isinstance(a, torch.Tensor)}
-        key = _sizes(args) if self.symbolic else ()
+        key = (stream, _sizes(args) if self.symbolic else ())
         for recording in self.recordings.get(key, ()):
             moved = recording.moved(addresses)
             self.restless |= moved
@@ -192,11 +208,59 @@ def _result(value: Any, owners: dict[int, int], inputs: dict[int, torch.Tensor])
     return Result(Window(source, tuple(value.shape), tuple(value.stride()), shift))
 
 
+def stream_of(device: int) -> Callable[[], int | None]:
+    """A function that gives the current stream of ``device``, or None while the program records it."""
+
+    def current() -> int | None:
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        return int(torch._C._cuda_getCurrentRawStream(device))
+
+    return current
+
+
 def capture_on_device(
     run: Callable[[], tuple[Any, ...]],
 ) -> tuple[tuple[Any, ...], Callable[[], None]]:
-    """Record by torch's CUDA graphs, into a memory pool of the recording's own."""
+    """Record by torch's CUDA graphs, on the current device, into a memory pool of the recording's own.
+
+    ``torch.cuda.graph`` has one stream, of the device that was current when it was first used, and leaves it as the current one
+    where a recording fails.
+    """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        values = run()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(_side_stream(torch.cuda.current_device())):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            values = run()
+        except BaseException:
+            _abandon(graph)
+            raise
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            _record_nothing()
+            raise
     return values, graph.replay
+
+
+@lru_cache(maxsize=64)
+def _side_stream(device: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+def _abandon(graph: torch.cuda.CUDAGraph) -> None:
+    """End a recording in which something failed."""
+    try:
+        graph.capture_end()
+    except RuntimeError:  # what failed is known already
+        _record_nothing()
+
+
+def _record_nothing() -> None:
+    """Torch's generators take a recording that did not end for one that goes on, and refuse to draw: a whole one ends it."""
+    graph = torch.cuda.CUDAGraph()
+    place = torch.empty(1, device=_PLACE)
+    graph.capture_begin(capture_error_mode="thread_local")
+    place.zero_()
+    graph.capture_end()
