@@ -16,6 +16,7 @@ from fxstack_functionalize.runtime import (
     Pair,
     Program,
     Stages,
+    Variant,
     compile_pair,
     inference_wrapper,
     training_wrapper,
@@ -164,8 +165,8 @@ def _request(captured: Captured, options: AotOptions) -> TraceRequest:
 
 
 def _program(traced: Traced, stages: Stages, shelf: Shelf) -> Program:
-    def made(pair: Pair, backward: Callable[..., Any]) -> None:
-        shelf.keep_training(traced.shell, pair, backward)
+    def made(pair: Pair, variant: Variant, backward: Callable[..., Any]) -> None:
+        shelf.keep_training(traced.shell, pair, variant, backward)
 
     def pair() -> Pair:
         return compile_pair(traced, stages.partition(traced.stage_graph), stages, made)
@@ -186,23 +187,23 @@ def _stages(
         _check_partition(joint, partition)
         return partition
 
-    def checked(partition: Partition) -> Partition:
+    def compile_forward(partition: Partition) -> Callable[..., Any]:
         if options.verify:
             verify(partition.forward)
             verify(partition.backward)
-        return partition
+        return _compile(compilers[0], partition.forward)
 
-    def compile_forward(partition: Partition) -> Callable[..., Any]:
-        return _compile(compilers[0], checked(partition).forward)
+    def compile_backward(backward: StageGraph) -> Callable[..., Any]:
+        if options.verify:
+            verify(backward)
+        return _compile(compilers[1], backward)
 
-    def compile_backward(partition: Partition) -> Callable[[], Callable[..., Any]]:
+    def early(backward: StageGraph) -> bool:
         # What a compiler assumes of symbolic sizes is guarded by whoever called us, once this function returns.
-        if options.eager_backward_compile or _has_symbols(partition.backward):
-            backward = _compile(compilers[1], partition.backward)
-            return lambda: backward
-        return lambda: _compile(compilers[1], partition.backward)
+        return options.eager_backward_compile or _has_symbols(backward)
 
-    return Stages(cut, compile_forward, compile_backward, dict(decompositions or {}))
+    table = dict(decompositions or {})
+    return Stages(cut, compile_forward, compile_backward, early, table)
 
 
 def _compile(compiler: Compiler, stage: StageGraph) -> Callable[..., Any]:

@@ -8,6 +8,11 @@ at the right moment.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
 
 class FunctionalizeError(RuntimeError):
     """Base of the errors of this package."""
@@ -85,6 +90,17 @@ INPUT_CHANGED = (
     "compiled graph, which create_graph=True runs again.\n"
     "  fix: change inputs of compiled functions after their second backward, or change a copy."
 )
+
+
+def saved_changed(tensor: torch.Tensor, version: int) -> str:
+    """Return torch's own words for a saved ``tensor`` that had ``version`` when it was saved, and has not now."""
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} instead. "
+        "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+        "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+    )
+
 
 SAVED_ARE_FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "

@@ -27,6 +27,7 @@ from fxstack_functionalize.rng import NeedsModesError
 from fxstack_functionalize.session import Session
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.tracer import AtenTracer
+from fxstack_functionalize.turns import atoms
 from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.kernels import NAMESPACE
 
@@ -166,8 +167,9 @@ def _trace_with(
         for position, seen in enumerate(info.outputs, start=len(info.mutated)):
             slots[position].alias = info.memory_of(seen, position)
         if differentiable:
+            turns = atoms({place: slots[place].value.grad_fn for place in differentiable})
             gradients = add_backward(session, info, slots)
-            info = replace(info, cut=_cut(info, gradients))
+            info = replace(info, cut=_cut(info, gradients), turns=turns)
             stage_graph = finish(session, Stage.JOINT, slots, gradients)
         else:
             if request.keep_mutations:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.runtime import (
-    LazyBackward,
+    Backwards,
     Pair,
     Program,
     inference_wrapper,
@@ -73,21 +73,25 @@ def from_disk(
     found: Stored, shelf: Shelf, remade: Remade, options: AotOptions
 ) -> Callable[..., Any] | None:
     """Return the callable; None if a compiled graph cannot be loaded."""
-    shell, plan = found.shell, found.plan
-    if plan is None:
+    shell, plan, variant = found.shell, found.plan, found.variant
+    if plan is None or variant is None:
         compiled = shelf.load(found.forward, lambda: remade.traced.stage_graph.graph_module)
         return None if compiled is None else inference_wrapper(shell, compiled, options)
     forward = shelf.load(found.forward, lambda: remade.partition.forward.graph_module)
     if forward is None:
         return None
 
-    def compile_backward() -> Compiled:
-        backward = shelf.load(found.backward, lambda: remade.partition.backward.graph_module)
-        if backward is not None:
-            return backward
-        return remade.stages.backward(remade.checked(plan))()
+    backwards = Backwards(
+        shell, plan, lambda: remade.checked(plan).backward, remade.stages.backward
+    )
 
-    pair = Pair(plan, forward, LazyBackward(compile_backward, plan.backward_results))
+    def load_backward() -> Compiled:
+        stage = backwards.stage(variant)
+        backward = shelf.load(found.backward, lambda: stage().graph_module)
+        return remade.stages.backward(stage()) if backward is None else backward
+
+    backwards.add(variant, load_backward)
+    pair = Pair(plan, forward, backwards)
     program = Program(shell, lambda: remade.traced, lambda: pair, remade.stages)
     shelf.used(lambda: remade.partition)
     return training_wrapper(program, options)

@@ -21,6 +21,7 @@ from fxstack_functionalize.metadata import (
     OutputSource,
     Relayout,
 )
+from fxstack_functionalize.runtime import Variant
 from fxstack_functionalize.runtime.plan import TangentPlan, TensorMeta, TrainingPlan
 from fxstack_functionalize.runtime.saved import SavedTensor
 from fxstack_interchange import LoadError, SaveError
@@ -39,6 +40,7 @@ RECORDS: dict[str, Any] = {
         TangentPlan,
         TensorMeta,
         TrainingPlan,
+        Variant,
     )
 }
 ENUMS: dict[str, Any] = {

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from fxstack_functionalize.bases import with_bases
 from fxstack_functionalize.disk.codec import from_json, to_json
 from fxstack_functionalize.metadata import GraphInfo
+from fxstack_functionalize.runtime import Variant
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.shell import Shell
 from fxstack_interchange import LoadError, SaveError
@@ -17,21 +18,22 @@ from fxstack_interchange import LoadError, SaveError
 if TYPE_CHECKING:
     from fxstack_functionalize.inputs import Captured
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A program from the disk. ``plan`` and ``backward`` are None for an inference graph."""
+    """A program from the disk. ``plan``, ``variant`` and ``backward`` are None for an inference graph."""
 
     shell: Shell
     plan: TrainingPlan | None
+    variant: Variant | None
     forward: Any
     backward: Any
 
 
 def encode_program(
-    shell: Shell, plan: TrainingPlan | None, forward: Any, backward: Any
+    shell: Shell, training: tuple[TrainingPlan, Variant] | None, forward: Any, backward: Any
 ) -> dict[str, Any]:
     """Return the document of a program whose compiled graphs are the data ``forward`` and ``backward``.
 
@@ -47,7 +49,7 @@ def encode_program(
         "info": to_json(shell.info),
         "outputs": spec.num_leaves,
         "groups": to_json(tuple(groups)),
-        "plan": None if plan is None else to_json(plan),
+        "plan": None if training is None else to_json(training),
         "forward": forward,
         "backward": backward,
     }
@@ -64,14 +66,16 @@ def decode_program(document: Any, captured: Captured) -> Stored:
             raise LoadError(f"format {document['format']!r:.20} is not {FORMAT}")
         groups = from_json(document["groups"])
         info = from_json(document["info"])
-        plan = None if document["plan"] is None else from_json(document["plan"])
+        plan, variant = (None, None) if document["plan"] is None else from_json(document["plan"])
         spec = pytree.tree_structure(tuple(range(document["outputs"])))
         forward, backward = document["forward"], document["backward"]
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, IndexError, ValueError) as error:
         raise LoadError(f"malformed program: {error}") from error
     merged = with_bases(captured, groups) if groups else captured
     fits = isinstance(info, GraphInfo) and len(info.inputs) == len(merged.inputs)
-    trains = isinstance(plan, TrainingPlan) and backward is not None
+    trains = (
+        isinstance(plan, TrainingPlan) and isinstance(variant, Variant) and backward is not None
+    )
     if not fits or not (trains or plan is None) or len(info.outputs) != spec.num_leaves:
         raise LoadError("the program is not one of this graph")
-    return Stored(Shell(merged, info, spec), plan, forward, backward)
+    return Stored(Shell(merged, info, spec), plan, variant, forward, backward)

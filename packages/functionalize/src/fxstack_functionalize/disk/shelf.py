@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from fxstack_functionalize.disk.store import Store
     from fxstack_functionalize.inputs import Captured
     from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime import Pair
+    from fxstack_functionalize.runtime import Pair, Variant
     from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.shell import Shell
     from fxstack_functionalize.trace import TraceRequest
 
@@ -35,6 +36,7 @@ class Shelf:
         self.store = store
         self.captured = captured
         self.key = None
+        self._kept = False
         if store is not None:
             self.key = program_key(captured, request, options, store.salt)
 
@@ -65,18 +67,24 @@ class Shelf:
             self.store.used(remake)
 
     def keep_inference(self, shell: Shell, compiled: Compiled) -> None:
-        self._keep(shell, None, compiled, None)
+        self._keep(shell, None, (compiled, None))
 
-    def keep_training(self, shell: Shell, pair: Pair, backward: Compiled) -> None:
-        self._keep(shell, pair, pair.forward, backward)
+    def keep_training(self, shell: Shell, pair: Pair, variant: Variant, backward: Compiled) -> None:
+        """Keep a program with its first backward; others that it comes to need are made anew by each process."""
+        if not self._kept:
+            self._kept = True
+            self._keep(shell, (pair.plan, variant), (pair.forward, backward))
 
     def _keep(
-        self, shell: Shell, pair: Pair | None, forward: Compiled, backward: Compiled | None
+        self,
+        shell: Shell,
+        training: tuple[TrainingPlan, Variant] | None,
+        graphs: tuple[Compiled, Compiled | None],
     ) -> None:
         if self.store is None or self.key is None:
             return
         try:
-            self._write(self.store, self.key, shell, pair, (forward, backward))
+            self._write(self.store, self.key, shell, training, graphs)
         except SaveError as error:
             logger.debug("program %s is not kept: %s", self.key[:12], error)
         except Exception as error:
@@ -87,11 +95,10 @@ class Shelf:
         store: Store,
         key: str,
         shell: Shell,
-        pair: Pair | None,
+        training: tuple[TrainingPlan, Variant] | None,
         graphs: tuple[Compiled, Compiled | None],
     ) -> None:
         forms = [None if graph is None else store.pack(graph) for graph in graphs]
-        if forms[0] is None or (pair is not None and forms[1] is None):
+        if forms[0] is None or (training is not None and forms[1] is None):
             return
-        plan = None if pair is None else pair.plan
-        store.write(key, encode_program(shell, plan, *forms))
+        store.write(key, encode_program(shell, training, *forms))

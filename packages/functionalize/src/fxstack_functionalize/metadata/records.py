@@ -96,6 +96,8 @@ class GraphInfo:
     """Whether grad mode was on when the graph was traced."""
     autocast: bool
     """Whether autocast was on: the graph holds the casts, so it must run with autocast off."""
+    turns: tuple[tuple[int, ...], ...] = ()
+    """Sets of flat outputs of which one backward frees what the others' need; empty if each frees all (see ``turns``)."""
     cut: tuple[int, ...] = ()
     """Those of ``grad_inputs`` that get no gradient: their history must not become that of the outputs."""
 

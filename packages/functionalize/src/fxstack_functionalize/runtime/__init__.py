@@ -1,8 +1,8 @@
 """The thin wrappers that call compiled graphs with eager's semantics."""
 
+from fxstack_functionalize.runtime.backwards import Backwards, LazyBackward, Variant
 from fxstack_functionalize.runtime.inference import inference_wrapper
 from fxstack_functionalize.runtime.training import (
-    LazyBackward,
     Pair,
     Program,
     Stages,
@@ -11,10 +11,12 @@ from fxstack_functionalize.runtime.training import (
 )
 
 __all__ = [
+    "Backwards",
     "LazyBackward",
     "Pair",
     "Program",
     "Stages",
+    "Variant",
     "compile_pair",
     "inference_wrapper",
     "training_wrapper",

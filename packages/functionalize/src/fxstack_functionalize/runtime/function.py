@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize.metadata import AliasSource
-from fxstack_functionalize.runtime.backward import BackwardPlan, sizes_keeper
 from fxstack_functionalize.runtime.calling import check_results, is_boxed
 from fxstack_functionalize.runtime.linked import watch_hooks
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
@@ -21,11 +20,15 @@ from fxstack_functionalize.runtime.saved import (
 )
 from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder, are_batched
 from fxstack_functionalize.runtime.source import Source
+from fxstack_functionalize.runtime.tangents import sizes_keeper
+from fxstack_functionalize.runtime.turns import Turns, add_holding
 from fxstack_functionalize.runtime.unpacked import unpacked_checker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.runtime.backwards import Backwards
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.runtime.linked import LinkedResults
     from fxstack_functionalize.runtime.plan import TrainingPlan
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from fxstack_functionalize.shell import Shell
 
     Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
-    Call = Callable[[list[Any]], Sequence[Any]]
 
 FORWARD = "forward graph"
 
@@ -48,12 +50,13 @@ class _Case:
     saved: tuple[SavedTensor, ...]
     second: SecondOrder
     linked: LinkedResults | None
+    turns: Turns | None
 
 
 def make_function(
     shell: Shell,
     plan: TrainingPlan,
-    compiled: tuple[Compiled, Call],
+    compiled: tuple[Compiled, Backwards],
     saving: Saving,
     linked: LinkedResults | None,
 ) -> Callable[..., Any]:
@@ -61,17 +64,19 @@ def make_function(
 
     Their gradient is the compiled backward; ``linked`` says what some of them are computed from others.
     """
-    forward, backward = compiled
+    forward, backwards = compiled
     saved = plan.saved(saving)
-    held = saved_inputs(saved, len(shell.info.inputs)) if saving is Saving.PLAIN else None
+    turns = Turns(shell.info, plan) if shell.info.turns and saving is not Saving.HOOKED else None
+    by_autograd = () if turns is not None else saved
+    held = saved_inputs(by_autograd, len(shell.info.inputs)) if saving is Saving.PLAIN else None
     second = SecondOrder(shell, plan.refusal, held)
-    case = _Case(shell, plan, saving, saved, second, linked)
+    case = _Case(shell, plan, saving, saved, second, linked, turns)
 
     class Compiled(torch.autograd.Function):
         pass
 
     Compiled.forward = staticmethod(_forward(case, forward))  # type: ignore[method-assign]
-    Compiled.backward = staticmethod(_backward(case, backward))  # type: ignore[method-assign]
+    Compiled.backward = staticmethod(_backward(case, backwards))  # type: ignore[method-assign]
     if linked is not None:
         watch_hooks(Compiled)
     # What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
@@ -116,7 +121,10 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     share = _custom_views(case.shell)
     if share is not None:
         source.add("results = share(args, results)", share=share)
-    add_saving(source, case.saved)
+    if case.turns is None:
+        add_saving(source, case.saved)
+    else:
+        add_holding(source, case.saved)
     if symbols:
         source.add(f"ctx.symbols = flat[{symbols.start}:]")
     keep_sizes = sizes_keeper(info, case.plan)
@@ -132,35 +140,51 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     return source.build("ctx, *args")
 
 
-def _backward(case: _Case, backward: Call) -> Callable[..., Any]:
+def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     info, saved = case.shell.info, case.saved
-    plan = BackwardPlan(info, case.plan)
     source = Source()
     if case.linked is None:
-        # Autograd also runs what lies behind an output that had no gradient for its inputs, maybe a second time.
-        nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
-        source.add(f"if {nothing}:")
-        source.add("    return no_gradients", no_gradients=(None,) * len(info.inputs))
+        _add_nothing(source, info)
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
-    arguments = add_unsaving(source, saved)
+    arguments = add_unsaving(source, () if case.turns is not None else saved)
     if case.linked is not None:
         source.add("if linked.is_in_pieces(ctx.linked):", linked=case.linked)
         source.add("    return linked.gradients(ctx.linked, grads)")
         source.add("ctx.linked.release()")
+        _add_nothing(source, info)
     _add_twice(source, case.second)
-    source.add(f"arguments = [{', '.join(arguments)}]")
-    if saved:
+    source.add(f"missing = {_missing(info)}")
+    if case.turns is not None:
+        source.add("takes = backwards.arguments(missing)")
+        source.add("arguments = turns.take(ctx.held, missing, takes)", turns=case.turns)
+    else:
+        source.add(f"arguments = [{', '.join(arguments)}]")
+    if arguments:
         source.add("saved = kept = None")
     if case.saving is Saving.HOOKED and saved:
         source.add("arguments = unpacked(arguments)", unpacked=unpacked_checker(case.plan.examples))
     if case.plan.symbols:
         source.add("arguments += ctx.symbols")
-    sizes = "ctx.sizes" if sizes_keeper(info, case.plan) is not None else "plan.sizes"
+    sizes = "ctx.sizes" if sizes_keeper(info, case.plan) is not None else "None"
     source.add("with no_grad():", no_grad=torch.no_grad)
-    source.add(f"    arguments += plan.tangents(grads, {sizes})", plan=plan)
-    source.add("    gradients = plan.gradients(compiled(arguments), grads)", compiled=backward)
+    call = f"backwards(missing, arguments, grads, {sizes})"
+    source.add(f"    gradients = {call}", backwards=backwards)
     source.add("return once(gradients, grads) if twice else tuple(gradients)")
     return source.build("ctx, *grads")
+
+
+def _add_nothing(source: Source, info: GraphInfo) -> None:
+    """Autograd also runs what lies behind an output that had no gradient for its inputs, maybe a second time."""
+    nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
+    source.add(f"if {nothing}:")
+    source.add("    return no_gradients", no_gradients=(None,) * len(info.inputs))
+
+
+def _missing(info: GraphInfo) -> str:
+    """Return the expression that says of each differentiable output whether it has no gradient."""
+    if len(info.differentiable) == 1:  # without any, the backward is over
+        return "(False,)"
+    return f"({', '.join(f'grads[{position}] is None' for position in info.differentiable)})"
 
 
 def _add_twice(source: Source, second: SecondOrder) -> None:

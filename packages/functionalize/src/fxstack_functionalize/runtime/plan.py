@@ -13,6 +13,7 @@ import torch
 from fxstack_functionalize.runtime.links import draws, linking_refusal
 from fxstack_functionalize.runtime.saved import SavedTensor, Saving, saved_tensors
 from fxstack_functionalize.runtime.second import own_names, refusal
+from fxstack_functionalize.turns import needs
 from fxstack_interchange import InputKind, OutputKind
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class TrainingPlan:
     """Whether one of these is symbolic."""
     sources: tuple[tuple[int, tuple[int, ...]], ...]
     """For each input with a gradient, the differentiable outputs that it depends on."""
+    needs: tuple[tuple[int, ...], ...]
+    """For each saved tensor the outputs whose gradients need it; empty unless these are differentiated in turn."""
     refusal: str | None
     """Why the captured graph cannot be differentiated again in eager, if so."""
     linking: str | None
@@ -123,6 +126,7 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         shapes=tuple((position_of[name], tuple(t.shape)) for name, t in tangents.items()),
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
         sources=_sources(traced, position_of),
+        needs=needs(partition.backward, position_of)[: len(tensors)] if info.turns else (),
         refusal=refusal(traced),
         linking=linking_refusal(traced, own_names),
         draws=draws(traced),

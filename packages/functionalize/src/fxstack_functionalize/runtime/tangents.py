@@ -6,16 +6,18 @@ may be expanded (the gradient of a sum) or permuted, and a compiler that fixed i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from fxstack_functionalize.symbols import hint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    import torch
-
-    from fxstack_functionalize.runtime.plan import Example
+    from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.runtime.plan import Example, TrainingPlan
 
 
 def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -29,6 +31,24 @@ def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
         return tangent.permute(order).contiguous().permute(inverse)
 
     return fix
+
+
+def zeros_like(example: Example) -> Callable[[Sequence[int]], torch.Tensor]:
+    """Return a function that makes zeros of a size, with the dimensions in memory in the order of ``example``."""
+    order = _dimension_order(example)
+    make = partial(torch.zeros, dtype=example.dtype, device=example.device)
+    if order == sorted(order):
+        return make
+    places = [order.index(dim) for dim in range(len(order))]
+    return lambda size: make([size[dim] for dim in order]).permute(places)
+
+
+def sizes_keeper(info: GraphInfo, plan: TrainingPlan) -> Callable[[Sequence[Any]], Any] | None:
+    """Return a function that keeps the sizes of zeros for missing gradients; None if they are static."""
+    positions = info.differentiable
+    if not plan.symbolic:
+        return None
+    return lambda results: {position: results[position].shape for position in positions}
 
 
 def _dimension_order(example: Example) -> list[int]:

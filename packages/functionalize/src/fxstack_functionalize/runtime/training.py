@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import Lock, RLock
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,11 +15,10 @@ from fxstack_functionalize.hooks import (
     inline_hooks,
 )
 from fxstack_functionalize.options import SavedTensorHooks
-from fxstack_functionalize.runtime.calling import check_results, listed
+from fxstack_functionalize.runtime.backwards import Backwards, Variant
 from fxstack_functionalize.runtime.function import make_function
 from fxstack_functionalize.runtime.hooked import HookedCalls, top_hooks
 from fxstack_functionalize.runtime.linked import LinkedResults
-from fxstack_functionalize.runtime.modes import without_autocast
 from fxstack_functionalize.runtime.plan import plan_training
 from fxstack_functionalize.runtime.saved import Saving
 from fxstack_functionalize.runtime.wrapper import wrapper
@@ -36,48 +35,26 @@ if TYPE_CHECKING:
     from fxstack_interchange import Partition, StageGraph
 
     Apply = Callable[..., Sequence[Any]]
-    Call = Callable[[list[Any]], Sequence[Any]]
 
 FORWARD = "forward graph"
-BACKWARD = "backward graph"
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What cuts a joint graph, and what compiles the parts; ``backward`` may be called later."""
+    """What cuts a joint graph, and what compiles the parts: the backward later, unless ``early`` says otherwise."""
 
     partition: Callable[[StageGraph], Partition]
     forward: Callable[[Partition], Compiled]
-    backward: Callable[[Partition], Callable[[], Compiled]]
+    backward: Callable[[StageGraph], Compiled]
+    early: Callable[[StageGraph], bool]
     decompositions: Mapping[Any, Callable[..., Any]]
 
-
-class LazyBackward:
-    """Compiles the backward at its first use, once even if several threads ask; ``made`` is told when it has run."""
-
-    def __init__(
-        self,
-        compile_backward: Callable[[], Compiled],
-        expected: int,
-        made: Callable[[Compiled], None] = lambda _compiled: None,
-    ) -> None:
-        self._compile = compile_backward
-        self._expected = expected
-        self._made = made
-        self._lock = Lock()
-        self._call: Call | None = None
-
-    def __call__(self, args: list[Any]) -> Sequence[Any]:
-        if self._call is None:
-            with self._lock:
-                if self._call is None:
-                    compiled = self._compile()
-                    call = without_autocast(listed(compiled, BACKWARD))
-                    results = check_results(call(args), self._expected, BACKWARD)
-                    self._call = call
-                    self._made(compiled)
-                    return results
-        return self._call(args)
+    def now_or_later(self, backward: StageGraph) -> Callable[[], Compiled]:
+        """Return what gives the compiled ``backward``: compiled now if it must be, at the call if not."""
+        if not self.early(backward):
+            return lambda: self.backward(backward)
+        compiled = self.backward(backward)
+        return lambda: compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +63,7 @@ class Pair:
 
     plan: TrainingPlan
     forward: Compiled
-    backward: LazyBackward
+    backwards: Backwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +81,20 @@ def compile_pair(
     traced: Traced,
     partition: Partition,
     stages: Stages,
-    made: Callable[[Pair, Compiled], None] = lambda _pair, _backward: None,
+    made: Callable[[Pair, Variant, Compiled], None] = lambda _pair, _variant, _backward: None,
 ) -> Pair:
-    """Compile both parts of a partition; ``made`` is told when the backward has been compiled, too."""
+    """Compile both parts of a partition; ``made`` is told when a backward has been compiled, too."""
     plan = plan_training(traced, partition)
     forward = stages.forward(partition)
 
-    def tell(backward: Compiled) -> None:
-        made(pair, backward)
+    def tell(variant: Variant, backward: Compiled) -> None:
+        made(pair, variant, backward)
 
-    backward = LazyBackward(stages.backward(partition), plan.backward_results, tell)
-    pair = Pair(plan, forward, backward)
+    backward = partition.backward
+    backwards = Backwards(traced.shell, plan, lambda: backward, stages.backward, tell)
+    if stages.early(backward):
+        backwards.compile_now()
+    pair = Pair(plan, forward, backwards)
     return pair
 
 
@@ -151,7 +131,7 @@ class _Training:
     def _function(self, pair: Pair, saving: Saving) -> Apply:
         if self.linked is not None:
             self.linked.plan = pair.plan
-        compiled = (pair.forward, pair.backward)
+        compiled = (pair.forward, pair.backwards)
         return make_function(self.program.shell, pair.plan, compiled, saving, self.linked)
 
     def inlined(self, pair: HookPair) -> Apply:

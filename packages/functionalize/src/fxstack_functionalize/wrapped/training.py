@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
+from fxstack_functionalize.runtime.backwards import LazyBackward
 from fxstack_functionalize.runtime.calling import check_results, listed
 from fxstack_functionalize.runtime.modes import without_autocast
-from fxstack_functionalize.runtime.training import FORWARD, LazyBackward
+from fxstack_functionalize.runtime.training import FORWARD
 from fxstack_functionalize.wrapped.layout import flatten_all, rebuild_all
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def trained_callable(graph: Desugared, traced: Traced, stages: Stages) -> Callab
     if traced.info.autocast:  # the graph holds the casts
         forward = without_autocast(forward)
     count = len(partition.backward.signature.outputs)
-    backward = LazyBackward(stages.backward(partition), count)
+    backward = LazyBackward(stages.now_or_later(partition.backward), count)
     compiled = _function(graph, forward, backward, len(partition.forward.signature.outputs))
     spec = graph.spec
 

@@ -1,0 +1,120 @@
+"""Which results of a graph can be differentiated one after the other without ``retain_graph``, as eager has it.
+
+Autograd frees what a node saved when it has run for the first time. So of two results the second one can be differentiated after
+the first exactly if no node that saved a tensor lies behind both. The trace runs under autograd, whose graph is eager's:
+``atoms`` reads off it which results' backwards run which of those nodes.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_interchange import InputKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.fx import Node
+
+    from fxstack_interchange import StageGraph
+
+RAW, SAVED = "_raw_saved_", "_saved_"
+
+
+def atoms(roots: Mapping[int, Any]) -> tuple[tuple[int, ...], ...]:
+    """Return for each kind of node that saved tensors the results that run it; empty if any backward ends all others.
+
+    ``roots`` has the ``grad_fn`` of each differentiable result, by its position.
+    """
+    if len(roots) < 2:
+        return ()
+    bits = {position: 1 << number for number, position in enumerate(roots)}
+    names: dict[type, list[str]] = {}
+    masks = {mask for node, mask in _reached(roots, bits).items() if _saves(node, names)}
+    groups = [tuple(p for p, bit in bits.items() if mask & bit) for mask in sorted(masks)]
+    together = {pair for group in groups for pair in combinations(group, 2)}
+    return () if together.issuperset(combinations(roots, 2)) else tuple(groups)
+
+
+def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int]:
+    """Return by which results' backwards each node is run: each is visited after all that lead to it."""
+    waiting: dict[Any, int] = {}
+    stack = [*dict.fromkeys(roots.values())]
+    seen = set(stack)
+    while stack:
+        for following, _ in stack.pop().next_functions:
+            if following is not None:
+                waiting[following] = waiting.get(following, 0) + 1
+                if following not in seen:
+                    seen.add(following)
+                    stack.append(following)
+    reached = dict.fromkeys(seen, 0)
+    for position, root in roots.items():
+        reached[root] |= bits[position]
+    ready = [node for node in seen if node not in waiting]
+    while ready:
+        node = ready.pop()
+        for following, _ in node.next_functions:
+            if following is not None:
+                reached[following] |= reached[node]
+                waiting[following] -= 1
+                if not waiting[following]:
+                    ready.append(following)
+    return reached
+
+
+def _saves(node: Any, names: dict[type, list[str]]) -> bool:
+    """Whether a node has saved a tensor. ``names`` remembers what a class of nodes calls its saved tensors."""
+    kind = type(node)
+    if isinstance(node, torch._C._FunctionBase):
+        return _is_there(node, "saved_tensors")
+    if kind not in names or kind.__name__ == "CppFunction":
+        raw = [name for name in dir(node) if name.startswith(RAW)]
+        names[kind] = [SAVED + name.removeprefix(RAW) for name in raw]
+    return any(_is_there(node, name) for name in names[kind])
+
+
+def _is_there(node: Any, name: str) -> bool:
+    try:
+        value = getattr(node, name)
+    except RuntimeError:  # it was changed since
+        return True
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return any(isinstance(each, torch.Tensor) for each in values)
+
+
+def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+    """Return for each saved tensor of ``backward`` the results whose gradients it is needed for.
+
+    ``positions`` has the place of the result of each tangent. What gradients meet is needed for all that reach it.
+    """
+    saved = [spec.name for spec in backward.signature.inputs_of(InputKind.SAVED)]
+    own = {name: 1 << number for number, name in enumerate(saved)}
+    tangents = {name: 1 << position for name, position in positions.items()}
+    from_saved: dict[Node, int] = {}
+    from_tangents: dict[Node, int] = {}
+    needed: dict[int, int] = {}
+    for node in backward.graph_module.graph.nodes:
+        before = node.all_input_nodes
+        late = tangents.get(node.name, 0)
+        for used in before:
+            late |= from_tangents[used]
+        pure = own.get(node.name, 0)
+        for used in before:
+            pure |= 0 if from_tangents[used] else from_saved[used]
+        if node.op == "output":
+            late = sum(tangents.values())
+        if late:
+            needed[late] = needed.get(late, 0) | pure
+        from_tangents[node], from_saved[node] = late, pure
+    return tuple(
+        tuple(
+            position
+            for position in positions.values()
+            if any(late >> position & 1 and mask & own[name] for late, mask in needed.items())
+        )
+        for name in saved
+    )
