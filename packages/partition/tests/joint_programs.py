@@ -68,6 +68,10 @@ def embedding_loss(table):
     return F.cross_entropy(F.embedding(index, table), index)
 
 
+def complex_factor(x):
+    return torch.view_as_real(torch.view_as_complex(x) * 2j)
+
+
 PROGRAMS = {
     "mlp": (mlp, lambda: (rand(6, 5), rand(5, 7), rand(7, 3))),
     "norm_dropout": (norm_dropout, lambda: (rand(6, 8), rand(8), rand(8))),
@@ -81,5 +85,6 @@ PROGRAMS = {
     "no_need": (no_need, lambda: (rand(3), rand(3, grad=False))),
     "constant_gradient": (constant_gradient, lambda: (rand(3),)),
     "where_mask": (where_mask, lambda: (rand(4, 4), rand(4, 4))),
+    "complex_factor": (complex_factor, lambda: (rand(4, 2),)),
     "embedding_loss": (embedding_loss, lambda: (rand(5, 4),)),
 }

@@ -104,3 +104,24 @@ def test_what_the_methods_read_is_guarded(monkeypatch):
     check(compiled, PROGRAMS["old"])
     monkeypatch.setitem(globals(), "SCALE", 7.0)
     check(compiled, PROGRAMS["old"])
+
+
+class CompiledBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        twice = x + x
+        ctx.save_for_backward(twice, x)
+        return twice.sin()
+
+    @staticmethod
+    @fxstack_capture.optimize(fullgraph=True)
+    def backward(ctx, g):
+        twice, x = ctx.saved_tensors
+        return g * twice.cos() * 2 + x
+
+
+def test_a_backward_that_is_compiled_itself_reads_what_was_saved():
+    for _ in range(2):
+        x = torch.randn(3, requires_grad=True)
+        CompiledBackward.apply(x).sum().backward()
+        assert torch.allclose(x.grad, 2 * torch.cos(2 * x) + x)

@@ -254,7 +254,7 @@ def _materialized(facts: JointFacts) -> frozenset[Node]:
         if not fusible or (facts.kinds[node] in _PASSING and node in found):
             found.update(node.all_input_nodes)
     for node in facts.nodes[:-1]:
-        # An element or a view of what is written needs no write of its own.
-        if facts.kinds[node] in _PASSING and node.all_input_nodes[0] in found:
+        # An element or a view of what is written (or of a number, ``3j.conj()``) needs no write of its own.
+        if facts.kinds[node] in _PASSING and found.issuperset(node.all_input_nodes[:1]):
             found.add(node)
     return frozenset(found)

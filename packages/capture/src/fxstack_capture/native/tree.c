@@ -118,7 +118,9 @@ static int check_node(Node *node, Run *run, const Value *from, int settled) {
     for (int i = 0; i < count && ok; i++) ok = check_node(&node->children[i], run, &value, same);
     if (ok && run->remember) node->version = version, node->known = value.object;
     if (node->register_index >= 0 && ok) {
-        run->registers[node->register_index] = value; /* keeps the reference if there is one */
+        /* What it was reached through may be ours alone, and is let go before relations are checked. */
+        if (!value.owned && value.object != NULL) Py_INCREF(value.object), value.owned = 1;
+        run->registers[node->register_index] = value;
         return 1;
     }
     if (value.owned) Py_DECREF(value.object);
