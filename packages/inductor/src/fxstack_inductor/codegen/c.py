@@ -45,8 +45,7 @@ def c_source(
             names[text] = f"kernel_{len(names)}"
             notes = [f"/* {', '.join(kernel.origins)} */"]
             notes += [f"// {line}" for line in kernel.comments[:8]]
-            definition = text.replace(f"void {placeholder}(", f"void {names[text]}(", 1)
-            parts.append("\n".join([*notes, definition]))
+            parts.append("\n".join([*notes, text.replace(placeholder, names[text])]))
         functions[kernel.name] = names[text]
     prelude = f"#define FXSTACK_EXACT_MATH\n{PRELUDE}" if options.exact_math else PRELUDE
     extra = [RANDOM] if random else []

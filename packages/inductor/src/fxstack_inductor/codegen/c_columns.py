@@ -8,6 +8,7 @@ from fxstack_inductor.codegen.c_function import FunctionWriter, reduced
 from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_scan import ScanText
 from fxstack_inductor.codegen.c_text import index_text
+from fxstack_inductor.codegen.c_threads import Range, ranges
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, Reduce, Scan, operands
 
@@ -33,9 +34,7 @@ class ColumnWriter(FunctionWriter):
         size = index_text(column.extent)
         points = index_text(product(loop.extent for loop in others))
         self.out.line(f"const int64_t step = column_step({size}, {points}, threads, {COLUMNS});")
-        self._work_clause(len(others) + 1)
-        self._open_loops(others)
-        self.out.open(f"for (int64_t tile = 0; tile < {size}; tile += step)")
+        self._share([*ranges(others), Range("tile", size, "step")])
         self.out.line(f"const int64_t width = {size} - tile < step ? {size} - tile : step;")
         for stage in range(self.facts.last_stage + 1):
             self._column_pass(stage, column)

@@ -9,6 +9,7 @@ from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c_scan import ScanText
 from fxstack_inductor.codegen.c_text import index_text
+from fxstack_inductor.codegen.c_threads import ranges
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import (
     Compute,
@@ -42,13 +43,15 @@ class FunctionWriter(LoopWriter):
     def rows(self) -> None:
         """For each outer point, passes over the inner loops."""
         loops = self.kernel.outer
-        count = self._parallel(loops, simd=False, every=True)
-        self._open_loops(loops[count:])
+        self._share(ranges(loops))
         self._passes()
         self.out.close(len(loops))
 
     def whole(self) -> None:
-        """Few outer points: threads share the first inner loop, and their partial results are added in order."""
+        """Few outer points: threads share the first inner loop, and their partial results are added in order.
+
+        There is a program for one thread beside it (``c_strategy``).
+        """
         self._open_loops(self.kernel.outer)
         emitted: set[int] = set()
         for stage in range(self.facts.last_stage + 1):
@@ -298,14 +301,13 @@ class FunctionWriter(LoopWriter):
             self.out.line(f"{how.wide} shared{k}[threads];")
         first, *rest = self.kernel.inner
         size = index_text(first.extent)
-        self.out.line(f"const int64_t team{stage} = {self._team(self._inner_work())};")
-        self.out.line(
-            f"#pragma omp parallel num_threads(team{stage}) if(parallel: team{stage} > 1)"
-        )
+        self.out.line(f"int64_t team{stage} = 1;")
+        self.out.line("#pragma omp parallel num_threads(threads)")
         self.out.open("")
-        self.out.line("const int64_t self = omp_get_thread_num();")
-        self.out.line(f"const int64_t begin = ({size}) * self / team{stage};")
-        self.out.line(f"const int64_t end = ({size}) * (self + 1) / team{stage};")
+        self.out.line("const int64_t self = omp_get_thread_num(), team = omp_get_num_threads();")
+        self.out.line(f"if (self == 0) team{stage} = team;")
+        self.out.line(f"const int64_t begin = ({size}) * self / team;")
+        self.out.line(f"const int64_t end = ({size}) * (self + 1) / team;")
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.wide} own{k} = {how.identity};")
         self._shared_loops(stage, first, rest, reduces, stores)

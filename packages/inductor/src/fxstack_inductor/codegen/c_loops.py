@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c_text import Names, index_text
-from fxstack_inductor.ir.expr import Expr, product
+from fxstack_inductor.codegen.c_threads import Range, shared_heads, work_condition
 from fxstack_inductor.ir.kernel import (
     Constant,
     Kernel,
@@ -17,7 +17,7 @@ from fxstack_inductor.ir.kernel import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fxstack_inductor.ir.kernel import Store
 
@@ -27,7 +27,11 @@ class Writer:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.first: list[str] = []
+        """What runs before threads share the lines."""
         self.depth = 1
+        self.shared = False
+        """Whether the lines are for one of several threads."""
 
     def line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -43,58 +47,32 @@ class Writer:
 
 
 class LoopWriter:
-    """Opens loops and writes values; a kernel of less work than ``grain`` elements stays on one thread."""
+    """Opens loops and writes values; a kernel of less work than ``grain`` elements (None: any) stays on one thread."""
 
-    def __init__(self, kernel: Kernel, grain: int) -> None:
+    def __init__(self, kernel: Kernel, grain: int | None) -> None:
         self.kernel = kernel
         self.names = Names(kernel)
         self.out = Writer()
         self.grain = grain
         self.facts: Analysis = analyse(kernel)
 
-    def _parallel(self, loops: tuple[Loop, ...], *, simd: bool, every: bool = False) -> int:
-        """Open the loops that threads share; returns how many were opened."""
-        if not loops:
-            return 0
-        if simd:
-            self._work_clause(1, simd=True)
-            self._open_loops(loops)
-            return 1
-        count = max(1, len(loops) if every else len(loops) - 1)
-        self._work_clause(count)
-        self._open_loops(loops[:count])
-        return count
-
-    def _work_clause(self, count: int, *, simd: bool = False) -> None:
-        work = self._total_work()
-        known = work.as_int()
-        if known is not None and known < self.grain:
-            if simd:
-                self.out.line("#pragma omp simd")
+    def _share(self, loops: Sequence[Range], *, simd: bool = False) -> None:
+        """Open ``loops``, whose points threads share where the kernel has work for several; the last may become a vector."""
+        pragma = ["#pragma omp simd"] if simd else []
+        if not loops or work_condition(self.kernel, self.grain) is None:
+            for depth, loop in enumerate(loops, 1):
+                self._lines(pragma if depth == len(loops) else [])
+                self.out.open(loop.text())
             return
-        condition = (
-            "threads > 1"
-            if known is not None
-            else f"threads > 1 && ({index_text(work)}) >= {self.grain}"
-        )
-        collapse = f" collapse({count})" if count > 1 else ""
-        kind = " simd" if simd else ""
-        self.out.line(
-            f"#pragma omp parallel for{kind}{collapse} schedule(static) num_threads(threads) if(parallel: {condition})"
-        )
+        self.out.shared = True
+        for depth, (declared, head, inside) in enumerate(shared_heads(loops), 1):
+            self._lines(declared + (pragma if depth == len(loops) else []))
+            self.out.open(head)
+            self.out.line(inside)
 
-    def _total_work(self) -> Expr:
-        loops = (*self.kernel.outer, *self.kernel.inner)
-        return product(loop.extent for loop in loops)
-
-    def _inner_work(self) -> Expr:
-        return product(loop.extent for loop in self.kernel.inner)
-
-    def _team(self, work: Expr) -> str:
-        known = work.as_int()
-        if known is not None:
-            return "threads" if known >= self.grain else "1"
-        return f"({index_text(work)}) >= {self.grain} ? threads : 1"
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.out.line(line)
 
     def _open_loops(self, loops: Iterable[Loop]) -> None:
         for loop in loops:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c_loops import LoopWriter
+from fxstack_inductor.codegen.c_threads import ranges
 from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ class PointsWriter(LoopWriter):
             for part in parts:
                 self._for(part).last_loop(shared=True)
             return
-        count = self._parallel(loops, simd=False)
-        self._open_loops(loops[count:-1])
+        self._share(ranges(loops[:-1]))
         for part in parts:
             writer = self._for(part)
             writer.decided(DEEPEST if len(writer._needed()) <= SHORT else SHALLOW)
@@ -60,7 +60,7 @@ class PointsWriter(LoopWriter):
     def last_loop(self, *, shared: bool) -> None:
         loops, needed = self.kernel.outer[-1:], self._needed()
         if shared:
-            self._parallel(loops, simd=True)
+            self._share(ranges(loops), simd=True)
         else:
             # A check among them would keep the loop from becoming a vector.
             varies = self._varying(loops[0])

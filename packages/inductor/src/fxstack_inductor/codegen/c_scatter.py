@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_text import index_text
+from fxstack_inductor.codegen.c_threads import Range, ranges
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Check, Loop, index_variables
 
@@ -40,6 +41,7 @@ class ScatterWriter(LoopWriter):
             self._values(needed)
             self.out.close(len(loops))
         self.out.line("if (*error) return;")
+        self.out.first, self.out.lines = self.out.lines, []
 
     def _all_loops(self) -> tuple[Loop, ...]:
         return (*self.kernel.outer, *self.kernel.inner)
@@ -55,8 +57,8 @@ class ScatterWriter(LoopWriter):
 
     def _points(self) -> None:
         loops = self._all_loops()
-        count = self._parallel(self.kernel.outer, simd=False, every=True)
-        self._open_loops(loops[count:])
+        self._share(ranges(self.kernel.outer))
+        self._open_loops(self.kernel.inner)
         self._values(self._needed())
         self._stores(self.kernel.stores)
         self.out.close(len(loops))
@@ -66,9 +68,7 @@ class ScatterWriter(LoopWriter):
         size = index_text(column.extent)
         points = index_text(product(loop.extent for loop in others))
         self.out.line(f"const int64_t step = column_step({size}, {points}, threads, {WIDEST});")
-        self._work_clause(len(others) + 1)
-        self._open_loops(others)
-        self.out.open(f"for (int64_t tile = 0; tile < {size}; tile += step)")
+        self._share([*ranges(others), Range("tile", size, "step")])
         self.out.line(f"const int64_t end = {size} - tile < step ? {size} : tile + step;")
         self._open_loops(self.kernel.inner)
         varies = self._varying(column)

@@ -10,12 +10,13 @@ from fxstack_inductor.codegen.c_function import FunctionWriter
 from fxstack_inductor.codegen.c_points import PointsWriter
 from fxstack_inductor.codegen.c_scatter import ScatterWriter
 from fxstack_inductor.codegen.c_text import parameters
+from fxstack_inductor.codegen.c_threads import definition, either, threaded, work_condition
 from fxstack_inductor.codegen.c_tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Kernel, Load, Reduce
 
 if TYPE_CHECKING:
-    from fxstack_inductor.codegen.c_loops import LoopWriter
+    from fxstack_inductor.codegen.c_loops import LoopWriter, Writer
 
 FEW_POINTS = 8
 """With fewer outer points than this, the inner loop is what threads share."""
@@ -62,11 +63,23 @@ def _across(kernel: Kernel) -> bool:
 
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
     """The C definition of ``kernel``, called ``name``."""
-    chosen = strategy(kernel)
+    chosen, condition = strategy(kernel), work_condition(kernel, grain)
+    head = f"void {name}({', '.join(parameters(kernel))})"
+    if chosen == "whole":
+        alone = _written("rows", kernel, None).lines
+        if condition is None:
+            return definition(head, alone)
+        return either(head, condition, _written(chosen, kernel, grain).lines, alone)
+    out = _written(chosen, kernel, grain)
+    if out.shared and condition is not None:
+        return threaded(head, condition, out.first, out.lines)
+    return definition(head, [*out.first, *out.lines])
+
+
+def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
     writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
     getattr(writer, chosen)()
-    head = f"void {name}({', '.join(parameters(kernel))})"
-    return "\n".join([f"{head} {{", *writer.out.lines, "}"])
+    return writer.out
 
 
 WRITERS: dict[str, type[LoopWriter]] = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import STORAGE
 from fxstack_inductor.codegen.c_text import index_text
+from fxstack_inductor.codegen.c_threads import Range, ranges
 from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
 
@@ -74,10 +75,12 @@ class TileWriter(LoopWriter):
         turned = self._turned(row, column)
         side = SIDE if len(turned) == 1 else SMALL_SIDE
         tile, width = _side(row, side), _side(column, side)
-        self._work_clause(len(others) + 1)
-        self._open_loops(others)
-        self._open_tile("row", row, tile)
-        self._open_tile("column", column, width)
+        sides = (("row", row, tile), ("column", column, width))
+        steps = [Range(name, index_text(loop.extent), str(size)) for name, loop, size in sides]
+        self._share([*ranges(others), *steps])
+        for name, loop, size in sides:
+            rest = f"{index_text(loop.extent)} - {name}"
+            self.out.line(f"const int64_t {name}s = {rest} < {size} ? {rest} : {size};")
         for position, load in turned.items():
             self._copy(position, load, row, column, width)
         self.out.open(f"if (rows == {tile} && columns == {width})")
@@ -97,13 +100,6 @@ class TileWriter(LoopWriter):
         self._values(self._needed())
         self._stores(self.kernel.stores)
         self.out.close(2)
-
-    def _open_tile(self, name: str, loop: Loop, size: int) -> None:
-        extent = index_text(loop.extent)
-        self.out.open(f"for (int64_t {name} = 0; {name} < {extent}; {name} += {size})")
-        self.out.line(
-            f"const int64_t {name}s = {extent} - {name} < {size} ? {extent} - {name} : {size};"
-        )
 
     def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
         """What lies across and is copied into ``turned`` arrays, by position."""

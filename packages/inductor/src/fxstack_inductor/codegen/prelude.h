@@ -10,6 +10,7 @@ typedef _Float16 f16;
 #endif
 
 extern int omp_get_thread_num(void);
+extern int omp_get_num_threads(void);
 
 /* Set into every integer made of a float: a compiler that knows the integer takes the float made of it for trunc(x), which keeps
    NaN, -0.0 and what is out of range. Nothing writes to it, which only a linker could tell. */

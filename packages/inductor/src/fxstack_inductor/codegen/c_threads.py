@@ -1,0 +1,126 @@
+"""Threads as C: a function over a share of the points, and one that calls it, once or from every thread of a team.
+
+A parallel region of one thread costs half a microsecond to enter, and what it closes over loses ``restrict``. So the loops
+are in a function of their own, which a call of little work, or of a program with one thread, reaches directly. In it
+``threads`` is the size of the team that runs, and ``self`` the number of the thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.ir.expr import product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fxstack_inductor.ir.kernel import Kernel, Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A loop variable from 0 to ``extent`` by ``step``, all as C."""
+
+    name: str
+    extent: str
+    step: str = "1"
+
+    @property
+    def count(self) -> str:
+        return (
+            self.extent if self.step == "1" else f"({self.extent} + {self.step} - 1) / {self.step}"
+        )
+
+    def text(self) -> str:
+        move = f"{self.name}++" if self.step == "1" else f"{self.name} += {self.step}"
+        return f"for (int64_t {self.name} = 0; {self.name} < {self.extent}; {move})"
+
+
+def ranges(loops: Sequence[Loop]) -> list[Range]:
+    return [Range(loop.var.name, c_index(loop.extent)) for loop in loops]
+
+
+def work_condition(kernel: Kernel, grain: int | None) -> str | None:
+    """When threads share ``kernel``, as C; None if it has too little work for it at all times."""
+    if grain is None:
+        return None
+    work = product(loop.extent for loop in (*kernel.outer, *kernel.inner))
+    known = work.as_int()
+    if known is None:
+        return f"threads > 1 && ({c_index(work)}) >= {grain}"
+    return None if known < grain else "threads > 1"
+
+
+def shared_heads(loops: Sequence[Range]) -> Iterator[tuple[list[str], str, str]]:
+    """For each of ``loops``, outermost first: what is declared before it, its head, and the first line inside.
+
+    Together they walk this thread's share of all their points, in order.
+    """
+    points = " * ".join(f"({loop.count})" for loop in loops)
+    declared = [
+        f"const int64_t first = {points} * self / threads, last = {points} * (self + 1) / threads;"
+    ]
+    before = "0"
+    for depth, loop in enumerate(loops):
+        behind = " * ".join(f"({inner.count})" for inner in loops[depth + 1 :]) or "1"
+        at = f"at{depth}"
+        start, stop = f"begin{depth}", f"end{depth}"
+        declared.append(f"const int64_t size{depth} = {behind};")
+        declared.append(
+            f"const int64_t {start} = {before} < first ? (first - {before}) / size{depth} : 0;"
+        )
+        declared.append(
+            f"const int64_t {stop} = last - {before} < ({loop.count}) * size{depth} ? "
+            f"(last - {before} + size{depth} - 1) / size{depth} : {loop.count};"
+        )
+        step = loop.name if loop.step == "1" else f"{loop.name}_step"
+        inside = f"const int64_t {at} = {before} + {step} * size{depth};"
+        if loop.step != "1":
+            inside += f" const int64_t {loop.name} = {step} * {loop.step};"
+        yield declared, f"for (int64_t {step} = {start}; {step} < {stop}; {step}++)", inside
+        declared, before = [], at
+
+
+def threaded(head: str, condition: str, first: Sequence[str], body: Sequence[str]) -> str:
+    """``head`` (``void NAME(PARAMETERS)``) as C, the loops of whose ``body`` are shared where ``condition`` holds.
+
+    ``first`` runs once, before them.
+    """
+    name, listed, given = _parts(head)
+    call = f"{name}_part({', '.join(given[:-1])}"
+    part = definition(f"{LOCAL} void {name}_part({listed}, const int64_t self)", body)
+    lines = [
+        *first,
+        f"  if (!({condition})) {{",
+        f"    {call}, 1, 0);",
+        "    return;",
+        "  }",
+        "#pragma omp parallel num_threads(threads)",
+        f"  {call}, omp_get_num_threads(), omp_get_thread_num());",
+    ]
+    return f"{part}\n{definition(head, lines)}"
+
+
+def either(head: str, condition: str, shared: Sequence[str], alone: Sequence[str]) -> str:
+    """``head`` as C, whose body is ``shared`` where ``condition`` holds, else ``alone``."""
+    name, listed, given = _parts(head)
+    bodies = {"shared": shared, "alone": alone}
+    parts = [definition(f"{LOCAL} void {name}_{k}({listed})", body) for k, body in bodies.items()]
+    passed = ", ".join(given)
+    lines = [f"  if ({condition}) {name}_shared({passed});", f"  else {name}_alone({passed});"]
+    return "\n".join([*parts, definition(head, lines)])
+
+
+LOCAL = "static __attribute__((noinline))"
+
+
+def definition(head: str, body: Sequence[str]) -> str:
+    return "\n".join([f"{head} {{", *body, "}"])
+
+
+def _parts(head: str) -> tuple[str, str, list[str]]:
+    """Name, parameters as text, and their names."""
+    name, _, listed = head.removesuffix(")").removeprefix("void ").partition("(")
+    return name, listed, [parameter.split()[-1] for parameter in listed.split(", ")]

@@ -1,0 +1,75 @@
+"""Shares of loops: whatever the number of threads, each point is computed once; small work enters no parallel region."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from inductor_checks import FAST, check, trace
+
+import fxstack_inductor as fi
+
+SHARED = dataclasses.replace(FAST, grain=1)
+
+
+def nest(x):
+    """Kernels of one to four shared loops, rows, columns, tiles, and a total."""
+    turned = x.permute(1, 3, 0, 2).contiguous() + 1
+    return x * 2, turned, x.softmax(-1), x.sum((0, 1)), x.flatten() + 1, (x * x).sum()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 40), (1, 1, 9, 33), (5, 1, 2, 17), (1, 2, 1, 1)])
+def test_every_point_has_one_thread(threads, shape):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        check(nest, torch.randn(shape), options=SHARED)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_symbolic_sizes_may_be_zero_in_each_dimension():
+    shapes = ((7, 2, 3, 9), (0, 4, 5, 6), (3, 0, 5, 6), (3, 4, 5, 0))
+    check(
+        lambda x: (x * 2, x.sum((0, 1)), x.transpose(0, 3) + 1, x.flatten().exp().sum()),
+        torch.randn(3, 4, 5, 6),
+        symbolic=True,
+        options=SHARED,
+        others=[(torch.randn(shape),) for shape in shapes],
+    )
+
+
+def parallel_regions(fn, *args, grain):
+    graph = trace(fn, *args)
+    text = fi.lower(graph, options=dataclasses.replace(FAST, grain=grain)).c
+    return len(re.findall("omp parallel", text))
+
+
+def test_known_little_work_has_no_parallel_region():
+    assert parallel_regions(nest, torch.randn(2, 3, 4, 5), grain=10_000) == 0
+
+
+def test_known_much_work_has_them():
+    assert parallel_regions(nest, torch.randn(2, 3, 4, 5), grain=1) > 0
+
+
+FEWER = """
+import dataclasses, torch, fxstack_inductor as fi
+from torch.fx.experimental.proxy_tensor import make_fx
+torch.set_num_threads(4)
+x = torch.ones(300, 301)
+fn = lambda x: (x * 2, x.sum(), x.sum(0))
+graph = make_fx(fn, decomposition_table=fi.decompositions(), tracing_mode="fake")(x)
+run = fi.compile_graph(graph, (x,), fi.InductorOptions(grain=1, optimization=1))
+for got, want in zip(run(x), fn(x)):
+    assert torch.equal(got, want), (got, want)
+"""
+
+
+def test_a_team_that_is_smaller_than_asked_for_computes_everything():
+    environment = {**os.environ, "OMP_THREAD_LIMIT": "2"}
+    subprocess.run([sys.executable, "-c", FEWER], env=environment, check=True)
