@@ -402,4 +402,16 @@ def data_shared_twice_and_with_another_dtype(c):
     return out, x, y, z, attempt(c(g), torch.ones(3), torch.ones(3, dtype=torch.int32))
 
 
+@program()
+def views_in_inference_mode(c):
+    whole = torch.arange(12.0).reshape(3, 4)
+    f = c(lambda x: (x * 2, x.view(-1)))
+    out = []
+    for x in (whole[1:], whole[1:].detach().requires_grad_(), whole.requires_grad_()[1:]):
+        with torch.inference_mode():
+            out += [(y.is_inference(), y.tolist()) for y in f(x)]
+            out.append([y.is_inference() for y in f(x[:1])])
+    return out
+
+
 test_equals_eager = program.tests()

@@ -151,7 +151,8 @@ class Faker:
             raise graph_break("unsupported-tensor", "a differentiable view of another dtype")
         fake_base = self.fake(base, base.size(), base.stride(), base.storage_offset())
         has_history = real.requires_grad and not real.is_leaf
-        with torch.set_grad_enabled(has_history), self.mode:
+        inference = torch.inference_mode(real.is_inference())  # it changes the grad mode, too
+        with inference, torch.set_grad_enabled(has_history), self.mode:
             made = cast("FakeTensor", fake_base.as_strided(sizes, strides, offset))
         if real.requires_grad and not has_history:
             made.requires_grad_()
