@@ -52,7 +52,8 @@ class Compact:
         self.facts = facts
         self.nodes = nodes
         self.count = len(nodes)
-        self.args = [self.places(node.all_input_nodes) for node in nodes]
+        position = facts.position
+        self.args = [tuple([position[arg] for arg in node.all_input_nodes]) for node in nodes]
         self.args_backwards = [args[::-1] for args in self.args]
         readers: list[list[int]] = [[] for _ in nodes]
         for place, args in enumerate(self.args):
@@ -67,7 +68,7 @@ class Compact:
         self.states = self._states() if options.redraw else {}
         self.made = [table.made[node] for node in nodes]
         self.of = [table.of[node] for node in nodes]
-        self.touched = [self._touched(place) for place in range(self.count)]
+        self.touched = self._touched()
         self.made_bytes = [sum(self.sizes[s] for s in made) for made in self.made]
         self.backward = bytes(node in facts.backward for node in nodes)
         self.forward = bytes(node in facts.forward for node in nodes)
@@ -76,7 +77,7 @@ class Compact:
     def places(self, nodes: Iterable[object]) -> tuple[int, ...]:
         """Return the numbers of those values that are nodes."""
         position = self.facts.position
-        return tuple(position[node] for node in nodes if isinstance(node, Node))
+        return tuple([position[node] for node in nodes if isinstance(node, Node)])
 
     def _shields(self, sizes: list[int]) -> dict[int, int]:
         """Add a storage for the copy of each input that the forward updates; map what lies in the input to it."""
@@ -113,11 +114,20 @@ class Compact:
                 self.sizes.append(self.value_bytes(value) // value.dtype.itemsize * dtype.itemsize)
         return found
 
-    def _touched(self, place: int) -> tuple[int, ...]:
-        read = [s for arg in self.args[place] for s in self.of[arg]]
-        if self.shields:
-            read += [self.shields[arg] for arg in self.args[place] if arg in self.shields]
-        return tuple(s for s in dict.fromkeys((*self.made[place], *read)) if self.sizes[s])
+    def _touched(self) -> list[tuple[int, ...]]:
+        sizes, shields = self.sizes, self.shields
+        filled = [tuple([s for s in storages if sizes[s]]) for storages in self.of]
+        if shields:
+            copied = {p: (s,) if sizes[s] else () for p, s in shields.items()}
+            filled = [(*storages, *copied.get(p, ())) for p, storages in enumerate(filled)]
+        found = []
+        for made, args in zip(self.made, self.args, strict=True):
+            touched = {storage: None for storage in made if sizes[storage]}
+            for arg in args:
+                for storage in filled[arg]:
+                    touched[storage] = None
+            found.append(tuple(touched))
+        return found
 
     def handed_storages(self, places: Iterable[int]) -> set[int]:
         """Return the storages in which these values get to the backward: copies for updated inputs."""

@@ -25,6 +25,7 @@ from fxstack_interchange import (
     StageGraph,
 )
 from fxstack_partition.compact import Compact
+from fxstack_partition.copying import copy_node
 from fxstack_partition.narrow import narrow_dtype
 from fxstack_partition.order import best_order, forward_order
 from fxstack_partition.plan import PartitionError, make_plan
@@ -127,7 +128,7 @@ class _Forward:
         if node in self._redrawn:
             env[node], self.states[node] = draw_and_keep(self.graph, node, env)
         else:
-            env[node] = self.graph.node_copy(node, env.__getitem__)
+            env[node] = copy_node(self.graph, node, env)
         if node in self._widened:
             dtype = narrow_dtype(node)
             self.narrow[node] = _converted(self.graph, env[node], dtype, f"{node.name}_narrow")
@@ -231,7 +232,7 @@ def _backward(
         if item.node is not None and item.form is Form.AS_IT_IS:
             env[item.node] = placeholder
     for node in facts.tangents:
-        env[node] = graph.node_copy(node, env.__getitem__)
+        env[node] = copy_node(graph, node, env)
         inputs.append(replace(facts.input_specs[node], name=env[node].name))
     for node in order:
         state, narrow = (given.get((node, form)) for form in (Form.STATE, Form.NARROW))
@@ -241,14 +242,16 @@ def _backward(
             env[node] = _converted(graph, narrow, node.meta["val"].dtype, node.name)
             env[node].meta = dict(node.meta)
         else:
-            env[node] = graph.node_copy(node, env.__getitem__)
+            env[node] = copy_node(graph, node, env)
     values = [_map(value, env) for value in facts.gradients]
     graph.output(tuple(values))
     outputs = tuple(
         replace(spec, name=value.name if isinstance(value, Node) else None)
         for spec, value in zip(facts.gradient_specs, values, strict=True)
     )
-    mentioned = {name for node in graph.nodes for name in free_symbols(node.meta.get("val"))}
-    symbols = tuple(s for s in facts.graph.signature.symbols if s.name in mentioned)
+    known = facts.graph.signature.symbols
+    met = (node.meta.get("val") for node in graph.nodes if known)
+    mentioned = {name for value in met for name in free_symbols(value)}
+    symbols = tuple(s for s in known if s.name in mentioned)
     signature = GraphSignature(Stage.BACKWARD, tuple(inputs), outputs, symbols)
     return StageGraph(_LazyGraphModule(facts.graph.graph_module, graph, "Backward"), signature)

@@ -21,6 +21,7 @@ from fxstack_interchange import (
 )
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.check import check_partition
+from fxstack_partition.copying import copy_node
 from fxstack_partition.joint import LATE, JointFacts, JointGraphError, analyze
 from fxstack_partition.keep_inputs import keep_inputs
 from fxstack_partition.keep_states import keep_states
@@ -60,7 +61,7 @@ class JointGraph(StageGraph):
         placeholders = list(joint_module.graph.find_nodes(op="placeholder"))
         rest = [node for node in joint_module.graph.nodes if node.op != "placeholder"]
         for node in (*sorted(placeholders, key=_rank), *rest):
-            env[node] = graph.node_copy(node, env.__getitem__)
+            env[node] = copy_node(graph, node, env)
         static = [index + added for index in static_lifetime_input_indices]
         signed = sign_joint(make_graph_module(joint_module, graph), num_fwd_outputs, static)
         for node in graph.nodes:
@@ -243,7 +244,7 @@ def _in_torch_form(facts: JointFacts) -> GraphModule:
         if node.op == "placeholder":
             continue
         begun = begun or node in facts.backward
-        env[node] = graph.node_copy(node, env.__getitem__)
+        env[node] = copy_node(graph, node, env)
         in_forward = node in facts.forward or not begun
         env[node].meta["partitioner_tag"] = "is_forward" if in_forward else "is_backward"
     values = (*facts.forward_outputs, *facts.gradients)
@@ -320,5 +321,5 @@ def _reordered(module: GraphModule, saved: list[str]) -> tuple[GraphModule, list
         *(placeholders[name] for name in (*received, *rest)),
         *(n for n in module.graph.nodes if n.op != "placeholder"),
     ):
-        env[node] = graph.node_copy(node, env.__getitem__)
+        env[node] = copy_node(graph, node, env)
     return make_graph_module(module, graph), received

@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 
 from fxstack_interchange import StageGraph
 from fxstack_interchange.modules import make_graph_module
+from fxstack_partition.copying import copy_node
 from fxstack_partition.joint import JointFacts, analyze
 from fxstack_partition.ops import OpKind, is_view, written_arguments
 from fxstack_partition.policy import wanted_tag
@@ -46,21 +47,32 @@ def analyze_merged(joint: StageGraph, options: PartitionOptions) -> JointFacts:
 def repetitions(facts: JointFacts, options: PartitionOptions) -> dict[Node, Node]:
     """Map each node that repeats another, and is better merged with it, to the first that computes the same."""
     groups = _groups(facts, options)
-    last: dict[int, Node] = {}
+    making = [others for first, others in groups.items() if facts.kinds[first] not in _ALIASES]
+    last = _last_readers(facts, [others[-1] for others in making])
     table = facts.storages
-    for node in facts.nodes if groups else ():
-        last.update(dict.fromkeys(table.reads(node), node))
     found: dict[Node, Node] = {}
     for first, others in groups.items():
-        freed = {s for s in table.reads(others[-1]) if last[s] is others[-1]}
-        held = table.made[first]
         if facts.kinds[first] in _ALIASES:
             read = [found.get(arg, arg) for arg in first.all_input_nodes]
             others = [n for n in others if [found.get(a, a) for a in n.all_input_nodes] == read]  # noqa: PLW2901
-        elif sum(table.sizes[s] for s in freed) < sum(table.sizes[s] for s in held):
-            continue
+        else:
+            freed = {s for s in table.reads(others[-1]) if last[s] is others[-1]}
+            if sum(table.sizes[s] for s in freed) < sum(table.sizes[s] for s in table.made[first]):
+                continue
         found.update(dict.fromkeys(others, first))
     return found
+
+
+def _last_readers(facts: JointFacts, nodes: Iterable[Node]) -> dict[int, Node]:
+    """Map the storages that ``nodes`` read to the last node of the graph that reads each."""
+    table = facts.storages
+    missing = {storage for node in nodes for storage in table.reads(node)}
+    last: dict[int, Node] = {}
+    for node in reversed(facts.nodes) if missing else ():
+        for storage in missing.intersection(table.reads(node)):
+            last[storage] = node
+            missing.remove(storage)
+    return last
 
 
 def _groups(facts: JointFacts, options: PartitionOptions) -> dict[Node, list[Node]]:
@@ -136,6 +148,6 @@ def _merged(facts: JointFacts, same: dict[Node, Node]) -> StageGraph:
     env: dict[Node, Node] = {}
     for node in facts.nodes:
         before = same.get(node)
-        env[node] = env[before] if before is not None else graph.node_copy(node, env.__getitem__)
+        env[node] = env[before] if before is not None else copy_node(graph, node, env)
     module = make_graph_module(facts.graph.graph_module, graph)
     return StageGraph(module, facts.graph.signature)

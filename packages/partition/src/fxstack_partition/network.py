@@ -122,10 +122,12 @@ class _Builder:
         self.edges[start, end] = None if known is None else known + capacity
 
     def finish(self, decisions: dict[Node, Decision]) -> Network:
-        edges = tuple(Edge(start, end, capacity) for (start, end), capacity in self.edges.items())
+        edges = tuple([Edge(start, end, capacity) for (start, end), capacity in self.edges.items()])
         cuttable, charged = (
-            {index: ends[edge[:2]] for index, edge in enumerate(edges) if edge[:2] in ends}
-            for ends in (self.cuttable, self.charged)
+            {index: nodes[ends] for index, ends in enumerate(self.edges) if ends in nodes}
+            if nodes
+            else {}
+            for nodes in (self.cuttable, self.charged)
         )
         return Network(tuple(self.names), edges, cuttable, decisions, charged)
 
@@ -219,6 +221,7 @@ class Weights:
         self._facts = facts
         self._options = options
         self._sizes = SizeModel(facts.graph, options)
+        self._static = options.static_inputs | {InputKind.SYMBOL}
         self._traffic = traffic
         self._written = _materialized(facts) if traffic else frozenset(facts.nodes)
 
@@ -227,9 +230,9 @@ class Weights:
         if value is None or is_symbolic_value(value):
             return 1
         spec = self._facts.input_specs.get(node)
-        is_copied = self._facts.alias_root(node) in self._facts.mutated
-        static = self._options.static_inputs | {InputKind.SYMBOL}
-        if spec is not None and not is_copied and spec.kind in static:
+        mutated = self._facts.mutated
+        is_copied = bool(mutated) and self._facts.alias_root(node) in mutated
+        if spec is not None and not is_copied and spec.kind in self._static:
             return 1
         size = self._sizes.value_bytes(value)
         written = node in self._written and not is_copied

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import operator
 from enum import Enum
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -110,6 +109,27 @@ _HIDDEN_WRITES = {
 _OPERATORS = 4096
 """What is known of an operator is worked out once, for this many."""
 
+T = TypeVar("T")
+
+
+def _once(function: Callable[[OpOverload[..., Any]], T]) -> Callable[[OpOverload[..., Any]], T]:
+    """Remember what ``function`` says of an operator, by identity: hashing one takes as long as most answers.
+
+    The operator is kept with the answer, so that no other gets its identity.
+    """
+    known: dict[int, tuple[OpOverload[..., Any], T]] = {}
+
+    def remembered(op: OpOverload[..., Any]) -> T:
+        found = known.get(id(op))
+        if found is None:
+            if len(known) >= _OPERATORS:
+                known.clear()
+            found = known[id(op)] = (op, function(op))
+        return found[1]
+
+    return remembered
+
+
 _ALIASING_WITHOUT_SCHEMA = frozenset({"_unsafe_view"})
 _COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "c10d", "symm_mem"})
 
@@ -121,7 +141,7 @@ def base_name(target: object) -> str:
     return str(getattr(target, "__name__", target))
 
 
-@lru_cache(maxsize=_OPERATORS)
+@_once
 def _overload_name(op: OpOverload[..., Any]) -> str:
     return str(op._schema.name).split("::")[-1]
 
@@ -139,7 +159,7 @@ def is_view(node: Node) -> bool:
     return isinstance(node.target, OpOverload) and _returns_view(node.target)
 
 
-@lru_cache(maxsize=_OPERATORS)
+@_once
 def _returns_view(op: OpOverload[..., Any]) -> bool:
     if base_name(op) in _ALIASING_WITHOUT_SCHEMA:
         return True
@@ -149,17 +169,18 @@ def _returns_view(op: OpOverload[..., Any]) -> bool:
 
 def written_arguments(node: Node) -> tuple[Node, ...]:
     """Return the arguments that ``node`` updates in place."""
-    if not isinstance(node.target, OpOverload):
+    written = _written(node.target) if isinstance(node.target, OpOverload) else ()
+    if not written:
         return ()
     found: list[Node] = []
-    for index, name in _written(node.target):
+    for index, name in written:
         given = node.args[index] if index < len(node.args) else node.kwargs.get(name)
         items = given if isinstance(given, tuple | list) else (given,)
         found += [item for item in items if isinstance(item, torch.fx.Node)]
     return tuple(found)
 
 
-@lru_cache(maxsize=_OPERATORS)
+@_once
 def _written(op: OpOverload[..., Any]) -> tuple[tuple[int, str], ...]:
     """Return the places and names of the arguments that an operator updates."""
     hidden = _HIDDEN_WRITES.get(base_name(op), ())
@@ -216,7 +237,7 @@ _KINDS: tuple[tuple[OpKind, Callable[[OpOverload[..., Any]], bool]], ...] = (
 """Tried in order; the first that holds names the kind. Random numbers that are a function of seed and offset are none."""
 
 
-@lru_cache(maxsize=_OPERATORS)
+@_once
 def _kind_of_overload(op: OpOverload[..., Any]) -> OpKind | None:
     return next((kind for kind, holds in _KINDS if holds(op)), None)
 

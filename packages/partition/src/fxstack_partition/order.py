@@ -230,9 +230,12 @@ def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], 
         if drawn is None:
             return
         yield eager_frees(graph, late, kept, memory, drawn)
+        tried = [late]
         for roots in (gradients, gradients[::-1]):
             order = demand_order(graph, (*roots, *own), needed, drawn)
-            yield eager_frees(graph, order, kept, memory, drawn)
+            if order not in tried:
+                tried.append(order)
+                yield eager_frees(graph, order, kept, memory, drawn)
 
     return _lowest(orders(), lambda order: peak_bytes(graph, order, held, kept, memory), enough)
 
@@ -252,6 +255,8 @@ def _lowest(
     found: list[int] = []
     lowest = -1
     for order in orders:
+        if order == found:
+            continue
         peak = peak_of(order)
         if lowest < 0 or peak < lowest:
             found, lowest = order, peak

@@ -37,11 +37,15 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One named reason to decide about a node; ``decide`` returns None when it does not apply."""
+    """One named reason to decide about a node; ``decide`` returns None when it does not apply.
+
+    It is asked about nodes of ``kinds``; about all if there are none.
+    """
 
     name: str
     reason: str
     decide: Callable[[Node, JointFacts, PartitionOptions], Verdict | None]
+    kinds: tuple[OpKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +56,14 @@ class Decision:
     rule: Rule
 
 
-def of_kind(*kinds: OpKind, verdict: Verdict) -> Callable[..., Verdict | None]:
-    """Return a ``decide`` that gives ``verdict`` to nodes of these kinds."""
-    return lambda node, facts, _options: verdict if facts.kinds[node] in kinds else None
-
-
-def _input(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
-    return Verdict.KEEP if facts.kinds[node] is OpKind.INPUT else None
+def of_kind(name: str, reason: str, *kinds: OpKind, verdict: Verdict) -> Rule:
+    """Return a rule that gives ``verdict`` to nodes of these kinds; to all if there are none."""
+    return Rule(name, reason, lambda _node, _facts, _options: verdict, kinds)
 
 
 def _random(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
     again = options.redraw and can_be_redrawn(node, facts.kinds[node])
-    return Verdict.KEEP if facts.kinds[node] is OpKind.RANDOM and not again else None
+    return None if again else Verdict.KEEP
 
 
 def tag_of(node: Node) -> str | None:
@@ -101,19 +101,11 @@ def _tagged(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict
     return _TAGS.get(tag) if tag is not None and facts.kinds[node] is not OpKind.VIEW else None
 
 
-def _element(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
-    return Verdict.EITHER if facts.kinds[node] is OpKind.GETITEM else None
-
-
-def _view(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
-    if facts.kinds[node] is not OpKind.VIEW:
-        return None
+def _view(_node: Node, _facts: JointFacts, options: PartitionOptions) -> Verdict | None:
     return Verdict.EITHER if options.recompute_views else Verdict.KEEP
 
 
-def _reduction(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
-    if facts.kinds[node] is not OpKind.REDUCTION:
-        return None
+def _reduction(_node: Node, _facts: JointFacts, options: PartitionOptions) -> Verdict | None:
     return Verdict.EITHER if options.recompute_reductions else Verdict.KEEP
 
 
@@ -128,34 +120,39 @@ def _first_in_backward(node: Node, facts: JointFacts, _options: PartitionOptions
 _UNSAVABLE_NOTE = "is not a tensor or a number, so it cannot be handed to the backward"
 
 
-def _unsavable(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+def _unsavable(node: Node, _facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
     value = node.meta.get("val")
-    pure = facts.kinds[node] in (OpKind.SYMBOLIC, OpKind.OTHER, OpKind.VIEW)
     known = isinstance(value, torch.Tensor | tuple | list) or is_symbolic_value(value)
-    return Verdict.RECOMPUTE if "val" in node.meta and not known and pure else None
+    return Verdict.RECOMPUTE if "val" in node.meta and not known else None
 
+
+_PURE = (OpKind.SYMBOLIC, OpKind.OTHER, OpKind.VIEW)
 
 NECESSITIES: tuple[Rule, ...] = (
-    Rule(
-        "constant",
-        "is a constant that both graphs hold",
-        of_kind(OpKind.CONSTANT, verdict=Verdict.FREE),
+    of_kind(
+        "constant", "is a constant that both graphs hold", OpKind.CONSTANT, verdict=Verdict.FREE
     ),
-    Rule("input", "is an input of the forward", _input),
-    Rule("random", "draws random numbers: drawing again would give others", _random),
-    Rule("effect", "has a side effect", of_kind(OpKind.EFFECT, verdict=Verdict.KEEP)),
+    of_kind("input", "is an input of the forward", OpKind.INPUT, verdict=Verdict.KEEP),
     Rule(
+        "random",
+        "draws random numbers: drawing again would give others",
+        _random,
+        (OpKind.RANDOM,),
+    ),
+    of_kind("effect", "has a side effect", OpKind.EFFECT, verdict=Verdict.KEEP),
+    of_kind(
         "data-dependent",
         "has a size that depends on data",
-        of_kind(OpKind.DATA_DEPENDENT, verdict=Verdict.KEEP),
+        OpKind.DATA_DEPENDENT,
+        verdict=Verdict.KEEP,
     ),
-    Rule(
-        "collective",
-        "communicates with other processes",
-        of_kind(OpKind.COLLECTIVE, verdict=Verdict.KEEP),
+    of_kind(
+        "collective", "communicates with other processes", OpKind.COLLECTIVE, verdict=Verdict.KEEP
     ),
-    Rule("element", "is an element of a multiple result", _element),
-    Rule("unsavable", _UNSAVABLE_NOTE, _unsavable),
+    of_kind(
+        "element", "is an element of a multiple result", OpKind.GETITEM, verdict=Verdict.EITHER
+    ),
+    Rule("unsavable", _UNSAVABLE_NOTE, _unsavable, _PURE),
 )
 """What correctness demands; every partitioner starts with these."""
 
@@ -179,17 +176,19 @@ SELECTIVE_TAGS: tuple[Rule, ...] = (
 )
 """Tags as selective checkpointing means them: must is must, a preference may be overruled by a clear gain."""
 
-_HIGHER_ORDER = Rule(
+_HIGHER_ORDER = of_kind(
     "higher-order",
     "is a higher-order operator, as costly as its body",
-    of_kind(OpKind.HIGHER_ORDER, verdict=Verdict.KEEP),
+    OpKind.HIGHER_ORDER,
+    verdict=Verdict.KEEP,
 )
-_DRAWN = Rule(
+_DRAWN = of_kind(
     "drawn",
     "draws random numbers, which takes longer than reading them",
-    of_kind(OpKind.RANDOM, verdict=Verdict.KEEP),
+    OpKind.RANDOM,
+    verdict=Verdict.KEEP,
 )
-_VIEW = Rule("view", "is a view, free to make again", _view)
+_VIEW = Rule("view", "is a view, free to make again", _view, (OpKind.VIEW,))
 
 MIN_CUT_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
@@ -199,33 +198,29 @@ MIN_CUT_RULES: tuple[Rule, ...] = (
     ),
     _HIGHER_ORDER,
     _DRAWN,
-    Rule("heavy", "is compute-heavy", of_kind(OpKind.HEAVY, verdict=Verdict.KEEP)),
+    of_kind("heavy", "is compute-heavy", OpKind.HEAVY, verdict=Verdict.KEEP),
     _VIEW,
     Rule(
-        "reduction", "reduces: its result is small and making it again reads its input", _reduction
+        "reduction",
+        "reduces: its result is small and making it again reads its input",
+        _reduction,
+        (OpKind.REDUCTION,),
     ),
-    Rule(
+    of_kind(
         "cheap",
         "is cheap and fuses with what uses it",
-        of_kind(
-            OpKind.POINTWISE,
-            OpKind.CREATION,
-            OpKind.SYMBOLIC,
-            OpKind.GATHER,
-            verdict=Verdict.EITHER,
-        ),
+        *(OpKind.POINTWISE, OpKind.CREATION, OpKind.SYMBOLIC, OpKind.GATHER),
+        verdict=Verdict.EITHER,
     ),
-    Rule("unknown", "is not known to be cheap", lambda _node, _facts, _options: Verdict.KEEP),
+    of_kind("unknown", "is not known to be cheap", verdict=Verdict.KEEP),
 )
 
 BUDGET_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
     _HIGHER_ORDER,
-    Rule("unknown", "is not known to be cheap", of_kind(OpKind.OTHER, verdict=Verdict.KEEP)),
-    Rule(
-        "priced", "costs memory to save and time to make again", lambda _n, _f, _o: Verdict.EITHER
-    ),
+    of_kind("unknown", "is not known to be cheap", OpKind.OTHER, verdict=Verdict.KEEP),
+    of_kind("priced", "costs memory to save and time to make again", verdict=Verdict.EITHER),
 )
 """Everything may be computed again at its price: for partitioners that weigh time against memory."""
 
@@ -233,9 +228,9 @@ SAVE_ALL_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
     _VIEW,
-    Rule("symbolic", "is arithmetic on sizes", of_kind(OpKind.SYMBOLIC, verdict=Verdict.EITHER)),
+    of_kind("symbolic", "is arithmetic on sizes", OpKind.SYMBOLIC, verdict=Verdict.EITHER),
     Rule("backward-only", "is used by the backward alone", _backward_only),
-    Rule("save-all", "is used by the backward", lambda _node, _facts, _options: Verdict.KEEP),
+    of_kind("save-all", "is used by the backward", verdict=Verdict.KEEP),
 )
 
 
@@ -243,13 +238,17 @@ class Policy:
     """An ordered list of rules, applied to nodes; every rule list must end in one that always decides."""
 
     def __init__(self, rules: Iterable[Rule], facts: JointFacts, options: PartitionOptions) -> None:
-        self._rules = tuple(rules)
+        given = tuple(rules)
+        self._rules = {
+            kind: [rule for rule in given if not rule.kinds or kind in rule.kinds]
+            for kind in OpKind
+        }
         self._facts = facts
         self._options = options
 
     def decide(self, node: Node) -> Decision:
         """Return the verdict of the first rule that has one."""
-        for rule in self._rules:
+        for rule in self._rules[self._facts.kinds[node]]:
             verdict = rule.decide(node, self._facts, self._options)
             if verdict is not None:
                 return Decision(verdict, rule)

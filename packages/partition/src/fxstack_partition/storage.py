@@ -46,7 +46,7 @@ class StorageTable:
             )
         self._parts[node] = parts
         self.made[node] = tuple(range(before, len(self.sizes)))
-        self.of[node] = tuple(dict.fromkeys(_flat(parts)))
+        self.of[node] = (parts,) if isinstance(parts, int) else tuple(dict.fromkeys(_flat(parts)))
 
     def alias(self, node: Node, storages: Iterable[int]) -> None:
         """Add a node whose value lies in storages that exist."""

@@ -9,6 +9,7 @@ from torch.fx import Graph, GraphModule, Node
 from fxstack_interchange import InputKind, OutputKind
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.api import partition
+from fxstack_partition.copying import copy_node
 from fxstack_partition.from_torch import sign_joint
 from fxstack_partition.options import PartitionOptions
 
@@ -106,5 +107,5 @@ def _rebuilt(module: GraphModule, placeholders: list[Node]) -> GraphModule:
     graph = Graph()
     env: dict[Node, Node] = {}
     for node in (*placeholders, *(n for n in module.graph.nodes if n.op != "placeholder")):
-        env[node] = graph.node_copy(node, env.__getitem__)
+        env[node] = copy_node(graph, node, env)
     return make_graph_module(module, graph)
