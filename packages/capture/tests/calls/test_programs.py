@@ -699,6 +699,32 @@ def test_descriptor():
     agrees(f, WithDescriptor())
 
 
+class Doubling:
+    """Takes stores, and leaves loads to the dictionary."""
+
+    def __set__(self, obj, value):
+        obj.__dict__["v"] += value * 2
+
+
+class WithDoubling:
+    v = Doubling()
+
+    def __init__(self):
+        self.__dict__["v"] = 1
+
+
+def test_descriptor_for_stores_only():
+    def f(w):
+        w.v = 3
+        return w.v, w.__dict__, WithDoubling().v
+
+    agrees(f, WithDoubling())
+
+
+def test_copy_of_a_class_whose_slots_nobody_has_listed():
+    agrees(lambda v: copy.deepcopy(collections.OrderedDict(a=v, b=[v])), [1])
+
+
 def test_table():
     def f(t):
         return t["x"], t["y"], t.get("y"), len(t)

@@ -216,6 +216,8 @@ class _OfLength:
 
 def length(calls: CallDispatcher, value: Any) -> Any:
     """``len(value)``; a ``__len__`` written in Python may return a symbolic size."""
+    if type(value) is Array:
+        return calls.trace.torch.arrays.call(len, (value,), {})
     method = _user_method(calls, value, "__len__")
     if method is None:
         return run(calls.trace, len, (value,), {})

@@ -31,6 +31,7 @@ import math
 import re
 import string
 import struct
+import time
 import types
 import unicodedata
 import weakref
@@ -74,6 +75,8 @@ _SAMPLES: tuple[Any, ...] = (
     re.finditer("", ""),
 )
 _ITERATORS = tuple(map(type, _SAMPLES))
+_STRUCTURES = tuple(value for value in vars(torch.return_types).values() if isinstance(value, type))
+"""Tuples with named fields that torch's operators return; programs make them, too."""
 _VIEWS: tuple[type, ...] = (
     type({}.keys()),
     type({}.values()),
@@ -152,6 +155,8 @@ PURE_TYPES: frozenset[type] = frozenset(
         *_ITERTOOLS,
         *_ITERATORS,
         *_VIEWS,
+        *_STRUCTURES,
+        time.struct_time,
     }
 )
 """C types whose constructors and methods depend on, and change, only the objects involved."""

@@ -23,11 +23,14 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._pytree import tree_leaves
 
+_UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.default})
+"""Operators of the old interpreter, which the dispatcher cannot be asked about."""
+
 
 @cache
 def kernel_of(func: Any) -> Any:
     """How to compute ``func``: a function of (mode, func, args, kwargs); None: torch's mode must be asked."""
-    if func.namespace != "aten" or _has_registered_fake(func):
+    if func.namespace != "aten" or func in _UNKNOWN or _has_registered_fake(func):
         return None
     if func not in meta_table and not FakeTensorMode.cpp_meta_supports_symint(FakeTensorMode, func):
         if func in decomposition_table and torch_decomp_decompositions(func):

@@ -112,7 +112,7 @@ def _write_assertions(tracer: TorchTracer) -> None:
             done.add(assertion.expr)
             end = graph._root.prev
             condition = env.create_symboolnode(assertion.expr)
-            node = tracer.symbols.node_of(condition, tracer.builder)
+            node = tracer.symbols.assumed(assertion.expr, condition, tracer.builder)
             message = f"Runtime assertion failed for expression {assertion.expr}"
             graph.call_function(torch.ops.aten._assert_scalar.default, (node, message)).meta[
                 "val"

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+"""What torch takes Python's classes of numbers for."""
+
 
 class GraphBuilder:
     """Maps trace tensors to nodes. Every tensor that was ever bound is kept alive, so ids stay unique."""
@@ -141,6 +144,8 @@ class GraphBuilder:
             return slice(*(self.argument(part, tensors) for part in parts))
         if kind is range:
             return list(value)
+        if kind is type and value in _DTYPES:
+            return _DTYPES[value]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*(self.argument(item, tensors) for item in value))
         raise graph_break(

@@ -5,6 +5,7 @@ A rule takes the tracer, the function, and the arguments of the call.
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from types import BuiltinFunctionType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from fxstack_capture.torch_side import (
     numpy_arrays,
     override_rules,
     state,
+    symbolic_indices,
     tensor_hooks,
 )
 from fxstack_capture.torch_side.execution import name_of
@@ -253,6 +255,8 @@ _METHOD_RULES: dict[str, Rule] = {
         changes_input_metadata,
     ),
     **dict.fromkeys(("requires_grad_", "detach_"), changes_history),
+    "__getitem__": symbolic_indices.read,
+    "__setitem__": symbolic_indices.write,
     "__iter__": iterate,
     "__len__": length,
     "as_subclass": override_rules.AS_SUBCLASS,
@@ -358,6 +362,8 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(generator_draws.FUNCTIONS, generator_draws.draw),
     torch.Generator.manual_seed: generator_draws.seed,
     torch.as_strided: reads_offset,
+    operator.getitem: symbolic_indices.read,
+    operator.setitem: symbolic_indices.write,
     torch._check: check_number,
     torch._check_is_size: check_number,
     torch._check_index: check_number,

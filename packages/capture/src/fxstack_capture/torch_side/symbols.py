@@ -80,6 +80,11 @@ class Symbols:
             node = self._compute(expr, value, builder)
         return node
 
+    def assumed(self, expr: sympy.Basic, value: torch.SymBool, builder: GraphBuilder) -> fx.Node:
+        """The node for an assumption: computed as it was made, since by now it is what ``value`` is simplified with."""
+        node = self._nodes.get(expr)
+        return self._compute(expr, value, builder) if node is None else node
+
     def _compute(self, expr: sympy.Basic, value: Any, builder: GraphBuilder) -> fx.Node:
         graph = builder.graph
         tracer = fx.proxy.GraphAppendingTracer(graph)

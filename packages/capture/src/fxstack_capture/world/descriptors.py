@@ -233,6 +233,17 @@ def plan_of(world: MirrorWorld, cls: type, name: str) -> tuple[Any, Getter | Non
     return world.plans.get((cls, name)) or _plan(world, cls, name)
 
 
+def takes_writes(world: MirrorWorld, cls: type, name: str) -> Any:
+    """The data descriptor that a store to ``name`` goes to, or ABSENT.
+
+    One without ``__get__`` is asked for stores, though the instance dictionary is read before it.
+    """
+    raw, getter, data = plan_of(world, cls, name)
+    if data or (getter is get_plain and is_data_descriptor(world, raw)):
+        return raw
+    return ABSENT
+
+
 def expand_slots(world: MirrorWorld, obj: Any) -> None:
     """Fill every slot of a stand-in."""
     for raw in slots(type(obj)):

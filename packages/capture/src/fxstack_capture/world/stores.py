@@ -15,7 +15,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.world.constants import PLAIN_TYPES
-from fxstack_capture.world.descriptors import get_slot, held, is_own_slot, plan_of
+from fxstack_capture.world.descriptors import get_slot, held, is_own_slot, plan_of, takes_writes
 from fxstack_capture.world.lazy_dict import ABSENT
 from fxstack_capture.world.loaders import function_dict
 
@@ -66,8 +66,8 @@ def generic_store(world: MirrorWorld, obj: Any, name: str, value: Any) -> None:
         _store_class(world, obj, name, value)
         return
     cls = type(obj)
-    raw, _, data = plan_of(world, cls, name)
-    if data and _store_descriptor(world, raw, obj, name, value):
+    raw = takes_writes(world, cls, name)
+    if raw is not ABSENT and _store_descriptor(world, raw, obj, name, value):
         return
     state = world.instances.get(id(obj))
     if (
@@ -88,8 +88,8 @@ def generic_store(world: MirrorWorld, obj: Any, name: str, value: Any) -> None:
 
 
 def _store_module(world: MirrorWorld, module: types.ModuleType, name: str, value: Any) -> None:
-    raw, _, data = plan_of(world, type(module), name)
-    if data and _store_descriptor(world, raw, module, name, value):
+    raw = takes_writes(world, type(module), name)
+    if raw is not ABSENT and _store_descriptor(world, raw, module, name, value):
         return
     _write(world.namespace(module.__dict__), module, name, value)
 
@@ -165,7 +165,6 @@ def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
 
 
 def _store_class(world: MirrorWorld, cls: type, name: str, value: Any) -> None:
-    _, _, data = plan_of(world, type(cls), name)
     if world.is_new(cls):
         if value is ABSENT:
             type.__delattr__(cls, name)
@@ -174,10 +173,12 @@ def _store_class(world: MirrorWorld, cls: type, name: str, value: Any) -> None:
         world.classes.cache.clear()
         world.plans.clear()
         return
-    if data or (name.startswith("__") and name.endswith("__")):
-        raise graph_break("unsupported-object", f"storing {name} of the class {cls.__qualname__}")
     if is_immutable(cls):
         type.__setattr__(cls, name, value)  # raises the real TypeError
+    if takes_writes(world, type(cls), name) is not ABSENT or (
+        name.startswith("__") and name.endswith("__")
+    ):
+        raise graph_break("unsupported-object", f"storing {name} of the class {cls.__qualname__}")
     if (
         value is ABSENT
         and name not in cls.__dict__

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
+from torch.fx.node import map_arg
 
 from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import NotLowered, UnsupportedGraphError
@@ -28,6 +29,7 @@ from fxstack_inductor.ir.nodes import (
     View,
     resolve,
 )
+from fxstack_inductor.lower.assertions import asserted_numbers, is_simplified
 from fxstack_inductor.lower.attention import attention_rule
 from fxstack_inductor.lower.context import Context, HostScalar
 from fxstack_inductor.lower.facts import (
@@ -107,6 +109,9 @@ class Lowering:
         self.bound: set[str] = set()
         self.floats: dict[HostValue, HostScalar | None] = {}
         """Floats that the host computes, and the tensors that hold them where a kernel reads them."""
+        self.asserted = asserted_numbers(graph_module.graph)
+        self.unsimplified: dict[FxNode, HostValue] = {}
+        """Numbers that assertions are about, and what the host computes for them."""
         self.updates: dict[FxNode, Node] = {}
         """Placeholders that an operator with a rule has changed, and what they are now."""
 
@@ -203,6 +208,9 @@ class Lowering:
         if node.target is operator.getitem:
             return self._getitem(node)
         if isinstance(value, torch.SymInt) and self._is_bound(value):
+            if node in self.asserted and is_simplified(value):
+                self._append_host_call(node)
+                self.unsimplified[node] = HostValue(node.name)
             return size_expr(value)
         if node.target is COPY and self._mutates_input(node):
             return self._mutation(node)
@@ -398,10 +406,16 @@ class Lowering:
             return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
         return value
 
-    def _host(self, node: FxNode) -> Any:
-        args, kwargs = self._map((node.args, node.kwargs), self.materialise)
+    def _append_host_call(self, node: FxNode) -> None:
+        operands = (node.args, node.kwargs)
+        if node in self.asserted:
+            operands = map_arg(operands, lambda arg: self.unsimplified.get(arg, arg))
+        args, kwargs = self._map(operands, self.materialise)
         reads = tuple(tensors((args, kwargs)))
         self.program.steps.append(HostCall(node.name, node.target, tuple(args), kwargs, reads))
+
+    def _host(self, node: FxNode) -> Any:
+        self._append_host_call(node)
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             expr = size_expr(value)

@@ -1,0 +1,136 @@
+"""Numbers that change or come out of tensors: as indices, in assertions, as sizes, and what stands for dtypes."""
+
+import numpy as np
+import torch
+from beside_eager import Programs, attempt
+
+program = Programs()
+SCALARS = {"capture_scalar_outputs": True}
+
+
+def square(n=4):
+    return torch.arange(float(n * n)).reshape(n, n)
+
+
+@program(graphs=1, breaks=0, options=SCALARS)
+def an_index_out_of_a_tensor(c):
+    f = c(
+        lambda x, i: (
+            n := i.item(),
+            x[n] + 1,
+            x[n, 1:] + 1,
+            x[:, n] * 2,
+            x[..., n, None] * 2,
+            -x[None, n],
+        )[1:]
+    )
+    return [f(square(), torch.tensor(i)) for i in (1, 3, 0, -1)]
+
+
+@program(graphs=1, breaks=0, options=SCALARS)
+def an_index_out_of_a_tensor_and_out_of_range(c):
+    f = c(lambda x, i: x[i.item()] + 1)
+    return f(square(), torch.tensor(1)), attempt(f, square(), torch.tensor(9))
+
+
+@program(breaks=0)
+def an_index_that_changes(c):
+    @c
+    def f(x, i):
+        before = x[i] * 2
+        x[i, 1:] = 5.0
+        x[:, i] += 1
+        return before, x[i, None, torch.tensor([0, 1])], x[i - 1 :, i], x[i, i]
+
+    found = []
+    for i in (2, 1, 3, 0, -1, 9):
+        x = square()
+        found += [attempt(f, x, i), x]
+    return found
+
+
+@program(graphs=2, breaks=0)
+def an_index_that_changes_is_compiled_twice(c):
+    f = c(lambda x, i: x[i] * 2)
+    return [f(square(9), i) for i in (2, 3, 7, 5)]
+
+
+@program(breaks=0)
+def gradients_through_an_index_that_changes(c):
+    f = c(lambda x, i: (x[i] ** 2).sum() + x[1:, i].sum())
+    found = []
+    for i in (2, 3, 0):
+        x = square().requires_grad_()
+        f(x, i).backward()
+        found.append(x.grad)
+    return found
+
+
+def checked(c, check, good, bad):
+    """A number that fulfils what the program demands, and one that does not."""
+    f = c(lambda x, n: (torch._check(check(k := n.item(), x)), x + k)[1])
+    x = square(3)
+    return f(x, torch.tensor(good)), attempt(f, x, torch.tensor(bad))[0]
+
+
+@program(graphs=1, breaks=0, options=SCALARS)
+def a_number_that_should_be_a_constant(c):
+    return checked(c, lambda k, x: k == 5, 5, 6)
+
+
+@program(graphs=1, breaks=0, options=SCALARS)
+def a_number_that_should_be_a_size(c):
+    return checked(c, lambda k, x: k == x.size(0), 3, 4)
+
+
+@program(graphs=1, breaks=0, options=SCALARS)
+def a_number_that_should_be_computed_from_a_size(c):
+    return checked(c, lambda k, x: k * 2 == x.numel() + 1, 5, 4)
+
+
+@program(graphs=1, breaks=0, options=SCALARS, dynamic=True)
+def a_number_that_should_be_a_symbolic_size(c):
+    return checked(c, lambda k, x: k + 1 == x.size(0) + x.size(1), 5, 4)
+
+
+@program(graphs=1, breaks=0, options={"capture_dynamic_output_shape_ops": True})
+def a_size_that_should_be_another(c):
+    @c
+    def f(x):
+        found = x.nonzero()
+        torch._check(found.shape[0] == x.shape[0])
+        return found + 1
+
+    return f(torch.ones(3)), attempt(f, torch.tensor([1.0, 0.0, 1.0]))[0]
+
+
+@program(graphs=1, breaks=0)
+def classes_of_python_as_dtypes(c):
+    f = c(
+        lambda x: (
+            *(x.to(float), x.to(dtype=int), x.sum(dtype=float), x.to("cpu", bool)),
+            *(torch.ones(2, dtype=bool), x.new_zeros(2, dtype=int), torch.ones(2, dtype=complex)),
+        )
+    )
+    return f(square())
+
+
+@program(graphs=1, breaks=0)
+def results_with_names_made_by_the_program(c):
+    f = c(lambda x: (torch.return_types.max((x, x + 1)), *torch.return_types.qr((x, x * 2))))
+    return f(square())
+
+
+@program(graphs=1, breaks=0)
+def the_length_of_an_array(c):
+    f = c(lambda a: (len(a), a.sum() / len(a), torch.from_numpy(a * len(a))))
+    return f(np.ones((2, 3))), f(np.ones((2, 3)) * 2)
+
+
+@program(breaks=0)
+def an_outer_product_into_a_tensor_whose_size_changes(c):
+    f = c(lambda a, b, out: torch.outer(a, b, out=out))
+    return [f(torch.ones(n), torch.ones(1), torch.empty(n, 1)) for n in (2, 6, 4)]
+
+
+test_program = program.tests()

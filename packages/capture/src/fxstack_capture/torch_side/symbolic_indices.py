@@ -1,0 +1,80 @@
+"""``tensor[i]`` where ``i`` is a symbolic number: a ``select``, which takes one.
+
+torch's subscription asks an index for its value, which would compile anew for every value, and is impossible for a
+number that comes out of a tensor. It means ``select`` at the index's dimension, and what is left of the subscription
+after it, so that is what is written down.
+"""
+
+from __future__ import annotations
+
+import operator
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.tracer import TorchTracer
+
+_MASKS = frozenset({torch.bool, torch.uint8})
+
+
+def read(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """``tensor[index]``."""
+    if kwargs or len(args) != 2 or not _has_symbol(args[1]):
+        return tracer.record(fn, args, kwargs)
+    tensor, rest = _selected(tracer, *args)
+    return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
+
+
+def write(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """``tensor[index] = value``."""
+    if kwargs or len(args) != 3 or not _has_symbol(args[1]):
+        return tracer.record(fn, args, kwargs)
+    tensor, rest = _selected(tracer, *args[:2])
+    return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
+
+
+def _has_symbol(index: Any) -> bool:
+    """Whether an item is symbolic, and all items are such that their dimensions are known."""
+    if type(index) is torch.SymInt:
+        return True
+    return (
+        type(index) is tuple
+        and any(type(item) is torch.SymInt for item in index)
+        and all(_dimensions(item) is not None for item in index)
+    )
+
+
+def _dimensions(item: Any) -> int | None:
+    """How many of the tensor's dimensions an item of an index stands for; None if that depends on more than its kind."""
+    if item is None or isinstance(item, EllipsisType):
+        return 0
+    if isinstance(item, torch.Tensor):
+        return item.dim() if item.dtype in _MASKS else 1
+    return 1 if type(item) in (int, torch.SymInt, slice) else None
+
+
+def _selected(
+    tracer: TorchTracer, tensor: torch.Tensor, index: Any
+) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    """The tensor after its symbolic indices, and the index that is left."""
+    items = index if type(index) is tuple else (index,)
+    if not any(isinstance(item, EllipsisType) for item in items):
+        items = (*items, ...)
+    behind = tensor.dim() - sum(_dimensions(item) or 0 for item in items)
+    rest: list[Any] = []
+    dim = 0
+    for item in items:
+        if type(item) is torch.SymInt:
+            tensor = tracer.record(torch.select, (tensor, dim, item), {})
+            continue
+        rest.append(item)
+        dim += behind if isinstance(item, EllipsisType) else _dimensions(item) or 0
+    return tensor, () if len(rest) == 1 else tuple(rest)  # the one is ``...``
