@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._decomp import core_aten_decompositions
 
+from fxstack_inductor.convolution_bias import convolution, convolution_backward
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.lower.rules import RULES
 
@@ -111,7 +112,11 @@ def binary_cross_entropy(
     return result
 
 
-OWN = {aten.binary_cross_entropy.default: binary_cross_entropy}
+OWN = {
+    aten.binary_cross_entropy.default: binary_cross_entropy,
+    aten.convolution.default: convolution,
+    aten.convolution_backward.default: convolution_backward,
+}
 """In the place of torch's."""
 
 

@@ -8,7 +8,7 @@ from fake_cuda import FakeCuda
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fxstack_inductor import InductorOptions, decompositions
+from fxstack_inductor import InductorOptions, compile_graph, decompositions
 from fxstack_inductor.schedule.plan import KernelStep
 from fxstack_inductor.triton_target import device_kernels, graph_refusal, lower_triton
 
@@ -158,3 +158,18 @@ def test_machine_code_is_kept_on_disk(recorded, monkeypatch):
     run, first, _ = recorded
     monkeypatch.setattr("fxstack_inductor.runtime.cubins.compile_archive", None)
     assert [c.grid for c in run().cuda.calls[3:]] == [c.grid for c in first.cuda.calls[:3]]
+
+
+def test_what_a_call_lays_out_otherwise_is_copied():
+    """Kernels are told strides by torch's fake tensors; the operator gives others."""
+
+    @torch.library.custom_op("fxstack_tests::turned", mutates_args=())
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        return x.t().contiguous().t()
+
+    turned.register_fake(torch.empty_like)
+    x = torch.randn(5, 7)
+    graph = make_fx(lambda x: torch.ops.fxstack_tests.turned(x) + x, tracing_mode="fake")(x)
+    call = compile_graph(graph, (x,), InductorOptions(target="cuda"))
+    assert "restride(turned" in call.lowered.host
+    assert torch.equal(call(x)[0], x + x)

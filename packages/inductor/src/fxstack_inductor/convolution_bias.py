@@ -1,0 +1,50 @@
+"""Biases of convolutions on a GPU, apart from the convolutions.
+
+cuDNN adds no bias: ATen's call launches a kernel that reads the whole result and writes it again, and one that sums the whole
+gradient. As additions and sums of the graph they are fused with what is beside them. Depthwise convolutions are
+kernels of ATen's own, which add the bias as they go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+aten = torch.ops.aten
+
+
+def convolution(  # noqa: PLR0917 - the operator's signature
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int],
+    groups: int,
+) -> Any:  # fmt: skip
+    """``aten.convolution`` as one without bias, and an addition; NotImplemented where that is no gain."""
+    if bias is None or not x.is_cuda or (groups > 1 and weight.shape[1] == 1):
+        return NotImplemented
+    rest = (stride, padding, dilation, transposed, output_padding, groups)
+    plain = aten.convolution.default(x, weight, None, *rest)
+    shape = [1] * plain.dim()
+    shape[plain.dim() - weight.dim() + 1] = bias.shape[0]
+    return plain + bias.view(shape)
+
+
+def convolution_backward(  # noqa: PLR0917 - the operator's signature
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: Sequence[int] | None,
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
+    output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
+) -> Any:  # fmt: skip
+    """``aten.convolution_backward`` with the bias's gradient as a sum; NotImplemented where none is asked for on a GPU."""
+    of_x, of_weight, of_bias = output_mask
+    if not of_bias or not grad.is_cuda or grad.dim() != weight.dim():
+        return NotImplemented
+    total = grad.sum([d for d in range(grad.dim()) if d != 1])
+    if not of_x and not of_weight:
+        return None, None, total
+    rest = (stride, padding, dilation, transposed, output_padding, groups)
+    mask = [of_x, of_weight, False]
+    made = aten.convolution_backward.default(grad, x, weight, bias_sizes, *rest, mask)
+    return made[0], made[1], total
