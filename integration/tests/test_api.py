@@ -8,6 +8,7 @@ import torch
 
 import fxstack
 from fxstack.settings import make_options
+from fxstack.torch_options import TORCH_OPTIONS
 from fxstack_inductor.errors import TRITON_HINT, CudaError, TritonMissing
 
 
@@ -85,6 +86,45 @@ def test_unknown_mode_and_option_name_the_closest():
 
 def test_options_reach_the_record():
     assert make_options(None, {"partitioner": "save_all"}).partitioner == "save_all"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("max_autotune", "autotune"),
+        ("triton.cudagraphs", "cuda_graphs"),
+        ("emulate_precision_casts", "eager_rounding"),
+        ("fx_graph_cache", "use_cache"),
+    ],
+)
+def test_torchs_names_of_options_mean_ours(theirs, ours):
+    for value in (True, False):
+        assert getattr(make_options(None, {theirs: value}).inductor, ours) is value
+
+
+def test_torchs_options_that_ask_for_what_is_done_anyway():
+    assert (
+        fxstack.compile(f, options={"epilogue_fusion": True, "fallback_random": True})(X)
+        is not None
+    )
+
+
+def test_torchs_options_without_effect_are_named():
+    with pytest.warns(
+        UserWarning, match=r"no effect here: cpp.threads=2 \(.*; shape_padding=True \("
+    ) as seen:
+        fxstack.compile(f, options={"shape_padding": True, "cpp.threads": 2, "freezing": True})
+    assert seen[0].filename == __file__
+
+
+def test_torchs_switches_are_true_or_false():
+    with pytest.raises(ValueError, match="option 'max_autotune' must be True or False, not 'x'"):
+        fxstack.compile(f, options={"max_autotune": "x"})
+
+
+def test_torchs_options_exist():
+    known = torch._inductor.list_options()
+    assert [name for name in TORCH_OPTIONS if name not in known] == []
 
 
 def test_dynamic_is_checked():

@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from fxstack.torch_options import TORCH_OPTIONS, in_our_words
 from fxstack_capture import CaptureOptions
 from fxstack_functionalize import AotOptions
 from fxstack_inductor import InductorOptions, options_from_environment
@@ -38,18 +39,19 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
     """The record for ``compile(mode=, options=)``.
 
     ``options`` may hold ``partitioner`` and any field of ``CaptureOptions`` (but ``fullgraph`` and
-    ``dynamic``, which are arguments of ``compile``), ``AotOptions`` and ``InductorOptions``.
+    ``dynamic``, which are arguments of ``compile``), ``AotOptions`` and ``InductorOptions``; or options of
+    ``torch.compile`` (see ``torch_options``).
 
     Raises:
         ValueError: an unknown mode or option; the message lists the known ones and the closest match.
     """
     if mode is not None and mode not in MODES:
         raise ValueError(_unknown("mode", mode, MODES))
-    given = dict(options or {})
     capture = {f.name for f in fields(CaptureOptions)} - {"fullgraph", "dynamic"}
     inductor = {f.name for f in fields(InductorOptions)}
     functionalize = {f.name for f in fields(AotOptions)} - {"on_error"}
     known = {"partitioner"} | capture | inductor | functionalize
+    given = in_our_words(options or {}, frozenset(known))
     for name in given:
         if name not in known:
             raise ValueError(_unknown("option", name, known))
@@ -70,6 +72,6 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(name, [*known, *TORCH_OPTIONS], n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"fxstack.compile: unknown {kind} {name!r}.{hint} Known: {', '.join(sorted(known))}."

@@ -140,7 +140,10 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
             or (not tensors and should_allow_numbers_as_tensors(func))
         ):
             return self._ask_torch(func, types, args, kwargs)
-        return kernel(self, func, args, kwargs)
+        try:
+            return kernel(self, func, args, kwargs)
+        except NotImplementedError:  # torch has more to try, a real kernel on zeros for one
+            return self._ask_torch(func, types, args, kwargs)
 
     def _ask_torch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Torch's own dispatch, which would log with a traceback what may be the program's error."""

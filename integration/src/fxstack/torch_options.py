@@ -1,0 +1,99 @@
+"""What the options of ``torch.compile`` mean here, so that a program that is moved over keeps its ``options``.
+
+An option is another name of one of ours, or describes what is done in any case. What cannot be had is said in a warning and
+changes nothing: these options say how to compile, never what.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """Our option of the same meaning."""
+
+    ours: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What is done here whatever is asked for; ``value`` asks for it. None: there is nothing to compare with."""
+
+    value: bool | None
+    because: str
+
+
+_LOOPS = "tiles and unrolling of kernels follow from rules"
+_FUSED = "kernels are fused wherever the scheduler finds that it pays"
+_REPORT = "see fxstack.compile_log, and the option repro_dir"
+
+TORCH_OPTIONS: Mapping[str, Renamed | Settled] = MappingProxyType(
+    {
+        "max_autotune": Renamed("autotune"),
+        "max_autotune_gemm": Renamed("autotune"),
+        "triton.cudagraphs": Renamed("cuda_graphs"),
+        "emulate_precision_casts": Renamed("eager_rounding"),
+        "fx_graph_cache": Renamed("use_cache"),
+        "aggressive_fusion": Settled(False, _FUSED),
+        "allow_buffer_reuse": Settled(True, "memory of intermediate results is reused"),
+        "benchmark_fusion": Settled(False, _FUSED),
+        "combo_kernels": Settled(False, _FUSED),
+        "conv_1x1_as_mm": Settled(False, "convolutions are the library's"),
+        "coordinate_descent_tuning": Settled(False, _LOOPS),
+        "cpp.simdlen": Settled(None, "vectors are as wide as the processor's"),
+        "cpp.threads": Settled(None, "kernels use torch.get_num_threads() threads"),
+        "cpp_wrapper": Settled(True, "the host program is native where this Python allows it"),
+        "dce": Settled(True, "what nobody uses is not computed"),
+        "debug": Settled(False, _REPORT),
+        "epilogue_fusion": Settled(True, _FUSED),
+        "fallback_random": Settled(True, "random numbers are always those that eager would draw"),
+        "group_fusion": Settled(False, _FUSED),
+        "implicit_fallbacks": Settled(True, "operators without a rule are calls of their kernels"),
+        "inplace_buffers": Settled(True, "results are written over what is not used any more"),
+        "keep_output_stride": Settled(True, "results are always laid out as eager's"),
+        "layout_optimization": Settled(False, "tensors are laid out as eager lays them out"),
+        "loop_ordering_after_fusion": Settled(True, _FUSED),
+        "max_autotune_pointwise": Settled(False, _LOOPS),
+        "permute_fusion": Settled(True, _FUSED),
+        "shape_padding": Settled(False, "operands of matrix products are not padded"),
+        "size_asserts": Settled(True, "sizes and strides are guarded"),
+        "split_reductions": Settled(True, "reductions are split where it pays"),
+        "trace.enabled": Settled(False, _REPORT),
+        "trace.graph_diagram": Settled(False, _REPORT),
+        "triton.cudagraph_trees": Settled(True, "results of CUDA graphs are the caller's own"),
+        "triton.unique_kernel_names": Settled(True, "kernels are named after what they compute"),
+    }
+)
+
+
+def in_our_words(options: Mapping[str, Any], ours: frozenset[str]) -> dict[str, Any]:
+    """``options`` with torch's names replaced; those in ``ours`` mean ours, unknown ones stay for the caller to refuse.
+
+    Raises:
+        ValueError: an option of torch's that is True or False is something else.
+    """
+    translated = {n: v for n, v in options.items() if n in ours or n not in TORCH_OPTIONS}
+    ignored = []
+    for name, value in options.items():
+        if name in translated:
+            continue
+        meaning = TORCH_OPTIONS[name]
+        is_switch = isinstance(meaning, Renamed) or meaning.value is not None
+        if is_switch and not isinstance(value, bool):
+            message = f"fxstack.compile: option {name!r} must be True or False, not {value!r}."
+            raise ValueError(message)
+        if isinstance(meaning, Renamed):
+            translated.setdefault(meaning.ours, value)
+        elif value is not meaning.value:
+            ignored.append(f"{name}={value!r} ({meaning.because})")
+    if ignored:
+        text = "fxstack.compile: these options of torch.compile have no effect here: "
+        warnings.warn(text + "; ".join(sorted(ignored)), stacklevel=4)
+    return translated
