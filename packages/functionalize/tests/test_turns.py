@@ -85,6 +85,11 @@ def infinite_derivatives(x):
     return p.sqrt(), (q * 2).sum(), y.view(2, 2).t().norm(dim=0), y.expand(3, 4).mean()
 
 
+@program((3,))
+def a_gradient_that_is_not_used(x):
+    return x.sin(), x.expand(2, 3).sign()
+
+
 def leaves_of(shapes):
     return [
         torch.linspace(0.1, 0.9, torch.Size(s).numel()).reshape(s).requires_grad_() for s in shapes

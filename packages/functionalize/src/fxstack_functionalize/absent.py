@@ -123,8 +123,10 @@ class _Without:
 
     def _closed(self) -> StageGraph:
         stage = self._stage
+        saved = {spec.name for spec in stage.signature.inputs_of(InputKind.SAVED)}
         for node in self._graph.find_nodes(op="placeholder"):
-            if not node.users and isinstance(node.meta.get("val"), torch.Tensor):
+            is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+            if is_tensor and node.name in saved and not node.users:
                 self._graph.erase_node(node)
         left = {node.name for node in self._graph.find_nodes(op="placeholder")}
         names = {old.name: new.name for old, new in self._copies.items()}

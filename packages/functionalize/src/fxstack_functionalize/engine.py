@@ -27,6 +27,8 @@ class Engine(Protocol):
 
     relayouts: list[tuple[torch.Tensor, Relayout]]
     """The changes of tensors' sizes and strides in place, in order."""
+    cut_off_from: dict[int, torch.Tensor]
+    """By storage: the tensor that others on it were detached from."""
 
     def active(self) -> Any:
         """Return the context in which wrapped tensors may be used."""
@@ -49,6 +51,7 @@ class DispatcherEngine:
 
     def __init__(self) -> None:
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
+        self.cut_off_from: dict[int, torch.Tensor] = {}
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -77,6 +80,7 @@ class ModeEngine:
     def __init__(self) -> None:
         self.mode = ExactRandomMode(_allow_token_discovery=True)
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
+        self.cut_off_from: dict[int, torch.Tensor] = {}
 
     def active(self) -> FunctionalTensorMode:
         return self.mode

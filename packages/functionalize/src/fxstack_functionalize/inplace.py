@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fxstack_functionalize.engine import version_of
+from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import Relayout
 from fxstack_functionalize.runtime.tangents import dense_like
@@ -77,17 +77,30 @@ def run_in_place_safely(
     if isinstance(target, (list, tuple)) and _changes_first(function):
         return _run_on_list(target, function, args, kwargs)
     if not isinstance(target, torch.Tensor) or not _changes_first(function):
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
+            _note_detached(engine, target, result)
+        return result
     if target.layout is not torch.strided:
         return function(*args, **kwargs)
     if _overlaps(target):
         raise _overlapping(_name(function))
-    changed = [target] if target._base is None else [target, target._base]
+    changed = [target, target._base, engine.cut_off_from.get(storage_key(target))]
+    changed = list({id(tensor): tensor for tensor in changed if tensor is not None}.values())
     before = [tensor.stride() for tensor in changed]
     result = function(*args, **kwargs)
     for tensor, strides in zip(changed, before, strict=True):
         _keep_strides(engine, tensor, strides)
     return result
+
+
+def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -> None:
+    """Remember whose memory a ``detach()`` or ``.data`` is on, which autograd does not tell."""
+    if result is source or result._base is not None or source.layout is not torch.strided:
+        return
+    if result.layout is torch.strided and storage_key(result) == storage_key(source):
+        root = source if source._base is None else source._base
+        engine.cut_off_from.setdefault(storage_key(result), root)
 
 
 def _change_metadata(
