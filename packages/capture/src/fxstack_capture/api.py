@@ -5,6 +5,13 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -98,9 +105,33 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
     if isinstance(fn, torch.nn.Module):
         compiler.root = fn
         return wrap(fn, run, again)
-    made = run(fn)
+    made = run(_with_frame(fn))
     functools.update_wrapper(made, fn)
     return made
+
+
+def _with_frame(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of Python for one of C (``torch.sin``, a partial of it): only frames are compiled."""
+    inner = fn.func if isinstance(fn, functools.partial) else fn
+    if not isinstance(inner, _WITHOUT_FRAME):
+        return fn
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    # Frames of this package are its own and never compiled, so this one must not look like one of them.
+    code = call.__code__.replace(co_filename="<string>")
+    return FunctionType(code, {"__name__": "<string>"}, closure=call.__closure__)
+
+
+_WITHOUT_FRAME = (
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+)
 
 
 def profile_of(compiled: Any) -> ShapeProfile:

@@ -17,6 +17,7 @@ from fxstack_capture.calls.marked import call_marked, is_marked
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.registered import registered
 from fxstack_capture.calls.rules import RULES
+from fxstack_capture.calls.rules.compiling import scripted
 from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch_wrappers import code_rule
 from fxstack_capture.kernels.launching import launch_rules
@@ -246,7 +247,12 @@ def _optimized(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     return calls.call(calls.world.enter(inner, BuiltinAttr(source, "__wrapped__")), args, kwargs)
 
 
+def _scripted(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+    return scripted(calls.trace, fn, args, kwargs)
+
+
 _CALLERS: dict[type, Caller] = {
+    torch.jit.ScriptFunction: _scripted,
     native.Optimized: _optimized,
     **dict.fromkeys(OPERATOR_OBJECTS, _operator_object),
     types.FunctionType: _function,

@@ -14,6 +14,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.registered import as_one_node, called_once
+from fxstack_capture.calls.rules.compiling import compiled_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ _COMPILER_MODULES = (
     "torch._inductor",
     "torch._compile",
     "fxstack_capture.api",
+    "fxstack.api",
     "fxstack_capture.marking",
     "fxstack_capture.stance",
 )
@@ -106,9 +108,14 @@ def _is_compiling(_trace: Trace) -> bool:
     return True
 
 
+def _compile(trace: Trace, *args: Any, **kwargs: Any) -> Any:
+    return compiled_inside(trace, args, kwargs)
+
+
 _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyType(
     {
         ("torch._dynamo.decorators", "mark_static"): _mark_static,
         ("torch._dynamo.external_utils", "is_compiling"): _is_compiling,
+        ("fxstack.api", "compile"): _compile,
     }
 )

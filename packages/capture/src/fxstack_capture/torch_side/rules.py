@@ -332,6 +332,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(_GETTER_OF, set_attention),
     **dict.fromkeys(_GETTER_OF.values(), guarded_query),
     **dict.fromkeys(library_flags.GETTERS, guarded_query),
+    torch._C._autograd._profiler_enabled: guarded_query,
     **dict.fromkeys(_READS_DATA, data_leaves),
     autograd_function.APPLY: autograd_function.apply,
     torch.autograd.grad: gradients.grad,

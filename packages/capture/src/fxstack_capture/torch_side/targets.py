@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -99,6 +99,12 @@ def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
     if isinstance(fn, CustomOpDef):
         return Target("call_function", fn._opoverload, args)
     return Target("call_function", fn, args)
+
+
+def without_from(target: Target, kwargs: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
+    """``x.random_(from=0, to=9)``: the first parameter behind the tensor, whose name cannot be written in a graph's code."""
+    rest = {name: value for name, value in kwargs.items() if name != "from"}
+    return replace(target, args=(*target.args, kwargs["from"])), rest
 
 
 def _method(name: str, args: tuple[Any, ...]) -> Target:

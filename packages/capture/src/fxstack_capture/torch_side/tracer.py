@@ -48,7 +48,7 @@ from fxstack_capture.torch_side.input_numbers import InputNumbers
 from fxstack_capture.torch_side.modes_aside import put_back
 from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.symbols import Symbols
-from fxstack_capture.torch_side.targets import target_of
+from fxstack_capture.torch_side.targets import target_of, without_from
 from fxstack_capture.torch_side.transforms import Transforms
 from fxstack_capture.torch_side.wrappers import Wrappers, demand_wrapped, is_wrapper
 from fxstack_capture.torch_side.writes import written_lists
@@ -296,6 +296,8 @@ class TorchTracer:
             kwargs = self._with_scalars(fn, kwargs)
         args = numpy_arrays.with_plain_scalars(args)
         target = target_of(fn, args)
+        if "from" in kwargs:
+            target, kwargs = without_from(target, kwargs)
         tensors: list[torch.Tensor] = []
         node_args = tuple([builder.argument(arg, tensors) for arg in target.args])
         node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}

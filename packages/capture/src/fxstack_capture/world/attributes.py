@@ -13,6 +13,7 @@ import functools
 import random
 import threading
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,6 +199,13 @@ def load_thread_local(world: MirrorWorld, obj: Any, name: str) -> Any:
         raise
 
 
+def load_proxy(world: MirrorWorld, proxy: Any, name: str) -> Any:
+    """Of the object behind a weak proxy, where that is known."""
+    if id(proxy) not in world.proxies:
+        return load(world, proxy, name)
+    return world.load_attr(world.proxies[id(proxy)], name)
+
+
 LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     types.FunctionType: load_function,
     types.ModuleType: load_module,
@@ -206,6 +214,7 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     super: load_super,
     types.CellType: load_cell,
     threading.local: load_thread_local,
+    weakref.ProxyType: load_proxy,
     types.BuiltinFunctionType: load_builtin,
     **dict.fromkeys(PLAIN_TYPES, load_symbolic),
     Array: lambda _world, array, name: load_array(array, name),

@@ -13,6 +13,7 @@ import dataclasses
 import enum
 import functools
 import gc
+import operator
 import random
 import re
 import threading
@@ -30,7 +31,7 @@ from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
-from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local, pinned
+from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local
 from fxstack_capture.world import containers, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
@@ -166,13 +167,30 @@ def weak_reference(world: MirrorWorld, obj: weakref.ref[Any], source: Source) ->
         return world.enter_as_itself(obj, source)
     entry = world.registry.by_original.get(id(target))
     standin = (
-        entry.standin
-        if entry is not None
-        else world.enter(target, pinned(target, f"{source.name}()"))
+        entry.standin if entry is not None else world.enter(target, Converted(source, _REFERENT))
     )
     if standin is target:
         return world.enter_as_itself(obj, source)
     return world.registry.add(obj, weakref.ref(standin), source).standin
+
+
+def weak_proxy(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """A proxy without a callback: there is one of them for an object at a time. Its attributes are the object's."""
+    try:
+        target = obj.__sizeof__.__self__
+    except (AttributeError, ReferenceError):
+        return opaque(world, obj, source)
+    if isinstance(target, torch.Tensor) or weakref.proxy(target) is not obj:
+        return opaque(world, obj, source)
+    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    standin = world.enter(target, BuiltinAttr(BuiltinAttr(source, "__sizeof__"), "__self__"))
+    made = weakref.proxy(standin)
+    world.proxies[id(made)] = standin
+    return world.registry.add(obj, made, source).standin
+
+
+_REFERENT: Any = operator.call
+"""From a weak reference to the object, which a guard that held it would keep alive."""
 
 
 # --- kinds ---------------------------------------------------------------------------------------
@@ -302,6 +320,7 @@ HANDLERS: dict[type, Handler] = {
     types.MethodWrapperType: builtin_function,
     functools.partial: partial,
     weakref.ref: weak_reference,
+    weakref.ProxyType: weak_proxy,
     tuple: containers.tuple_,
     list: containers.list_,
     dict: containers.dict_,

@@ -29,6 +29,7 @@ _UNREAD = object()  # never identical to a value
 
 
 def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
+    obj = world.proxies.get(id(obj), obj)
     cls = type(obj)
     if isinstance(obj, torch.Tensor):
         world.trace.torch.store_attr(obj, name, value)
@@ -45,6 +46,7 @@ def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
 
 
 def delete(world: MirrorWorld, obj: Any, name: str) -> None:
+    obj = world.proxies.get(id(obj), obj)
     cls = type(obj)
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-tensor", f"deleting attribute {name} of a tensor")

@@ -65,6 +65,8 @@ class MirrorWorld:
         self.parts: dict[int, functions.Parts] = {}
         self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
+        self.proxies: dict[int, Any] = {}
+        """The stand-ins behind stand-ins of weak proxies, by the id of the latter."""
         self.context: dict[ContextVar[Any], Any] = {}
         """What the program wrote to context variables."""
         self.tokens: dict[int, tuple[Token[Any], Any]] = {}

@@ -1,0 +1,61 @@
+"""Compilers called inside of compiled code: what they are given is part of the graph anyway.
+
+``torch.compile(fn)`` and ``torch.jit.script(fn)`` compute what ``fn`` does, so ``fn`` is inlined. Modules keep the wrapper
+that a compiler gives them, which is an object that a program can look at: that ends the graph.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+@RULES.rule(torch.compile)
+def compiled_inside(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The rule for ``torch.compile`` and ``fxstack.compile``, also as decorators."""
+    model = args[0] if args else kwargs.get("model")
+    if model is None:
+        return _itself
+    if type(model) not in (FunctionType, MethodType):
+        raise graph_break("disabled", f"compile of a {type(model).__qualname__}, in compiled code,")
+    return model
+
+
+def _itself(function: Any) -> Any:
+    return function
+
+
+def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of what ``torch.jit.script`` or ``torch.jit.trace`` made of a function: the function, if it is known.
+
+    TorchScript hands a float to a parameter that is annotated as one, also where the program gives an integer.
+    """
+    inner = getattr(fn, "_torchdynamo_inline", None)
+    if type(inner) is not FunctionType:
+        raise graph_break("unsupported-call", f"{fn.name}, a function of TorchScript")
+    kinds = {argument.name: str(argument.type) for argument in fn.schema.arguments}
+    given = [_converted(value, kind) for value, kind in zip(args, kinds.values(), strict=False)]
+    named = {name: _converted(value, kinds.get(name, "")) for name, value in kwargs.items()}
+    return trace.calls.call(inner, (*given, *args[len(given) :]), named)
+
+
+def _converted(value: Any, kind: str) -> Any:
+    return value * 1.0 if kind == "float" and isinstance(value, (int, torch.SymInt)) else value
+
+
+@RULES.rule(copyreg._slotnames)  # type: ignore[attr-defined]
+def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """What ``copy`` and ``pickle`` remember on a class says nothing that the class does not say."""
+    (cls,) = args
+    return list(copyreg._slotnames(cls))  # type: ignore[attr-defined]
