@@ -56,6 +56,8 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
 
     def __init__(self, user_stack: Callable[[], UserStack], **settings: Any) -> None:
         self.answers: dict[Any, Any] = {}
+        self.replaced = 0
+        """How often a symbol has been given a value; torch counts it from 2.12 on."""
         super().__init__(**settings)
         self._user_stack = user_stack
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
@@ -116,6 +118,10 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
 
     # ShapeEnv empties the cache of the method through it.
     _maybe_evaluate_static.cache_clear = ShapeEnv._maybe_evaluate_static.cache_clear  # type: ignore[attr-defined]
+
+    def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+        self.replaced += 1
+        super()._set_replacement(a, tgt, msg)
 
     def create_symintnode(self, sym: sympy.Expr, **settings: Any) -> Any:
         made = super().create_symintnode(sym, **settings)

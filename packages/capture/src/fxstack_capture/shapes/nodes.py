@@ -113,7 +113,7 @@ def _kept(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any],
             demand_divisor(_DIVISIONS[name], self, other)
         if not memo.active:
             return compute(self, other)
-        memo.refresh(env._replacements_version_counter)
+        memo.refresh(env.replaced)
         key = (name, self._expr, self.pytype, other._expr, other.pytype)
         found = memo.nodes.get(key)
         if found is None:
@@ -163,7 +163,7 @@ def _decision(name: str) -> Callable[..., bool]:
         memo: Memo = env.memo
         if not memo.active or not self.has_hint():
             return bool(decide(self, file, line))
-        memo.refresh(env._replacements_version_counter)
+        memo.refresh(env.replaced)
         key = (name, self._expr)
         found = memo.decisions.get(key)
         if found is None:
