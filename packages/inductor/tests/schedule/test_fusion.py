@@ -1,5 +1,6 @@
 """What fuses, what is refused and why, and that the order is right."""
 
+import pytest
 import torch
 from inductor_checks import FAST, check, externs, fused, kernels
 
@@ -146,3 +147,21 @@ def test_what_windows_read_is_computed_once():
 
     compiled = check(fn, torch.randn(2, 3, 16, 16))
     assert len([s for s in compiled.lowered.plan.steps if hasattr(s, "kernel")]) == 2
+
+
+ORDER = torch.randperm(8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, at: (x.sum(1) + 1)[at],
+        lambda x, at: (x.amax(-1, keepdim=True) * 2).index_select(0, at).relu(),
+        lambda x, at: (x[:, :1].sum(1).cos())[at],
+        lambda x, at: (x.cumsum(1) + 1)[at],
+        lambda x, at: (x.argmax(1).double() * 2).take_along_dim(at[:, None], 0),
+        lambda x, at: F.log_softmax(x, -1)[at] + x.mean((1, 2))[at][:, None, None],
+    ],
+)
+def test_what_is_made_of_a_reduction_and_then_indexed_is_read_where_the_index_says(f):
+    check(f, X, ORDER)

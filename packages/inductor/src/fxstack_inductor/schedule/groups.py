@@ -44,6 +44,10 @@ HEAVY = 32
 SIBLINGS = 6
 """How many of the latest groups reading the same memory are tried for a merge."""
 
+_UNKNOWN = Var("computed", VarKind.VALUE)
+COMPUTED = of_atom(_UNKNOWN)
+"""A coordinate that only the kernel knows, an index read from memory: it equals no loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -118,9 +122,9 @@ class Fusion:
                 yield read
                 continue
             mapping = {
-                v: c
+                v: c if isinstance(c, Expr) else COMPUTED
                 for i, c in zip(read.node.index, read.coords, strict=True)
-                if (v := i.as_var()) is not None and isinstance(c, Expr)
+                if (v := i.as_var()) is not None
             }
             for inner in self.reads(read.node):
                 yield Read(inner.node, tuple(_moved(c, mapping) for c in inner.coords))
@@ -272,25 +276,29 @@ def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[E
 
 
 def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
-    """A read coordinate in the variables of the reader's group; a computed one equals nothing."""
+    """A read coordinate in the variables of the reader's group."""
     if not isinstance(coord, Expr):
-        return of_atom(Var("computed", VarKind.VALUE))
+        return COMPUTED
     index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
     values = [*place.coords, *place.reduced]
     mapping = {v: c for i, c in zip(index, values, strict=True) if (v := i.as_var()) is not None}
     return coord.subs(mapping)
 
 
+def _is_known(coord: Coord) -> bool:
+    return isinstance(coord, Expr) and _UNKNOWN not in coord.variables
+
+
 def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
     first: dict[Node, tuple[Expr, ...]] = {}
     for node, place in left.placed.items():
         for read in fusion.reads(node):
-            if all(isinstance(c, Expr) for c in read.coords):
+            if all(map(_is_known, read.coords)):
                 first.setdefault(read.node, tuple(_coordinate(c, node, place) for c in read.coords))
     for node, place in right.placed.items():
         for read in fusion.reads(node):
             other = first.get(read.node)
-            if other is not None and all(isinstance(c, Expr) for c in read.coords):
+            if other is not None and all(map(_is_known, read.coords)):
                 coords = [_coordinate(c, node, place) for c in read.coords]
                 return list(zip(other, coords, strict=True))
     return []
