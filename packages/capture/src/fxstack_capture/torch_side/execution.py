@@ -31,6 +31,7 @@ from fxstack_capture.torch_side.symbols import symbolic_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 _DATA_DEPENDENT = (
     DataDependentOutputException,
@@ -51,19 +52,26 @@ _LARGEST_REHEARSAL = 1 << 26
 """Bytes of one tensor up to which a failing call is repeated on real zeros."""
 
 
+_NOBODY = nullcontext()
+
+
 def name_of(fn: object) -> str:
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
 
 
 def run_fake(
-    mode: FakeTensorMode, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    mode: FakeTensorMode,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    listener: AbstractContextManager[object] = _NOBODY,
 ) -> Any:
-    """``fn(*args, **kwargs)`` on fakes; raises the program's exception or GraphBreak."""
+    """``fn(*args, **kwargs)`` on fakes; raises the program's exception or GraphBreak. ``listener`` hears of the operators."""
     # Some composite kernels take symbolic sizes only in their Python form.
     symbolic = mode.shape_env is not None
     dispatcher = torch._C._EnablePythonDispatcher() if symbolic else nullcontext()
     try:
-        with dispatcher, mode:
+        with dispatcher, mode, listener:
             return fn(*args, **kwargs)
     except _DATA_DEPENDENT as error:
         raise graph_break("data-dependent-value", f"{name_of(fn)} ({first_line(error)})") from error

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxstack_capture.torch_side.execution import name_of
 
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
@@ -19,6 +22,21 @@ _REAL = (float, torch.SymFloat)
 _LISTS = (list, tuple, torch.Size)
 _LARGEST = 2**53
 """Whole numbers up to here are themselves in every dtype that lists are made of."""
+
+
+SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
+"""Keywords of operators that take numbers."""
+
+
+def with_scalars(tracer: TorchTracer, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Tensors where an operator takes a number: torch calls ``item()``, whose value Python never sees."""
+    names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
+    return {
+        name: tracer.number_in(value)
+        if name in names and isinstance(value, FakeTensor) and value.dim() == 0
+        else value
+        for name, value in kwargs.items()
+    }
 
 
 def takes(data: Any, kwargs: dict[str, Any]) -> bool:

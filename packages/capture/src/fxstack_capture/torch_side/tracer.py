@@ -29,6 +29,7 @@ from fxstack_capture.torch_side import (
     finishing,
     gradients,
     leaves,
+    number_tensors,
     numpy_arrays,
     overrides,
     parameters,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.attributes import AttributeWrite
+    from fxstack_capture.torch_side.selection import Selection
     from fxstack_capture.trace import CapturedCode, Trace
 
 
@@ -93,6 +95,8 @@ class TorchTracer:
         self.arrays = ArrayTracer(self)
         self.overrides = overrides.Overrides(self)
         self.outer_modes: Sequence[Any] = ()
+        self.selection: Selection | None = None
+        """The policy of the selective checkpoint that is being traced."""
         self.busy = False
         self.differentiated = False
         self.has_leaves = False
@@ -292,8 +296,8 @@ class TorchTracer:
 
     def _record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         builder = self.builder
-        if kwargs and not kwargs.keys().isdisjoint(_SCALAR_ARGUMENTS):
-            kwargs = self._with_scalars(fn, kwargs)
+        if kwargs and not kwargs.keys().isdisjoint(number_tensors.SCALAR_ARGUMENTS):
+            kwargs = number_tensors.with_scalars(self, fn, kwargs)
         args = numpy_arrays.with_plain_scalars(args)
         target = target_of(fn, args)
         if "from" in kwargs:
@@ -304,7 +308,10 @@ class TorchTracer:
         versions = [version_of(tensor) for tensor in tensors]
         wrapped = self.wrappers.demand_followed(args, kwargs)
         written = written_lists(fn, args, kwargs)
-        result = run_fake(self.mode, fn, args, kwargs)
+        if self.selection is None:
+            result = run_fake(self.mode, fn, args, kwargs)
+        else:
+            result = run_fake(self.mode, fn, args, kwargs, self.selection)
         if wrapped:
             demand_wrapped(result)
         added = additions(target.target, target.args, kwargs)
@@ -321,6 +328,8 @@ class TorchTracer:
         node = builder.add(target.op, target.target, node_args, node_kwargs)
         self.annotate(node)
         builder.bind(result, node)
+        if self.selection is not None:
+            self.selection.tag(node)
         self.counters.note_made(target.target, target.args, result)
         self.all_bound()
         return result
@@ -329,16 +338,6 @@ class TorchTracer:
         """The symbols that the last operator made have nodes."""
         if self.geometry.is_used:
             self.geometry.env.pending_fresh_unbacked_symbols.clear()
-
-    def _with_scalars(self, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Tensors where an operator takes a number: torch calls ``item()``, whose value Python never sees."""
-        names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
-        return {
-            name: self.number_in(value)
-            if name in names and isinstance(value, FakeTensor) and value.dim() == 0
-            else value
-            for name, value in kwargs.items()
-        }
 
     def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Write down a call that has been carried out already and gives nothing."""
@@ -488,7 +487,6 @@ class TorchTracer:
         return finishing.finish(self, outputs)
 
 
-_SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 _PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 

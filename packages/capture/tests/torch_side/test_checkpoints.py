@@ -1,0 +1,150 @@
+"""Checkpoints in one graph: values and gradients are eager's, and nodes say what the program wants saved."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+from fxstack_capture import Unsupported, native, optimize
+
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
+
+MM = torch.ops.aten.mm.default
+
+
+def body(x):
+    return torch.mm(x, x).sin().exp()
+
+
+def from_set(saved, ctx, func, *args, **kwargs):
+    assert not ctx.is_recompute
+    return CheckpointPolicy.MUST_SAVE if func in saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def every_second():
+    count = {"mm": 0}
+
+    def policy(ctx, func, *args, **kwargs):
+        count["mm"] += func is MM
+        return func is MM and count["mm"] % 2 == 1
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+def by_list():
+    return create_selective_checkpoint_contexts([MM])
+
+
+def by_shape():
+    wide = CheckpointPolicy.PREFER_SAVE, CheckpointPolicy.MUST_RECOMPUTE
+    return create_selective_checkpoint_contexts(lambda ctx, op, x, *_: wide[x.shape[0] != 4])
+
+
+def selected(context_fn, function=body):
+    return lambda x: checkpoint(function, x, use_reentrant=False, context_fn=context_fn)
+
+
+SAVE_MM = {"mm": "must_save", "sin": "prefer_recompute"}
+TAGS = {
+    "a list": (selected(by_list), SAVE_MM),
+    "a partial of a partial": (
+        selected(
+            functools.partial(
+                create_selective_checkpoint_contexts, functools.partial(from_set, {MM})
+            )
+        ),
+        SAVE_MM,
+    ),
+    "counting": (
+        selected(every_second, lambda x: torch.mm(x, body(x)) + 1),
+        {**SAVE_MM, "mm_1": "prefer_recompute"},
+    ),
+    "by shape": (
+        selected(by_shape, lambda x: body(x)[:2].sin() + 1),
+        {"mm": "prefer_save", "sin_1": "must_recompute"},
+    ),
+    "a layer": (
+        selected(
+            lambda: create_selective_checkpoint_contexts([torch.ops.aten.addmm.default]),
+            lambda x: F.linear(x, x, x[0]).sin() + 1,
+        ),
+        {"linear": "must_save", "sin": "prefer_recompute"},
+    ),
+    "reentrant": (
+        lambda x: checkpoint(body, x, use_reentrant=True),
+        {"mm": "must_recompute", "sin": "must_recompute"},
+    ),
+    "without random numbers": (
+        lambda x: checkpoint(body, x, use_reentrant=False, preserve_rng_state=False),
+        {"mm": "prefer_recompute", "sin": "prefer_recompute"},
+    ),
+}
+
+
+def gradient(fn):
+    x = torch.linspace(-1, 1, 16).reshape(4, 4).requires_grad_()
+    y = fn(x)
+    y.sum().backward()
+    return y, x.grad
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_policies_become_tags(name):
+    fn, expected = TAGS[name]
+    graphs = []
+    compiled = optimize(lambda gm, _: (graphs.append(gm), gm)[1], fullgraph=True)(fn)
+    for _ in range(2):
+        torch.testing.assert_close(gradient(compiled), gradient(fn))
+    assert len(graphs) == 1
+    found = {node.name: node.meta.get("recompute") for node in graphs[0].graph.nodes}
+    assert {name: found[name] for name in expected} == expected
+
+
+def contexts_of_its_own():
+    return torch.no_grad(), torch.no_grad()
+
+
+LEFT_TO_EAGER = {
+    "other contexts": selected(contexts_of_its_own),
+    "fresh random numbers": lambda x: checkpoint(
+        lambda y: F.dropout(y) * y, x, use_reentrant=False, preserve_rng_state=False
+    ),
+    "results that eager gives a gradient": lambda x: checkpoint(
+        lambda y: (y.detach() * 2, y * 2), x, use_reentrant=True
+    )[1],
+    "a result that is an argument": lambda x: checkpoint(lambda y: y, x, use_reentrant=True) * 2,
+}
+
+
+@pytest.mark.parametrize("name", LEFT_TO_EAGER)
+def test_what_eager_alone_can_do_is_left_to_it(name):
+    fn = LEFT_TO_EAGER[name]
+    with pytest.raises(Unsupported):
+        optimize(fullgraph=True)(fn)(torch.ones(4, 4, requires_grad=True))
+    compiled = optimize()(fn)
+    results = []
+    for run in (fn, compiled):
+        torch.manual_seed(3)
+        results.append(_attempt(run))
+    torch.testing.assert_close(*results)
+
+
+def _attempt(run):
+    try:
+        return gradient(run)
+    except RuntimeError as error:
+        return torch.tensor([ord(letter) for letter in str(error)[:60]])
+
+
+def test_a_wrong_list_is_eagers_error():
+    wrong = selected(lambda: create_selective_checkpoint_contexts([torch.ops.aten.mm]))
+    with pytest.raises(ValueError, match="to be an OpOverload"):
+        optimize()(wrong)(torch.ones(4, 4, requires_grad=True))
