@@ -14,6 +14,7 @@ from fxstack_capture.interpreter import generators
 from fxstack_capture.interpreter.binding import Signature
 from fxstack_capture.interpreter.exception_table import exception_regions
 from fxstack_capture.interpreter.handlers.growing import growing
+from fxstack_capture.interpreter.handlers.half_made import filling
 from fxstack_capture.interpreter.handlers.unread import CONTINUING, entering
 from fxstack_capture.interpreter.program import ExceptHandler, Instruction, Program, Surroundings
 from fxstack_capture.interpreter.tracebacks import TracebackStub
@@ -63,7 +64,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
     steps = growing([lowerings[i.opname](i) for i in raw])
     continues = any(map(CONTINUING, code.co_varnames))
     return Program(
-        steps=entering(steps, names) if continues else steps,
+        steps=filling(entering(steps, names), names) if continues else steps,
         continues=continues,
         offsets=tuple([i.start for i in raw]),
         lines=_lines(code, raw),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.handlers.half_made import filling
 from fxstack_capture.interpreter.handlers.unread import entering
 from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
@@ -53,7 +54,8 @@ class RootRun:
     def _loop(self, frame: Frame) -> RootOutcome:
         """The interpreter's loop, with a counter that others can see."""
         interp = self.interp
-        steps = entering(self.program.steps, self.program.names)
+        names = self.program.names
+        steps = filling(entering(self.program.steps, names), names)
         stop_at = -1 if interp.descent is None else interp.descent.root_step
         pc = 0
         while True:
