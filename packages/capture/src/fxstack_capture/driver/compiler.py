@@ -224,6 +224,9 @@ class FrameCompiler:
             )
         except GraphBreak as reason:
             return self._not_traced(code, state, reason.record.message, reason)
+        except RecursionError:
+            deep = graph_break("inline-limit", "objects that hold each other very deeply")
+            return self._not_traced(code, state, deep.record.message, deep)
         except Exception as error:
             return self._failed(code, error)
         if self.observer is not None:

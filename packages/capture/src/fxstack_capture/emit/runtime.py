@@ -123,6 +123,20 @@ def last_items_of(mapping: dict[Any, Any]) -> Iterator[Any]:
     return reversed(dict.items(mapping))
 
 
+def standing_at(begin: Callable[[list[Any]], Any], items: list[Any], index: int) -> Any:
+    """A list iterator, made by ``begin``, that stands at ``index``, which the list may be too short for as yet.
+
+    ``__setstate__`` moves no further than to the end, so the list is as long as it takes for a moment.
+    """
+    missing = max(0, index + 1 - list.__len__(items))
+    list.extend(items, [None] * missing)
+    made = begin(items)
+    made.__setstate__(index)
+    if missing:
+        list.__delitem__(items, slice(-missing, None))
+    return made
+
+
 def advanced(iterator: Iterator[Any], count: int) -> Iterator[Any]:
     """The iterator, without its next ``count`` items."""
     next(islice(iterator, count, count), None)

@@ -22,9 +22,9 @@ from fxstack_capture.interpreter.errors import (
 )
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
+from fxstack_capture.interpreter.handlers.half_made import settle
 from fxstack_capture.interpreter.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.root import RootRun
-from fxstack_capture.interpreter.handlers.half_made import settle
 from fxstack_capture.interpreter.stopping import Descent, can_continue
 from fxstack_capture.interpreter.tracebacks import add_entry
 from fxstack_capture.trace import Lazy

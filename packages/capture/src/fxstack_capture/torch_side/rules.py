@@ -15,6 +15,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side import (
     autograd_function,
+    copying,
     flex,
     generator_draws,
     gradients,
@@ -223,11 +224,11 @@ _METHOD_RULES: dict[str, Rule] = {
     "type": convert,
     **dict.fromkeys(("__array__", "__repr__", "__str__", "__format__"), data_leaves),
     **dict.fromkeys(("item", "__int__", "__float__"), scalar),
+    "__deepcopy__": copying.deepcopy,
     "numpy": numpy_arrays.to_numpy,
     "tolist": to_list,
     **dict.fromkeys(
         (
-            "__deepcopy__",
             "__reduce_ex__",
             "__setstate__",
             "__dlpack__",

@@ -39,6 +39,7 @@ from fxstack_capture.torch_side import (
 from fxstack_capture.torch_side.annotations import Annotations
 from fxstack_capture.torch_side.assumptions import Assumptions
 from fxstack_capture.torch_side.constants import is_plain
+from fxstack_capture.torch_side.copying import Copies
 from fxstack_capture.torch_side.counters import Counters, additions
 from fxstack_capture.torch_side.execution import name_of, run_fake
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
@@ -105,6 +106,7 @@ class TorchTracer:
         self.faker = Faker(self.mode)
         self.wrappers = Wrappers(self)
         self.notes = Annotations()
+        self.copies = Copies()
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
         self._offsets_guarded = False

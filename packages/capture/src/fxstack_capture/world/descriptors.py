@@ -14,10 +14,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards.records import SlotUnset
 from fxstack_capture.sources import BuiltinAttr, SlotAttr
-from fxstack_capture.world.instances import dict_descriptor, slots
+from fxstack_capture.world.instances import declares_slots, dict_descriptor, slots
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
 
 
 def is_own_slot(raw: Any) -> bool:
-    return is_heap_type(raw.__objclass__)
+    return declares_slots(raw.__objclass__)
 
 
 _TRACEBACK = BaseException.__dict__["__traceback__"]

@@ -157,7 +157,9 @@ def partial(world: MirrorWorld, obj: functools.partial[Any], source: Source) -> 
     args = world.enter(obj.args, BuiltinAttr(source, "args"))
     keywords = world.enter(obj.keywords, BuiltinAttr(source, "keywords"))
     world.expand(keywords)
-    return world.registry.add(obj, functools.partial(fn, *args, **keywords), source).standin
+    standin = functools.partial.__new__(type(obj), fn)
+    functools.partial.__setstate__(standin, (fn, args, keywords, None))  # type: ignore[attr-defined]
+    return objects.register(world, obj, standin, source)
 
 
 def weak_reference(world: MirrorWorld, obj: weakref.ref[Any], source: Source) -> Any:

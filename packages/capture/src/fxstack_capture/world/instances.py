@@ -50,11 +50,16 @@ def dict_descriptor(cls: type) -> Any:
     return None
 
 
+def declares_slots(cls: type) -> bool:
+    """Whether a class written in Python has ``__slots__`` (fields of C classes are members, too)."""
+    return is_heap_type(cls) and "__slots__" in cls.__dict__
+
+
 def slots(cls: type) -> list[types.MemberDescriptorType]:
     """Descriptors of the ``__slots__`` members of ``cls``."""
     found = []
     for base in _mro(cls):
-        if is_heap_type(base):  # only classes made in Python have slots of their own
+        if declares_slots(base):
             found += [m for m in base.__dict__.values() if type(m) is types.MemberDescriptorType]
     return found
 

@@ -46,7 +46,7 @@ def handler(cls: type) -> Handler | None:
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
 
-def _register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any:
+def register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any:
     """Enter the pair and prepare lazy reads of the instance's dictionary and slots."""
     world.registry.add(obj, standin, source)
     cls = type(obj)
@@ -60,7 +60,7 @@ def _register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any
 
 def plain(world: MirrorWorld, obj: Any, source: Source) -> Any:
     world.trace.guard(source, TypeIs(type(obj)))
-    return _register(world, obj, object.__new__(type(obj)), source)
+    return register(world, obj, object.__new__(type(obj)), source)
 
 
 def exception(world: MirrorWorld, obj: BaseException, source: Source) -> Any:
@@ -74,7 +74,7 @@ def exception(world: MirrorWorld, obj: BaseException, source: Source) -> Any:
     standin = new(cls, *args)
     base.__init__(standin, *args)  # type: ignore[misc]
     standin.args = args
-    _register(world, obj, standin, source)
+    register(world, obj, standin, source)
     for name in ("__cause__", "__context__"):
         chained = BaseException.__dict__[name]
         entered = world.enter(chained.__get__(obj), BuiltinAttr(source, name))
@@ -107,7 +107,7 @@ def value_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     base, new = native_new(type(obj))
     world.trace.guard(source, IdentityIs(obj, id(obj)))
     plain_value = base.__str__(obj) if base is str else _plain_value(base, obj)
-    return _register(world, obj, new(type(obj), plain_value), source)
+    return register(world, obj, new(type(obj), plain_value), source)
 
 
 def _plain_value(base: type, obj: Any) -> Any:
@@ -120,12 +120,12 @@ def _plain_value(base: type, obj: Any) -> Any:
 
 def tuple_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     standin = tuple.__new__(type(obj), _items(world, obj, tuple.__iter__(obj), source))
-    return _register(world, obj, standin, source)
+    return register(world, obj, standin, source)
 
 
 def list_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     standin = list.__new__(type(obj))
-    _register(world, obj, standin, source)
+    register(world, obj, standin, source)
     list.extend(standin, _items(world, obj, list.__iter__(obj), source))
     world.contents[id(standin)] = tuple(list.__iter__(standin))
     return standin
@@ -135,7 +135,7 @@ def deque_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     native = collections.deque
     standin = native.__new__(type(obj))
     native.__init__(standin, (), obj.maxlen)
-    _register(world, obj, standin, source)
+    register(world, obj, standin, source)
     native.extend(standin, _items(world, obj, native.__iter__(obj), source))
     world.contents[id(standin)] = tuple(native.__iter__(standin))
     return standin
@@ -162,9 +162,9 @@ def set_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     watched = world.trace.calls.watched
     if base is frozenset:
         standin = watched(new, type(obj), entered)
-        return _register(world, obj, standin, source)
+        return register(world, obj, standin, source)
     standin = new(type(obj))
-    _register(world, obj, standin, source)
+    register(world, obj, standin, source)
     watched(set.update, standin, entered)
     world.contents[id(standin)] = tuple(set.__iter__(standin))
     return standin
@@ -177,7 +177,7 @@ def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     base: Any = next(b for b in _DICTS if isinstance(obj, b))
     world.trace.guard(source, TypeIs(type(obj)))
     standin = native_new(type(obj))[1](type(obj))
-    _register(world, obj, standin, source)
+    register(world, obj, standin, source)
     if base is collections.defaultdict:
         factory = world.enter(obj.default_factory, BuiltinAttr(source, "default_factory"))
         collections.defaultdict.__dict__["default_factory"].__set__(standin, factory)
@@ -198,7 +198,7 @@ def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
 
 def simple_namespace(world: MirrorWorld, obj: Any, source: Source) -> Any:
     world.trace.guard(source, TypeIs(type(obj)))
-    return _register(world, obj, types.SimpleNamespace.__new__(type(obj)), source)
+    return register(world, obj, types.SimpleNamespace.__new__(type(obj)), source)
 
 
 _DICTS = (collections.OrderedDict, collections.defaultdict, dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _abc  # type: ignore[import-not-found]
 import _thread
+import copyreg
 import inspect
 import sys
 import types
@@ -49,6 +50,14 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def _is_inert(value: object) -> bool:
     kind = type(value)
     return kind in IMMUTABLE_TYPES or kind in IDENTITY_TYPES or is_constant_key(value)
+
+
+@RULES.rule(copyreg._slotnames)  # type: ignore[attr-defined]
+def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What ``copy`` and ``pickle`` ask of a class: a cache in the class, which nothing depends on."""
+    if len(args) != 1 or kwargs or trace.world.is_new(args[0]):
+        return trace.interp.call_function(copyreg._slotnames, args, kwargs)  # type: ignore[attr-defined]
+    return copyreg._slotnames(args[0])  # type: ignore[attr-defined]
 
 
 @RULES.rule(_abc.get_cache_token)

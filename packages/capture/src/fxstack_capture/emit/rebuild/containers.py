@@ -95,7 +95,16 @@ def _ordered_dict(rebuilder: Rebuilder, obj: OrderedDict[Any, Any]) -> ast.expr:
         pairs = [(rebuilder.expr(k), rebuilder.expr(v)) for k, v in OrderedDict.items(obj)]
         return call(make, tuple_of(tuple_of(pair) for pair in pairs))
 
-    return rebuilder.mutable(obj, display, lambda: call(make), fill)
+    made = rebuilder.mutable(obj, display, lambda: call(make), fill)
+    rebuilder.remember(obj, made)  # its attributes may lead back to it
+    _set_attributes(rebuilder, obj, made)
+    return made
+
+
+def _set_attributes(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+    for name, value in vars(obj).items():
+        target = ast.Attribute(made, name, ast.Store())
+        rebuilder.builder.body.append(ast.Assign([target], rebuilder.expr(value)))
 
 
 def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
@@ -171,9 +180,7 @@ def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
     make = rebuilder.constant(types.SimpleNamespace, "SimpleNamespace")
 
     def fill(made: ast.expr) -> None:
-        for name, value in vars(obj).items():
-            target = ast.Attribute(made, name, ast.Store())
-            rebuilder.builder.body.append(ast.Assign([target], rebuilder.expr(value)))
+        _set_attributes(rebuilder, obj, made)
 
     def display() -> ast.expr:
         pairs = [ast.keyword(name, rebuilder.expr(value)) for name, value in vars(obj).items()]

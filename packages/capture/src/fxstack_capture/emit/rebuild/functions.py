@@ -114,6 +114,7 @@ def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
     function, arguments = rebuilder.expr(obj.func), exprs(rebuilder, obj.args)
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.keywords.items()]
     made = rebuilder.assign(ast.Call(make, [function, *arguments], keywords), "partial")
+    rebuilder.remember(obj, made)  # its attributes may lead back to it
     for name, value in vars(obj).items():
         set_attr(rebuilder, made, name, rebuilder.expr(value))
     return made

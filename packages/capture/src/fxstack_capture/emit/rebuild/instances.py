@@ -17,10 +17,10 @@ from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
 from fxstack_capture.interpreter.tracebacks import is_stub
-from fxstack_capture.world.instances import is_bare
+from fxstack_capture.world.instances import is_bare, slots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 
@@ -49,7 +49,8 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         raise CannotRebuildError(
             f"an object of type {cls.__module__}.{cls.__qualname__}, which derives from {base.__qualname__}"
         )
-    made = _new(rebuilder, obj, base)
+    arguments = [rebuilder.expr(obj.func)] if base is partial else []
+    made = _new(rebuilder, obj, base, *arguments)
     fill_base(rebuilder, obj, made)
     fill_state(rebuilder, obj, made)
     return made
@@ -86,7 +87,7 @@ def fill_state(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
             keys: list[ast.expr | None] = [rebuilder.expr(key) for key in namespace]
             display = ast.Dict(keys, exprs(rebuilder, namespace.values()))
             rebuilder.builder.run(call(attribute(state, "update"), display))
-    for member in slots_of(type(obj)):
+    for member in slots(type(obj)):
         try:
             value = member.__get__(obj)
         except AttributeError:
@@ -101,15 +102,6 @@ def _instance_dict(obj: Any) -> dict[str, Any] | None:
     except AttributeError:
         return None
     return namespace if isinstance(namespace, dict) else None
-
-
-def slots_of(cls: type) -> Iterator[types.MemberDescriptorType]:
-    """Members that ``__slots__`` of the classes written in Python made."""
-    for base in _mro_of(cls):
-        if is_heap_type(base) and "__slots__" in _dict_of(base):
-            for value in _dict_of(base).values():
-                if isinstance(value, types.MemberDescriptorType):
-                    yield value
 
 
 # --- bases -----------------------------------------------------------------------------------------

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 # C classes of these modules reduce to their parts; others might reduce to names or run other code.
 _MODULES = frozenset({"itertools", "decimal", "datetime", "_random", "operator", "_struct"})
 _ITERATORS: tuple[type, ...] = (
-    type(iter([])),
-    type(reversed([])),
     type(iter(())),
     type(iter(set())),
     type(iter(range(0))),
@@ -95,6 +93,24 @@ def _of_dict(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     return rebuilder.assign(call(forward, made, ast.Constant(consumed)), type(obj).__name__)
 
 
+_OF_LISTS: dict[type, Any] = {
+    type(iter([])): list.__iter__,
+    type(reversed([])): list.__reversed__,
+}
+
+
+def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    """An iterator over the list itself, which may be filled, and gets what the program added to it, later."""
+    _, (items, *_), *state = obj.__reduce__()
+    if not state or not issubclass(type(items), list):
+        return reduce(rebuilder, obj)
+    begin = _OF_LISTS[type(obj)]
+    stand = rebuilder.constant(runtime.standing_at, "standing_at")
+    first = rebuilder.constant(begin, begin.__name__)
+    made = call(stand, first, rebuilder.expr(items), ast.Constant(state[0]))
+    return rebuilder.assign(made, type(obj).__name__)
+
+
 def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
     target = obj()
     if target is None or obj.__callback__ is not None:
@@ -113,6 +129,7 @@ def _reducible(cls: type) -> bool:
 RULES: dict[type, Rule] = {
     **dict.fromkeys(_ITERATORS, reduce),
     **dict.fromkeys(_OF_DICTS, _of_dict),
+    **dict.fromkeys(_OF_LISTS, _of_list),
     weakref.ref: _weak_reference,
 }
 
