@@ -131,6 +131,53 @@ def test_every_order(name, retain):
         )
 
 
+def beside(left, right):
+    return left.sin(), right.cos() * right, left.exp() @ left, (left + 1).detach()
+
+
+def bound_together(left, right):
+    return left.sin(), right.cos() * left, right.sum()
+
+
+@pytest.mark.parametrize("fn", [beside, bound_together])
+@pytest.mark.parametrize("order", [(1, 0, 2), (1, 2, 0), (0, 0), (1, 1)])
+def test_histories_of_their_own(fn, order):
+    def step(run):
+        leaves = leaves_of([(3,), (3,)])
+        seen = []
+        results = run(*(leaf.exp() for leaf in leaves))
+        for number in order:
+            try:
+                results[number].sum().backward()
+            except RuntimeError as error:
+                return [*seen, str(error)]
+            seen.append([None if x.grad is None else x.grad.clone() for x in leaves])
+        return seen
+
+    ours = compiled(fn, [leaf.exp() for leaf in leaves_of([(3,), (3,)])])
+    same(step(ours), step(fn))
+    leaves, others = leaves_of([(3,), (3,)]), leaves_of([(3,), (3,)])
+    for run, given in ((ours, leaves), (fn, others)):
+        sum(y.sum() for y in run(*(x.exp() for x in given))[:3]).backward()
+    same([[x.grad for x in leaves]], [[x.grad for x in others]])
+
+
+def test_second_derivatives_of_results_with_histories_of_their_own():
+    def step(run):
+        x, y = leaves_of([(3,), (3,)])
+        given = x.exp(), y.exp()
+        a, b = run(*given)
+        (first,) = torch.autograd.grad(b.sum(), y, create_graph=True)
+        first.sum().backward()
+        return [[x.grad, y.grad, a.detach(), first.detach()]]
+
+    def fn(left, right):
+        return left.sin(), right.cos() * right
+
+    kept = leaves_of([(3,), (3,)])
+    same(step(compiled(fn, [leaf.exp() for leaf in kept])), step(fn))
+
+
 @pytest.mark.parametrize("of_input", [False, True])
 def test_what_was_changed_between_two_backwards_is_an_error(of_input):
     y = torch.ones(3, requires_grad=True)

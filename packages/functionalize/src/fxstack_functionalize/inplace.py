@@ -85,7 +85,7 @@ def run_in_place_safely(
         return function(*args, **kwargs)
     if _overlaps(target):
         raise _overlapping(_name(function))
-    changed = [target, target._base, engine.cut_off_from.get(storage_key(target))]
+    changed = [target, target._base, _detached_from(engine, target)]
     changed = list({id(tensor): tensor for tensor in changed if tensor is not None}.values())
     before = [tensor.stride() for tensor in changed]
     result = function(*args, **kwargs)
@@ -96,11 +96,24 @@ def run_in_place_safely(
 
 def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -> None:
     """Remember whose memory a ``detach()`` or ``.data`` is on, which autograd does not tell."""
-    if result is source or result._base is not None or source.layout is not torch.strided:
+    if result is source or result._base is not None:
         return
-    if result.layout is torch.strided and storage_key(result) == storage_key(source):
+    keys = _storage_of(engine, source), _storage_of(engine, result)
+    if keys[0] is not None and keys[0] == keys[1]:
         root = source if source._base is None else source._base
-        engine.cut_off_from.setdefault(storage_key(result), root)
+        engine.cut_off_from.setdefault(keys[0], root)
+
+
+def _detached_from(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
+    key = _storage_of(engine, tensor)
+    return None if key is None else engine.cut_off_from.get(key)
+
+
+def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
+    """Identify the storage; tensors of function transforms show none."""
+    if tensor.layout is not torch.strided or not engine.is_functional(tensor):
+        return None
+    return storage_key(tensor)
 
 
 def _change_metadata(

@@ -27,7 +27,7 @@ from fxstack_functionalize.rng import NeedsModesError
 from fxstack_functionalize.session import Session
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.tracer import AtenTracer
-from fxstack_functionalize.turns import atoms
+from fxstack_functionalize.turns import Runs
 from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.kernels import NAMESPACE
 
@@ -167,9 +167,9 @@ def _trace_with(
         for position, seen in enumerate(info.outputs, start=len(info.mutated)):
             slots[position].alias = info.memory_of(seen, position)
         if differentiable:
-            turns = atoms({place: slots[place].value.grad_fn for place in differentiable})
+            info = _with_turns(session, info, slots)
             gradients = add_backward(session, info, slots)
-            info = replace(info, cut=_cut(info, gradients), turns=turns)
+            info = replace(info, cut=_cut(info, gradients))
             stage_graph = finish(session, Stage.JOINT, slots, gradients)
         else:
             if request.keep_mutations:
@@ -207,6 +207,15 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
     if slot.mutated_input is not None or not isinstance(value, torch.Tensor):
         return None
     return tuple(value.stride()) if value.layout is torch.strided else None
+
+
+def _with_turns(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> GraphInfo:
+    """Note which outputs can be differentiated one after the other."""
+    runs = Runs({place: slots[place].value.grad_fn for place in info.differentiable})
+    leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
+    histories = [index for index in info.grad_inputs if not info.inputs[index].is_leaf]
+    components = () if info.custom_views else runs.components(leaves, histories)
+    return replace(info, turns=runs.atoms(), components=components)
 
 
 def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:

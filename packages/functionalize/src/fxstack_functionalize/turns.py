@@ -2,7 +2,7 @@
 
 Autograd frees what a node saved when it has run for the first time. So of two results the second one can be differentiated after
 the first exactly if no node that saved a tensor lies behind both. The trace runs under autograd, whose graph is eager's:
-``atoms`` reads off it which results' backwards run which of those nodes.
+``Runs`` reads off it which results' backwards run which of those nodes.
 """
 
 from __future__ import annotations
@@ -11,32 +11,79 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from torch.fx import Node
 
     from fxstack_interchange import StageGraph
 
+    Components = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
 RAW, SAVED = "_raw_saved_", "_saved_"
 
 
-def atoms(roots: Mapping[int, Any]) -> tuple[tuple[int, ...], ...]:
-    """Return for each kind of node that saved tensors the results that run it; empty if any backward ends all others.
+class Runs:
+    """Which nodes of autograd's graph the backwards of several results run."""
 
-    ``roots`` has the ``grad_fn`` of each differentiable result, by its position.
-    """
-    if len(roots) < 2:
+    def __init__(self, roots: Mapping[int, Any]) -> None:
+        """``roots`` has the ``grad_fn`` of each differentiable result, by its position."""
+        self._roots = roots
+        self._bits = {position: 1 << number for number, position in enumerate(roots)}
+        several = len(roots) > 1
+        self._reached = _reached(roots, self._bits) if several else {}
+        names: dict[type, list[str]] = {}
+        masks = {mask for node, mask in self._reached.items() if _saves(node, names)}
+        self._groups = [self._positions(mask) for mask in sorted(masks)]
+
+    def _positions(self, mask: int) -> tuple[int, ...]:
+        return tuple(position for position, bit in self._bits.items() if mask & bit)
+
+    def atoms(self) -> tuple[tuple[int, ...], ...]:
+        """Return for each kind of node that saved tensors the results that run it; empty if any backward ends all others."""
+        together = {pair for group in self._groups for pair in combinations(group, 2)}
+        return () if together.issuperset(combinations(self._roots, 2)) else tuple(self._groups)
+
+    def components(self, leaves: Mapping[int, Any], histories: Collection[int]) -> Components:
+        """Return the results that have nothing in common but leaves, each group with the inputs that it depends on.
+
+        ``leaves`` has the tensor that gradients are taken for, by number of the input; those of ``histories`` are no
+        leaves at run time. Empty where that makes no difference.
+        """
+        sources = {
+            index: self._positions(self._reached.get(get_gradient_edge(leaf).node, 0))
+            for index, leaf in leaves.items()
+        }
+        shared = [sources[index] for index in histories]
+        if all(len(group) in {0, len(self._roots)} for group in shared):
+            return ()
+        parts = [{position} for position in self._roots]
+        for group in (*self._groups, *shared):
+            joined = [part for part in parts if part.intersection(group)]
+            parts = [part for part in parts if part not in joined]
+            parts += [set().union(*joined)] if joined else []
+        return _with_inputs(parts, sources)
+
+
+def _with_inputs(parts: list[set[int]], sources: Mapping[int, tuple[int, ...]]) -> Components:
+    """Pair each part with the inputs that it depends on; what depends on none belongs to the first part."""
+    reached = set().union(*sources.values())
+    ends = set().union(*parts) - reached
+    parts = sorted((part & reached for part in parts if part & reached), key=min)
+    if len(parts) < 2:
         return ()
-    bits = {position: 1 << number for number, position in enumerate(roots)}
-    names: dict[type, list[str]] = {}
-    masks = {mask for node, mask in _reached(roots, bits).items() if _saves(node, names)}
-    groups = [tuple(p for p, bit in bits.items() if mask & bit) for mask in sorted(masks)]
-    together = {pair for group in groups for pair in combinations(group, 2)}
-    return () if together.issuperset(combinations(roots, 2)) else tuple(groups)
+    parts[0] |= ends
+    return tuple(
+        (
+            tuple(sorted(part)),
+            tuple(index for index, group in sources.items() if part.intersection(group)),
+        )
+        for part in parts
+    )
 
 
 def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int]:

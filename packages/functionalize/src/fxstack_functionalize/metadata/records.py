@@ -98,6 +98,8 @@ class GraphInfo:
     """Whether autocast was on: the graph holds the casts, so it must run with autocast off."""
     turns: tuple[tuple[int, ...], ...] = ()
     """Sets of flat outputs of which one backward frees what the others' need; empty if each frees all (see ``turns``)."""
+    components: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+    """Groups of flat outputs that come from different histories, each with the inputs that it depends on; or none."""
     cut: tuple[int, ...] = ()
     """Those of ``grad_inputs`` that get no gradient: their history must not become that of the outputs."""
 

@@ -9,6 +9,7 @@ import torch
 
 from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.runtime.calling import check_results, is_boxed
+from fxstack_functionalize.runtime.components import in_components
 from fxstack_functionalize.runtime.linked import watch_hooks
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
 from fxstack_functionalize.runtime.outputs import alias_maker
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.runtime.saved import SavedTensor
     from fxstack_functionalize.shell import Shell
+    from fxstack_functionalize.turns import Components
 
     Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
 
@@ -51,6 +53,8 @@ class _Case:
     second: SecondOrder
     linked: LinkedResults | None
     turns: Turns | None
+    later: Components
+    """The components of results that get nodes of their own."""
 
 
 def make_function(
@@ -66,22 +70,31 @@ def make_function(
     """
     forward, backwards = compiled
     saved = plan.saved(saving)
-    turns = Turns(shell.info, plan) if shell.info.turns and saving is not Saving.HOOKED else None
+    info = shell.info
+    # Links have nodes of their own, and hooks that are called in eager have autograd look after what is saved.
+    parted = bool(info.components) and linked is None and saving is not Saving.HOOKED
+    in_turn = parted or (bool(info.turns) and saving is not Saving.HOOKED)
+    turns = Turns(info, plan) if in_turn else None
     by_autograd = () if turns is not None else saved
     held = saved_inputs(by_autograd, len(shell.info.inputs)) if saving is Saving.PLAIN else None
     second = SecondOrder(shell, plan.refusal, held)
-    case = _Case(shell, plan, saving, saved, second, linked, turns)
+    case = _Case(
+        shell, plan, saving, saved, second, linked, turns, info.components[1:] if parted else ()
+    )
 
     class Compiled(torch.autograd.Function):
         pass
 
     Compiled.forward = staticmethod(_forward(case, forward))  # type: ignore[method-assign]
-    Compiled.backward = staticmethod(_backward(case, backwards))  # type: ignore[method-assign]
+    differentiate = _backward(case, backwards)
+    Compiled.backward = staticmethod(differentiate)  # type: ignore[method-assign]
     if linked is not None:
         watch_hooks(Compiled)
     # What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
     apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
-    return _cutting(apply, shell.info.cut) if shell.info.cut else apply
+    if parted:
+        apply = in_components(apply, info, differentiate, second)
+    return _cutting(apply, info.cut) if info.cut else apply
 
 
 def _cutting(apply: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
@@ -133,8 +146,9 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     if case.second.keeps:
         source.add("ctx.inputs = keep(args)", keep=case.second.keep)
     source.add("ctx.set_materialize_grads(False)")
-    if case.plan.constant:
-        listed = ", ".join(f"results[{position}]" for position in case.plan.constant)
+    constant = [*case.plan.constant, *(at for part, _ in case.later for at in part)]
+    if constant:
+        listed = ", ".join(f"results[{position}]" for position in constant)
         source.add(f"ctx.mark_non_differentiable({listed})")
     source.add("return results")
     return source.build("ctx, *args")

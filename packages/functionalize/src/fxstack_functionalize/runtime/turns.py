@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 class Held:
     """The saved tensors of one call."""
 
-    __slots__ = ("done", "tensors", "watched")
+    __slots__ = ("done", "inputs", "tensors", "watched")
 
-    def __init__(self, tensors: list[Any], watched: list[Any]) -> None:
-        """``watched`` has for each saved tensor the one whose version tells whether it was changed, or None."""
+    def __init__(self, tensors: list[Any], watched: list[Any], inputs: list[Any]) -> None:
+        """``watched`` has for each saved tensor the one whose version tells whether it was changed, or None.
+
+        ``inputs`` has the input that it is, or None: what is to be differentiated again must be alive.
+        """
+        self.inputs = inputs
         self.tensors: list[Any] = tensors
         self.watched = [
             None if seen is None else (seen.detach(), version_of(seen)) for seen in watched
@@ -74,7 +78,7 @@ class Turns:
         alive = {p for p in self._positions if self._atoms[p].isdisjoint(held.done)}
         for number, positions in enumerate(self._needs):
             if alive.isdisjoint(positions):
-                held.tensors[number] = held.watched[number] = None
+                held.tensors[number] = held.watched[number] = held.inputs[number] = None
 
 
 def _unchanged(held: Held, number: int) -> torch.Tensor:
@@ -95,4 +99,9 @@ def add_holding(source: Source, plan: Sequence[SavedTensor]) -> None:
     watched = ", ".join(
         str(saved.guard or (saved.expression if saved.by_autograd else None)) for saved in plan
     )
-    source.add(f"ctx.held = Held([{tensors}], [{watched}])", Held=Held)
+    inputs = ", ".join(str(saved.expression if _is_input(saved) else None) for saved in plan)
+    source.add(f"ctx.held = Held([{tensors}], [{watched}], [{inputs}])", Held=Held)
+
+
+def _is_input(saved: SavedTensor) -> bool:
+    return saved.by_autograd and saved.expression.startswith("args[")
