@@ -1,5 +1,7 @@
 """Numbers that change or come out of tensors: as indices, in assertions, as sizes, and what stands for dtypes."""
 
+import random
+
 import numpy as np
 import torch
 from beside_eager import Programs, attempt
@@ -127,10 +129,66 @@ def the_length_of_an_array(c):
     return f(np.ones((2, 3))), f(np.ones((2, 3)) * 2)
 
 
+@program(graphs=1, breaks=0, options=SCALARS)
+def tensors_of_nested_lists_of_numbers(c):
+    f = c(
+        lambda x: (
+            n := x.sum().item(),
+            torch.tensor([[n, n + 1], [2.0, n]]),
+            torch.tensor([[n], [3]], dtype=torch.float64),
+        )[1:]
+    )
+    return f(square(2)), f(square(2) * 2)
+
+
+@program(graphs=1, breaks=0)
+def tensors_of_lists_of_tensors(c):
+    f = c(
+        lambda x, n: (
+            *(torch.tensor([x[0, 0], x[:1, :1]]), torch.tensor([[n], [n * 2]])),
+            *(torch.tensor([n, n * 2, 2]), torch.tensor([n], dtype=torch.int64)),
+            torch.tensor(x.numel() == 0),
+        )
+    )
+    return f(square(2), torch.tensor(3)), f(square(2) * 2, torch.tensor(4))
+
+
+@program(breaks=0)
+def tensors_of_lists_of_tensors_that_are_no_numbers(c):
+    return attempt(c(lambda x: torch.tensor([x, x])), square(2))
+
+
+@program(graphs=1, breaks=0, options=SCALARS)
+def lists_of_all_dimensions(c):
+    f = c(lambda x: ([[v * 2 for v in row] for row in x.tolist()], x.sum().tolist()))
+    return f(square(2)), f(square(2) + 1)
+
+
+@program(graphs=2, breaks=0, options=SCALARS)
+def the_truth_of_numbers_out_of_tensors(c):
+    f = c(lambda x: (t := bool(x.item()), bool(x > 1), type(t), x + 1))
+    return [f(torch.tensor(v)) for v in (2, 0, 1)] + [f(torch.tensor([float("nan")]))]
+
+
+@program(graphs=1, breaks=0, options=SCALARS)
+def the_larger_of_a_number_out_of_a_tensor(c):
+    f = c(lambda x: torch.ones(max(x.item(), 4)) * min(x.item(), 2))
+    return [f(torch.tensor(v)) for v in (1, 4, 9)]
+
+
 @program(breaks=0)
 def an_outer_product_into_a_tensor_whose_size_changes(c):
     f = c(lambda a, b, out: torch.outer(a, b, out=out))
     return [f(torch.ones(n), torch.ones(1), torch.empty(n, 1)) for n in (2, 6, 4)]
+
+
+@program()
+def a_generator_that_hides_its_own_method(c):
+    generator = random.Random(1)
+    draw = generator.random
+    generator.random = lambda: draw()
+    f = c(lambda x: x + generator.random())
+    return f(square()), f(square())
 
 
 test_program = program.tests()

@@ -213,6 +213,9 @@ class TorchSide(Protocol):
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
         """``fn`` of a symbolic number that an input holds, as another input; None where that cannot be."""
 
+    def open_truth(self, value: Any) -> Any:
+        """``bool(value)`` as a symbol, where tracing does not know it and may leave it open; else None."""
+
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
         """``min`` or ``max`` of two numbers, at least one of which is symbolic."""
 

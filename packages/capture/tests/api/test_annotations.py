@@ -216,3 +216,16 @@ def test_an_object_that_answers_every_attribute_is_not_asked_at_a_break():
     asked = Asked()
     beside_eager(lambda x: plain(x) + (asked(x) if asked is not None else 0))
     assert asked.names == []
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_what_is_disabled_inside_is_called_between_two_graphs(recursive):
+    def program(x):
+        @fx.disable(recursive=recursive)
+        def inside(y):
+            assert not fx.is_compiling()
+            return y + 1
+
+        return inside(x) * 2
+
+    assert len(beside_eager(program)) >= 1

@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 import threading
+import typing
 import warnings
 
 import pytest
@@ -723,6 +724,26 @@ def test_descriptor_for_stores_only():
 
 def test_copy_of_a_class_whose_slots_nobody_has_listed():
     agrees(lambda v: copy.deepcopy(collections.OrderedDict(a=v, b=[v])), [1])
+
+
+class Widened(list):
+    def append(self, value):
+        super().append(value * 2)
+
+
+def test_bound_method_that_the_class_hides():
+    append = super(Widened, Widened([1])).append
+    agrees(lambda append: (append(3), len(append.__self__) > 1, append.__self__[-1]), append)
+
+
+def test_annotations_that_are_made_inside():
+    def f(v):
+        def inner(x: typing.Optional[Point], y: typing.List[int] = v) -> typing.Union[int, Point]:
+            return y
+
+        return inner(1), inner.__annotations__, typing.Dict[str, typing.Any]
+
+    agrees(f, [1])
 
 
 def test_table():

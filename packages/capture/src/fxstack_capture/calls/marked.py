@@ -27,6 +27,7 @@ _COMPILER_MODULES = (
     "torch.compiler",
     "torch._inductor",
     "torch._compile",
+    "fxstack_capture.annotations",
     "fxstack_capture.api",
     "fxstack.api",
     "fxstack_capture.marking",

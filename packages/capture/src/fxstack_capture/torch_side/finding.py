@@ -1,10 +1,12 @@
-"""``min`` and ``max`` of two floats that only the running graph knows: no branch, a selection in the graph."""
+"""``min``, ``max`` and ``bool`` of numbers that only the running graph knows: no branch, a selection in the graph."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,8 @@ def extremum(tracer: TorchTracer, fn: Callable[..., Any], first: Any, second: An
 
     In double precision, which Python computes in. Numbers that are known while tracing are compared by Python.
     """
+    if _is_whole(first) and _is_whole(second) and (_is_open(first) or _is_open(second)):
+        return _SYMBOLIC[fn](first, second)
     if not (_is_float(first) and _is_float(second) and (_is_open(first) or _is_open(second))):
         return fn(first, second)
     pair = [_as_tensor(tracer, number) for number in (first, second)]
@@ -31,10 +35,33 @@ def _is_float(number: Any) -> bool:
     return type(number) in (float, torch.SymFloat)
 
 
+def _is_whole(number: Any) -> bool:
+    return type(number) in (int, torch.SymInt)
+
+
 def _is_open(number: Any) -> bool:
-    return type(number) is torch.SymFloat and not number.node.has_hint()
+    """Whether tracing does not know it."""
+    return isinstance(number, (torch.SymInt, torch.SymFloat)) and not number.node.has_hint()
+
+
+_SYMBOLIC: dict[Any, Callable[..., Any]] = {max: torch.sym_max, min: torch.sym_min}
 
 
 def _as_tensor(tracer: TorchTracer, number: Any) -> torch.Tensor:
     options = {"dtype": torch.float64, "device": torch.device("cpu")}
     return tracer.record(torch.scalar_tensor, (number,), options)  # type: ignore[no-any-return]
+
+
+def open_truth(tracer: TorchTracer, value: Any) -> torch.SymBool | None:
+    """``bool(value)`` where numbers out of tensors are captured and this is one that tracing does not know."""
+    if not tracer.trace.options.capture_scalar_outputs:
+        return None
+    if type(value) is FakeTensor and all(type(n) is int and n == 1 for n in value.shape):
+        value = tracer.number_in(value)
+    if not isinstance(value, _NUMBERS) or value.node.has_hint():
+        return None
+    truth = value if isinstance(value, torch.SymBool) else value != 0
+    return None if truth.node.expr in (sympy.true, sympy.false) else truth
+
+
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)

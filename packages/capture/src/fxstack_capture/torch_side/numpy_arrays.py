@@ -100,6 +100,8 @@ def conversion(
     def rule(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
+        if len(args) == 1 and isinstance(args[0], torch.SymBool):
+            args = (tracer.specialize(args[0]),)
         if len(args) == 1 and number_tensors.takes(args[0], kwargs):
             return number_tensors.make(tracer, args[0], kwargs)
         if tracer.arrays.active and kwargs.get("dtype") is None:

@@ -114,12 +114,12 @@ _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
 def to_list(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     tensor = fn.__self__ if is_bound(fn) else args[0]
-    if not tracer.trace.options.capture_scalar_outputs or tensor.dim() > 1:
+    if not tracer.trace.options.capture_scalar_outputs:
         return data_leaves(tracer, fn, args, kwargs)
     if tensor.dim() == 0:
         return tracer.record(torch.Tensor.item, (tensor,), {})
     elements = tracer.record(torch.Tensor.unbind, (tensor, 0), {})
-    return [tracer.record(torch.Tensor.item, (element,), {}) for element in elements]
+    return [to_list(tracer, torch.Tensor.tolist, (element,), {}) for element in elements]
 
 
 def convert(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -432,6 +432,9 @@ class TorchTracer:
         with self.geometry.env.scalar_outputs_allowed():
             return self.record(torch.Tensor.item, (tensor,), {})
 
+    def open_truth(self, value: Any) -> Any:
+        return finding.open_truth(self, value)
+
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         return parameters.make(self, data, requires_grad)
 

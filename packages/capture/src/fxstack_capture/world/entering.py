@@ -131,8 +131,22 @@ def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
     if standin is None:
         standin = world.enter(owner, where)
     world.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
-    made = getattr(standin, obj.__name__)
-    return made if standin is owner else world.registry.add(obj, made, source).standin
+    if standin is owner:
+        return obj
+    method = _c_method(owner, obj)
+    made = getattr(standin, obj.__name__) if method is None else method.__get__(standin)
+    return world.registry.add(obj, made, source).standin
+
+
+def _c_method(owner: object, bound: Any) -> Any:
+    """The C descriptor that ``bound`` was made of: an attribute of the object, or a class, may hide it."""
+    for cls in type(owner).__mro__:
+        found = cls.__dict__.get(bound.__name__)
+        if not isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            continue
+        if found.__get__(owner) == bound:
+            return found
+    return None
 
 
 def _is_waiting(source: Source) -> bool:

@@ -229,7 +229,8 @@ def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 def _bool(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 1:
         return bool(*args, **kwargs)
-    return trace.calls.truth(args[0])
+    found = trace.torch.open_truth(args[0])
+    return trace.calls.truth(args[0]) if found is None else found
 
 
 @RULES.rule(len)

@@ -16,7 +16,7 @@ import torch
 from torch.autograd.profiler import record_function
 from torch.optim import optimizer as _optimizer
 
-from fxstack_capture.calls.rules import plain_optimizers
+from fxstack_capture.calls.rules import plain_optimizers, typing_forms
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -59,7 +59,10 @@ CODE_RULES: dict[int, tuple[CodeType, CodeRule]] = {
         (_optimizer._use_grad_for_differentiable(_noop), _step),
     )
     if isinstance(wrapper, FunctionType)
-} | {id(plain_optimizers.STEP): (plain_optimizers.STEP, plain_optimizers.end_graph)}
+} | {
+    id(plain_optimizers.STEP): (plain_optimizers.STEP, plain_optimizers.end_graph),
+    id(typing_forms.CACHED): (typing_forms.CACHED, typing_forms.subscribed),
+}
 
 # What torch's own compiler puts around methods of every module when it is first used, and what they wrap.
 _TAGGING = {

@@ -1,0 +1,50 @@
+"""``Optional[X]``, ``List[X]`` and the like, as annotations of functions that compiled code makes ask for them.
+
+``typing`` keeps what it has made; how it makes it looks at the frames of its callers. Of classes and forms from outside the
+result is a constant, so it is asked for while tracing.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.sources import pinned
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+CACHED = typing.Optional.__class__.__getitem__.__code__
+"""The code that all subscriptions of forms that ``typing`` remembers share."""
+
+_PLAIN = (str, int, types.NoneType, types.EllipsisType)
+
+
+def subscribed(
+    trace: Trace, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    world: Any = trace.world
+    if kwargs or not all(_is_known(world, arg) for arg in args):
+        return trace.interp.call_function(fn, args, kwargs)
+    made = fn(*[_real(world, arg) for arg in args])
+    return world.enter(made, pinned(made, "form"))
+
+
+def _real(world: Any, value: Any) -> Any:
+    if type(value) in (tuple, list):
+        return type(value)(_real(world, item) for item in value)
+    return world.original_of(value)
+
+
+def _is_known(world: Any, value: Any) -> bool:
+    """Whether ``value`` is of the outside, and says nothing else the next time."""
+    if type(value) in (tuple, list):
+        return all(_is_known(world, item) for item in value)
+    if isinstance(value, type):
+        return not world.is_new(value)
+    if isinstance(value, (types.GenericAlias, types.UnionType)):
+        return _is_known(world, value.__args__)
+    if type(value).__module__ == "typing":
+        return bool(world.is_preexisting(value))
+    return isinstance(value, _PLAIN)
