@@ -1,16 +1,29 @@
 """Every table of docs/results/partition.md, in its order: ``python tables.py [GRAPH ...]``.
 
-Takes about half an hour, most of it in torch's budget solver; with names of graphs, only those of the corpus are compared.
+Takes about half an hour on an idle machine, most of it in torch's budget solver; with names of graphs, only those of the corpus
+are compared. Each table is followed by the processor time that it took.
 """
 
 from __future__ import annotations
 
+import platform
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import networkx
+import scipy
+import torch
+
 HERE = Path(__file__).parent
 MEMORY = HERE.parents[2] / "integration" / "benchmarks" / "memory.py"
+
+
+def spent() -> float:
+    """Return the processor time of all tables so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main(graphs: list[str]) -> None:
@@ -22,9 +35,14 @@ def main(graphs: list[str]) -> None:
         ("Solvers", HERE / "solvers.py", []),
         ("Against the integer program", HERE / "yardstick.py", []),
     )
+    versions = (platform.python_version(), *(m.__version__ for m in (torch, scipy, networkx)))
+    print("Python {}, torch {}, scipy {}, networkx {}".format(*versions), flush=True)
     for heading, script, arguments in commands:
         print(f"\n## {heading}\n", flush=True)
+        before = spent()
         subprocess.run([sys.executable, str(script), *arguments], check=True)
+        print(f"\n{spent() - before:.0f} s of processor time", flush=True)
+    print(f"\n{spent():.0f} s of processor time in all", flush=True)
 
 
 if __name__ == "__main__":
