@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import networkx
+import networkx as nx
 import scipy
 import torch
 
@@ -35,7 +35,7 @@ def main(graphs: list[str]) -> None:
         ("Solvers", HERE / "solvers.py", []),
         ("Against the integer program", HERE / "yardstick.py", []),
     )
-    versions = (platform.python_version(), *(m.__version__ for m in (torch, scipy, networkx)))
+    versions = (platform.python_version(), *(m.__version__ for m in (torch, scipy, nx)))
     print("Python {}, torch {}, scipy {}, networkx {}".format(*versions), flush=True)
     for heading, script, arguments in commands:
         print(f"\n## {heading}\n", flush=True)
