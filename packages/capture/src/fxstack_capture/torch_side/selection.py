@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import checkpoint as _checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
 
@@ -37,7 +38,8 @@ _TAGS: dict[object, str] = {
     if hasattr(Policy, policy)
 } | {True: "must_save", False: "prefer_recompute"}
 
-_STRENGTH = ("must_save", "prefer_save", "must_recompute", "prefer_recompute")
+_SAVES = ("must_save", "prefer_save")
+_STRENGTH = (*_SAVES, "must_recompute", "prefer_recompute")
 
 _CONTEXT = _checkpoint.SelectiveCheckpointContext
 _TELLS_OUTPUT = "op_output" in inspect.signature(_CONTEXT.__init__).parameters
@@ -58,6 +60,21 @@ def selecting(
         tracer.selection = before
 
 
+@contextmanager
+def choosing(tracer: Any) -> Iterator[None]:
+    """Around the program's function that makes the contexts of a checkpoint."""
+    before, tracer.choosing = tracer.choosing, True
+    try:
+        yield
+    finally:
+        tracer.choosing = before
+
+
+def is_choosing(tracer: Any) -> bool:
+    """Whether the contexts that are made are for a checkpoint of the trace."""
+    return bool(tracer.choosing)
+
+
 class Selection(TorchDispatchMode):
     """One region. As a mode it notes which operators a call comes to; ``tag`` asks the policy about them."""
 
@@ -69,6 +86,9 @@ class Selection(TorchDispatchMode):
         self._tracer = tracer
         self._policy = policy
         self._seen: list[tuple[Any, Any, Any, Any]] = []
+        self._saved: set[int] = set()
+        self._results: list[object] = []
+        """What lies in the memory of ``_saved``, so that no other tensor gets its address."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -86,10 +106,21 @@ class Selection(TorchDispatchMode):
         node.meta["recompute"] = min(answers, key=_STRENGTH.index)
 
     def _ask(self, func: Any, args: Any, kwargs: Any, out: Any) -> str:
+        if func._schema.is_mutable and not self._saved.isdisjoint(_memory((args, kwargs))):
+            # Eager raises in the backward, or was told to go on with the changed tensor.
+            raise graph_break("unsupported-call", f"{func}, which writes to what a policy saved")
         calls = self._tracer.trace.calls
         told = {"op_output": out} if _TELLS_OUTPUT else {}
         context = calls.call(_CONTEXT, (), {"is_recompute": False, **told})
         tag = _TAGS.get(calls.call(self._policy, (context, func, *args), kwargs))
         if tag is None:
             raise graph_break("unsupported-call", "a checkpoint whose policy gives no policy")
+        if tag in _SAVES:
+            self._results.append(out)
+            self._saved |= _memory(out)
         return tag
+
+
+def _memory(values: object) -> set[int]:
+    leaves = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    return {leaf.untyped_storage()._cdata for leaf in leaves}

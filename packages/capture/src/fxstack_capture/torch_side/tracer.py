@@ -98,6 +98,7 @@ class TorchTracer:
         self.outer_modes: Sequence[Any] = ()
         self.selection: Selection | None = None
         """The policy of the selective checkpoint that is being traced."""
+        self.choosing = False
         self.busy = False
         self.differentiated = False
         self.has_leaves = False

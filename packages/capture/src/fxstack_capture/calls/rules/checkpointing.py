@@ -17,7 +17,7 @@ from torch.utils import checkpoint as _checkpoint
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.torch_side.selection import selecting
+from fxstack_capture.torch_side.selection import choosing, is_choosing, selecting
 
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
@@ -68,6 +68,8 @@ class Chosen:
 def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     (wanted,) = args[:1] or (kwargs.get("policy_fn_or_list"),)
     plain = _checkpoint.create_selective_checkpoint_contexts
+    if not is_choosing(trace.torch):
+        return trace.interp.call_function(plain, args, kwargs)
     if isinstance(wanted, list) and not all(isinstance(op, torch._ops.OpOverload) for op in wanted):
         return trace.interp.call_function(plain, args, kwargs)
     if not isinstance(wanted, list) and not callable(wanted):
@@ -91,7 +93,8 @@ def _policy_of(trace: Trace, context_fn: Any) -> Any:
     """The policy of a selective checkpoint; None for an ordinary one."""
     if context_fn is _checkpoint.noop_context_fn:
         return None
-    contexts = trace.calls.call(context_fn, (), {})
+    with choosing(trace.torch):
+        contexts = trace.calls.call(context_fn, (), {})
     if not isinstance(contexts, tuple) or type(contexts[0]) is not Chosen:
         raise graph_break("unsupported-call", "checkpoint, with contexts of the program's own,")
     return contexts[0].policy
