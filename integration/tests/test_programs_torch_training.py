@@ -348,6 +348,25 @@ def clipped_gradients(c):
     return f(torch.randn(5, 4)), model
 
 
+@program(breaks=0)
+def hooks_of_computed_tensors_are_compiled(c):
+    scale = torch.tensor([1.0, 2.0, 3.0])
+
+    def f(x):
+        y = x * 2
+        z = y + 1
+        y.register_hook(lambda g: g * scale + y)
+        y.register_hook(lambda g: g.clamp(max=9.0))
+        return (z * y).sum()
+
+    x = torch.randn(3, requires_grad=True)
+    compiled = c(f)
+    for _ in range(2):
+        compiled(x).backward()
+    (first,) = torch.autograd.grad(compiled(x), x, create_graph=True)
+    return x.grad, first.detach(), torch.autograd.grad(first.sum(), x)
+
+
 # --- checkpoints -----------------------------------------------------------------------------------
 
 

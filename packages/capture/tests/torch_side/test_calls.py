@@ -120,7 +120,6 @@ BREAKS = {
     "equal": (lambda x: torch.equal(x, x + 1), "data-dependent-value"),
     "data_ptr": (lambda x: x.data_ptr(), "unsupported-call"),
     "repr": (lambda x: repr(x), "data-dependent-value"),
-    "hook": (lambda x: x.requires_grad_().clone().register_hook(print), "unsupported-call"),
     "generator": (lambda x: x.clone().normal_(generator=torch.Generator()), "unsupported-call"),
     "resize_input": (lambda x: x.resize_(1), "unsupported-call"),
     "foreign": (lambda x: x + FOREIGN, "unsupported-tensor"),

@@ -35,6 +35,7 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
         )
     builder = tracer.builder
     graph = builder.graph
+    tracer.hooks.close(outputs)
     nodes = tuple(_output(tracer, value) for value in outputs)
     _write_assertions(tracer)
     output = graph.output(nodes)

@@ -35,6 +35,7 @@ from fxstack_capture.torch_side import (
     parameters,
     rules,
     state,
+    tensor_hooks,
 )
 from fxstack_capture.torch_side.annotations import Annotations
 from fxstack_capture.torch_side.assumptions import Assumptions
@@ -96,6 +97,7 @@ class TorchTracer:
         self.arrays = ArrayTracer(self)
         self.overrides = overrides.Overrides(self)
         self.outer_modes: Sequence[Any] = ()
+        self.hooks = tensor_hooks.HooksInGraph(self)
         self.selection: Selection | None = None
         """The policy of the selective checkpoint that is being traced."""
         self.choosing = False
