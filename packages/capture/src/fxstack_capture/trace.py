@@ -143,6 +143,9 @@ class Calls(Protocol):
     def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run a C function; Python frames that it starts (``__hash__`` of an item) are interpreted."""
 
+    def special_method(self, obj: object, name: str) -> Any:
+        """The Python function that does what ``obj[...]`` or ``obj.name = ...`` asks of the class of ``obj``, or None."""
+
     def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
         """A function of module ``operator`` of two operands (add, iadd, lt, is_not excluded, contains, getitem, ...)."""
 

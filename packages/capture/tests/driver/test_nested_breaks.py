@@ -390,3 +390,66 @@ def test_n_breaks_make_n_resumptions(depth):
         return x * 2
 
     check(down, X, depth, graphs=depth + 1)
+
+
+class Verbose:
+    """Breaks the graph where something is stored in it or asked of it."""
+
+    def __setattr__(self, name, value):
+        value = value + 1
+        print("attribute", name)
+        object.__setattr__(self, name, value * 2)
+
+    def __setitem__(self, key, value):
+        value = value - 1
+        print("item", key)
+        object.__setattr__(self, key, value * 3)
+
+    def __getitem__(self, key):
+        value = getattr(self, key) * 5
+        print("asked", key)
+        if key == "missing":
+            raise KeyError(key)
+        return value + 7
+
+
+def stores(x):
+    held = Verbose()
+    held.one = x * 2
+    return held, x * 4
+
+
+def stores_items(x):
+    held = Verbose()
+    held["two"] = x * 2
+    return held, x * 4
+
+
+def asks(x):
+    held = Verbose()
+    object.__setattr__(held, "three", x + 1)
+    return [held["three"], held["three"]], x * 4
+
+
+def asks_in_try(x):
+    held = Verbose()
+    object.__setattr__(held, "missing", x + 1)
+    try:
+        return held["missing"]
+    except KeyError as error:
+        return error.args, x + 2
+
+
+def adds_in_place(x):
+    held = Verbose()
+    held.total = x
+    held.total += x
+    return held
+
+
+@pytest.mark.parametrize(
+    ("program", "graphs"),
+    [(stores, 2), (stores_items, 2), (asks, 3), (asks_in_try, 2), (adds_in_place, 3)],
+)
+def test_breaks_in_methods_of_stores_and_subscripts(program, graphs):
+    check(program, X, graphs=graphs)

@@ -156,6 +156,9 @@ class PlainCalls:
     def native(self, fn, args, kwargs):
         return fn(*args, **kwargs)
 
+    def special_method(self, obj, name):
+        return None
+
     def binary(self, op, left, right):
         return op(left, right)
 

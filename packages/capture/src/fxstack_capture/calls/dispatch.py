@@ -68,6 +68,9 @@ class CallDispatcher:
     def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
         return run_intercepted(self.trace, fn, args, {})
 
+    def special_method(self, obj: object, name: str) -> Any:
+        return operators.special_method(self, obj, name)
+
     def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
         return operators.binary(self, op, left, right)
 

@@ -76,7 +76,7 @@ def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
         return calls.call(method, (left, right), {})
     if isinstance(left, type):
         return _class_getitem(calls, left, right)
-    method = _user_method(calls, left, "__getitem__")
+    method = user_method(calls, left, "__getitem__")
     if method is not None:
         return calls.call(method, (left, right), {})
     return (
@@ -123,7 +123,7 @@ def _contains(calls: CallDispatcher, container: Any, item: Any) -> Any:
         if method is None:
             return calls.trace.torch.call(operator.contains, (container, item), {})
         return calls.truth(calls.call(method, (container, item), {}))
-    method = _user_method(calls, container, "__contains__")
+    method = user_method(calls, container, "__contains__")
     if method is not None:
         return calls.truth(calls.call(method, (container, item), {}))
     if _any_tensor_inside(container, item):
@@ -145,7 +145,12 @@ def _contains_tensor(calls: CallDispatcher, container: Any, item: Any) -> bool:
     )
 
 
-def _user_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
+def special_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
+    """``user_method`` of what is neither a tensor nor an array, which have ways of their own."""
+    return None if isinstance(obj, (torch.Tensor, Array)) else user_method(calls, obj, name)
+
+
+def user_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
     """The Python function that implements a special method on the type, if it is one."""
     cls = type(obj)
     if is_immutable(cls):
@@ -196,7 +201,7 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
     if kind is torch.SymBool:
         return bool(calls.trace.torch.specialize(value))
     for name in ("__bool__", "__len__"):
-        method = _user_method(calls, value, name)
+        method = user_method(calls, value, name)
         if method is not None:
             return _checked_truth(calls.call(method, (value,), {}), name)
         if not is_immutable(kind) and calls.world.classes.lookup(kind, name) is not ABSENT:
@@ -218,7 +223,7 @@ def length(calls: CallDispatcher, value: Any) -> Any:
     """``len(value)``; a ``__len__`` written in Python may return a symbolic size."""
     if type(value) is Array:
         return calls.trace.torch.arrays.call(len, (value,), {})
-    method = _user_method(calls, value, "__len__")
+    method = user_method(calls, value, "__len__")
     if method is None:
         return run(calls.trace, len, (value,), {})
     result = calls.call(method, (value,), {})
@@ -272,7 +277,7 @@ def iterate(calls: CallDispatcher, value: Any) -> Any:
         if method is None:
             return calls.trace.torch.call(torch.Tensor.__iter__, (value,), {})
     else:
-        method = _user_method(calls, value, "__iter__")
+        method = user_method(calls, value, "__iter__")
     if method is not None:
         iterator = calls.call(method, (value,), {})
         if not hasattr(type(iterator), "__next__"):
@@ -291,7 +296,7 @@ def advance(calls: CallDispatcher, iterator: Any) -> Any:
                 "unsupported-object", "an iterator that was begun outside of the graph"
             )
         return next(iterator)
-    method = _user_method(calls, iterator, "__next__")
+    method = user_method(calls, iterator, "__next__")
     if method is not None and not _is_ours(iterator):
         return calls.call(method, (iterator,), {})
     return run(calls.trace, next, (iterator,), {})

@@ -223,6 +223,8 @@ def _call(
         end = Op("POP_TOP")
         error = [*calling_on_top(wrong), Op("RAISE_VARARGS", 1)]
         return [*ops, Op("COPY", 1), Op(JUMP_IF_NONE, 0, end), *error, end], constants
+    if not callee.results:  # a store has no use for what it is told
+        return [*ops, Op("POP_TOP")], constants
     if callee.results[0]:
         ops += [Op("PUSH_NULL"), Op("SWAP", 2)]
     if callee.results[-1]:

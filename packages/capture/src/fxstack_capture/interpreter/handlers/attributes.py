@@ -32,8 +32,12 @@ def load_method_null_above(frame: Frame, name: str) -> None:
 
 def store_attr(frame: Frame, name: str) -> None:
     stack = frame.stack
-    obj = stack.pop()
-    frame.world.store_attr(obj, name, stack.pop())
+    obj, value = stack.pop(), stack.pop()
+    method = frame.calls.special_method(obj, "__setattr__")
+    if method is None:
+        frame.world.store_attr(obj, name, value)
+    else:
+        frame.calls.call_linked(method, (obj, name, value), {})
 
 
 def delete_attr(frame: Frame, name: str) -> None:

@@ -75,7 +75,11 @@ def binary_subscr(frame: Frame, _operand: Any) -> None:
         if found is not NULL:
             stack[-1] = found
             return
-    stack[-1] = frame.calls.binary(operator.getitem, stack[-1], key)
+    method = frame.calls.special_method(stack[-1], "__getitem__")
+    if method is None:
+        stack[-1] = frame.calls.binary(operator.getitem, stack[-1], key)
+    else:
+        stack.append(frame.calls.call_linked(method, (stack.pop(), key), {}))
 
 
 def binary_slice(frame: Frame, _operand: Any) -> None:
@@ -88,7 +92,11 @@ def store_subscr(frame: Frame, _operand: Any) -> None:
     stack = frame.stack
     value, container, key = stack[-3:]
     del stack[-3:]
-    frame.calls.call(operator.setitem, (container, key, value), {})
+    method = frame.calls.special_method(container, "__setitem__")
+    if method is None:
+        frame.calls.call(operator.setitem, (container, key, value), {})
+    else:
+        frame.calls.call_linked(method, (container, key, value), {})
 
 
 def store_slice(frame: Frame, _operand: Any) -> None:
