@@ -202,6 +202,15 @@ def test_case_without_grad(name):
         check(fn, make)
 
 
+def random_integers(x):
+    y = torch.empty_like(x.detach()).t().random_(-2, 90)
+    return y, torch.zeros(3, dtype=torch.int64).random_(1, 9), torch.rand(2), x * 2
+
+
+def test_random_integers_keep_the_order_of_memory():
+    check(random_integers, lambda: (leaf(30, 40),))
+
+
 def bernoulli_in_place(x):
     y = (x * 2).t()
     y.bernoulli_(0.4)

@@ -44,6 +44,9 @@ def is_generator_state(node: object) -> bool:
     return isinstance(both, Node) and both.target is run_and_save_rng_state and index == 0
 
 
+RANDOM_BETWEEN = getattr(torch.ops.aten.random, "from")
+
+
 class NeedsModesError(Exception):
     """The fast functionalisation cannot tell two operators apart; the trace starts again with the general one."""
 
@@ -53,8 +56,9 @@ def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., 
 
     ``exact`` says that in-place fills never reach them, because ``ExactRandomMode`` takes them first.
     """
+    rules: dict[Any, Callable[..., Any]] = {RANDOM_BETWEEN: random_between}
     if exact:
-        return {}
+        return rules
 
     def bernoulli(self: torch.Tensor, p: float = 0.5, *, generator: Any = None) -> Any:
         if self.is_contiguous():
@@ -64,16 +68,37 @@ def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., 
             raise NeedsModesError
         return fill_in_memory_order(self, p, generator)
 
-    return {torch.ops.aten.bernoulli.p: bernoulli}
+    return rules | {torch.ops.aten.bernoulli.p: bernoulli}
 
 
 def fill_in_memory_order(self: torch.Tensor, p: float, generator: Any) -> torch.Tensor:
     """Return what ``self.bernoulli_(p)`` would hold."""
-    order = sorted(range(self.dim()), key=lambda dim: -self.stride(dim))
-    inverse = [order.index(dim) for dim in range(self.dim())]
+    order, inverse = _memory_order(self)
     drawn = torch.ops.aten.bernoulli.p(self.permute(order).contiguous(), p, generator=generator)
     result: torch.Tensor = drawn.permute(inverse)
     return result
+
+
+def random_between(self: torch.Tensor, low: int, high: int | None, *, generator: Any = None) -> Any:
+    """Return what ``self.random_(low, high)`` would hold. Its own name, ``aten.random.from``, is no Python."""
+    if high is None:
+        return NotImplemented
+    order, inverse = _memory_order(self)
+    drawn = torch.randint(
+        low,
+        high,
+        [self.shape[dim] for dim in order],
+        generator=generator,
+        dtype=self.dtype,
+        device=self.device,
+    )
+    return drawn.permute(inverse)
+
+
+def _memory_order(self: torch.Tensor) -> tuple[list[int], list[int]]:
+    """Return the dimensions from the outermost to the innermost in memory, and the places of each among them."""
+    order = sorted(range(self.dim()), key=lambda dim: -self.stride(dim))
+    return order, [order.index(dim) for dim in range(self.dim())]
 
 
 class ExactRandomMode(FunctionalTensorMode):
