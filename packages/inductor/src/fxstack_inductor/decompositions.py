@@ -13,6 +13,7 @@ import torch
 from torch._decomp import core_aten_decompositions
 
 from fxstack_inductor.convolution_bias import convolution, convolution_backward
+from fxstack_inductor.foreach import foreach_rules
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.lower.rules import RULES
 
@@ -127,7 +128,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         for op, function in core_aten_decompositions().items()
         if op not in RULES and _packet(op) not in KEEP_PACKETS
     }
-    return {**table, **OWN}
+    return {**table, **foreach_rules(), **OWN}
 
 
 def _packet(op: Any) -> str:

@@ -20,7 +20,7 @@ from fxstack_inductor.codegen.triton_host import (
 from fxstack_inductor.codegen.wrapper import linked
 from fxstack_inductor.cost.devices import gpu_of
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
-from fxstack_inductor.ir.nodes import ExternCall
+from fxstack_inductor.ir.nodes import Argument, ExternCall
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.lower.scalars import numbers_on_device
@@ -226,13 +226,19 @@ def _graphed(
     places = {name: k for k, name in enumerate(program.parameters)}
     mutated = frozenset(places[m.target.name] for m in program.mutations)
     stream = stream_of(_only_device(lowered.plan) or 0)
-    return GraphedCall(call, capture_on_device, mutated, bool(program.bindings), stream)
+    numbers = len(program.inputs) < len(program.parameters)
+    symbolic = numbers or bool(program.bindings)
+    return GraphedCall(call, capture_on_device, mutated, symbolic, stream)
 
 
 def graph_refusal(plan: Plan) -> str | None:
     """Why ``plan`` cannot be recorded, if it cannot: what it needs the host for while it runs."""
     for step in plan.steps:
         if isinstance(step, ExternCall):
+            if any(isinstance(output, Argument) for output in step.outputs):
+                return (
+                    f"{step.name.removesuffix('_bits')} is a number that kernels are launched with"
+                )
             tags = getattr(step.target, "tags", ())
             if not isinstance(step.target, torch._ops.OpOverload):
                 return f"{step.name} calls {step.target}, which is not known to stay on the device"

@@ -1,6 +1,7 @@
 """The host program on CUDA: graphs traced on a GPU that is not there, launches recorded by a driver that is not one."""
 
 import re
+import struct
 
 import pytest
 import torch
@@ -9,8 +10,14 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
+from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
 from fxstack_inductor.schedule.plan import KernelStep
-from fxstack_inductor.triton_target import device_kernels, graph_refusal, lower_triton
+from fxstack_inductor.triton_target import (
+    _interpreted_kernels,
+    device_kernels,
+    graph_refusal,
+    lower_triton,
+)
 
 pytest.importorskip("triton")
 
@@ -173,3 +180,63 @@ def test_what_a_call_lays_out_otherwise_is_copied():
     call = compile_graph(graph, (x,), InductorOptions(target="cuda"))
     assert "restride(turned" in call.lowered.host
     assert torch.equal(call(x)[0], x + x)
+
+
+NUMBERS = [
+    torch.tensor(value, dtype=dtype)
+    for value, dtype in (
+        (-0.1, torch.float64),
+        (0.1, torch.float32),
+        (-2.5, torch.bfloat16),
+        (3.5, torch.float16),
+        (-(2**40), torch.int64),
+        (-3, torch.int8),
+        (200, torch.uint8),
+        (True, torch.bool),
+    )
+]
+
+
+def interpreted(fn, x, *numbers):
+    """``fn`` traced with ``x`` on a GPU and ``numbers`` on CPU, its kernels in Triton's interpreter, everything on CPU."""
+    with FakeTensorMode() as mode:
+        own = torch.empty(x.shape, dtype=x.dtype, device="cuda")
+        others = [mode.from_tensor(n) for n in numbers]
+        graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(own, *others)
+    low = lower_triton(graph, InductorOptions(), interpreted=True)
+    devices = {k: torch.device("cpu") for k, v in low.program.constants.items() if v == CUDA}
+    namespace = {**low.program.constants, **devices}
+    namespace |= _interpreted_kernels(low, InductorOptions())
+    exec(low.host, namespace)
+    return low, namespace["call"](x, *numbers)
+
+
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda n: str(n.dtype))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_numbers_on_cpu_are_arguments_of_kernels(number, dtype):
+    def fn(x, n):
+        return x * n, torch.where(x > 0, x, n)
+
+    x = torch.arange(-3, 5).to(dtype)
+    low, results = interpreted(fn, x, number)
+    assert len(low.source.functions) == 1
+    assert [s.target for s in low.plan.steps if not isinstance(s, KernelStep)] == [tensor_bits]
+    torch.testing.assert_close(results, fn(x, number), rtol=0, atol=0)
+
+
+def test_graphs_with_numbers_on_cpu_are_not_recorded():
+    low, _ = interpreted(lambda x, n: x * n, torch.ones(3), torch.tensor(2.0))
+    assert "n_1 is a number that kernels are launched with" in graph_refusal(low.plan)
+
+
+def test_numbers_reach_the_driver_as_their_bits(tmp_path):
+    cuda = FakeCuda(tmp_path, 3)
+    low, _ = interpreted(lambda x, n: x * n, torch.ones(3), torch.tensor(-0.1))
+    options = InductorOptions(cache_dir=tmp_path)
+    launch = device_kernels(low, options, cuda.driver, {0: 90})
+    launch["kernel_0"](launch["record_kernel_0"], 0, 1, 16, number_bits(-0.1), 32)
+    assert struct.pack("<q", cuda.calls[0].params[1]) == struct.pack("<d", -0.1)
+    assert number_bits(1.0) == tensor_bits(torch.tensor(1.0, dtype=torch.bfloat16)) == 0x3FF << 52

@@ -42,7 +42,8 @@ class TritonKernel:
     def signature(self) -> dict[str, str]:
         """Argument types in Triton's notation, tile sizes included as ``constexpr``."""
         pointers = {
-            f"a{k}": triton_ops.POINTERS[ref.dtype] for k, ref in enumerate(self.kernel.buffers)
+            f"a{k}": "i64" if ref.by_value else triton_ops.POINTERS[ref.dtype]
+            for k, ref in enumerate(self.kernel.buffers)
         }
         sizes = dict.fromkeys(self.kernel.sizes, "i64")
         return {**pointers, **sizes, **dict.fromkeys(self.constants, "constexpr")}

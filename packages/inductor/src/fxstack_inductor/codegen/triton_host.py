@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.codegen.wrapper import HostProgram, HostWriter, identifier, shape_text
-from fxstack_inductor.ir.nodes import Computed, Node, View
+from fxstack_inductor.ir.nodes import Argument, Computed, Node, View
 from fxstack_inductor.runtime.layout import aligned
 from fxstack_inductor.schedule.plan import KernelStep
 from fxstack_inductor.schedule.realise import base_of
@@ -152,6 +152,8 @@ class DeviceHostWriter(HostWriter):
     def _pointer(self, node: Node) -> str:
         """The name of ``node``'s address, taken where it is first needed."""
         own = identifier(node.name)
+        if isinstance(node, Argument):
+            return own
         pointer = f"p_{own}"
         if own not in self.pointed:
             self.pointed.add(own)

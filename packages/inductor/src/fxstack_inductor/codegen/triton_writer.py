@@ -61,6 +61,7 @@ class KernelWriter:
         self.kernel = kernel = tiling.kernel
         self.facts: Analysis = analyse(kernel)
         self.dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
+        self.by_value = {ref.name for ref in kernel.buffers if ref.by_value}
         self.pointers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
         self.inner_vars = frozenset(loop.var for loop in kernel.inner)
         self.outer_vars = frozenset(loop.var for loop in kernel.outer)
@@ -216,7 +217,16 @@ class KernelWriter:
             return f"tl.full([], {triton_index(expr)}, {kind})"
         return f"({triton_index(expr)}).to({kind})"
 
+    def _argument(self, load: Load) -> str:
+        """A number that came as its bits."""
+        bits = f"(tl.full([], 0, tl.int64) + {self.pointers[load.buffer]})"
+        if not self.dtypes[load.buffer].is_floating_point:
+            return triton_ops.cast(bits, torch.int64, load.dtype)
+        return triton_ops.cast(f"{bits}.to(tl.float64, bitcast=True)", torch.float64, load.dtype)
+
     def _load(self, load: Load) -> str:
+        if load.buffer in self.by_value:
+            return self._argument(load)
         index, mask = self._address(load.index)
         if load.mask is not None:
             mask = f"{mask} & v{load.mask}" if mask else f"v{load.mask}"

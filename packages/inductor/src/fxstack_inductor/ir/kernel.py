@@ -33,11 +33,12 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """A kernel argument: a pointer to elements of ``dtype``."""
+    """A kernel argument: a pointer to elements of ``dtype``, or, ``by_value``, the bits of one number."""
 
     name: str
     dtype: torch.dtype
     numel: Expr
+    by_value: bool = False
 
 
 @dataclass(frozen=True, slots=True)

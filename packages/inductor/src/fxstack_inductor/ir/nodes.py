@@ -198,6 +198,11 @@ class Extern(Node):
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
+class Argument(Extern):
+    """A number of the host's that kernels on a GPU take by value, as the bits of a 64-bit one; it has no memory."""
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
 class View(Node):
     """The same elements under other coordinates: element ``i0, i1, ...`` is ``base[coords]``."""
 

@@ -87,6 +87,16 @@ MAYBE_VIEWS = frozenset(
 """Operators that return a view or a copy, without saying so in their schemas."""
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a tensor on CPU that eager takes for the number that it holds, beside tensors on a GPU."""
+    return (
+        isinstance(value, torch.Tensor)
+        and (value.dim(), value.device.type) == (0, "cpu")
+        and is_dense(value)
+        and not value.dtype.is_complex
+    )
+
+
 def user_line(node: FxNode) -> str:
     """The last line of the user's stack trace, for comments in generated code."""
     trace = node.meta.get("stack_trace") or ""

@@ -18,6 +18,7 @@ from fxstack_inductor.errors import NotLowered, UnsupportedGraphError
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
 from fxstack_inductor.ir.nodes import (
+    Argument,
     Computed,
     Extern,
     ExternCall,
@@ -37,6 +38,7 @@ from fxstack_inductor.lower.facts import (
     has_tensor,
     is_dense,
     is_first_use,
+    is_number,
     may_alias,
     mutates_tensor,
     symbolic,
@@ -55,6 +57,7 @@ from fxstack_inductor.lower.program import (
 )
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.symbols import evaluator, size_expr
+from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
 from fxstack_interchange.attention_operators import attention_of
 from fxstack_interchange.effects import is_ordered
 
@@ -109,6 +112,8 @@ class Lowering:
         self.bound: set[str] = set()
         self.floats: dict[HostValue, HostScalar | None] = {}
         """Floats that the host computes, and the tensors that hold them where a kernel reads them."""
+        self.arguments: dict[HostValue | Node, Node] = {}
+        """What kernels on a GPU take by value."""
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
         """Numbers that assertions are about, and what the host computes for them."""
@@ -283,8 +288,14 @@ class Lowering:
         return container[node.args[1]]
 
     def _loopable(self, node: FxNode) -> bool:
-        """Whether all tensors are dense, of dtypes that kernels handle, and on one device of the kernels' type."""
-        values = [node.meta.get("val"), *(arg.meta.get("val") for arg in node.all_input_nodes)]
+        """Whether all tensors are dense, of dtypes that kernels handle, and on one device of the kernels' type.
+
+        Beside tensors on a GPU, those of one number on CPU count as numbers, as in eager.
+        """
+        taken = [arg.meta.get("val") for arg in node.all_input_nodes]
+        if self.device != "cpu":
+            taken = [value for value in taken if not is_number(value)]
+        values = [node.meta.get("val"), *taken]
         flat = [
             v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])
         ]
@@ -317,6 +328,9 @@ class Lowering:
         """A rule's arguments: the host's floats as something that kernels can read."""
         if isinstance(value, HostValue):
             return self._host_scalar(value)
+        if isinstance(value, Node) and value.device.type != self.device:
+            node = self.materialise(value)
+            return self._argument(value.name, node, value.dtype)
         if isinstance(value, (tuple, list)):
             return type(value)(self._operands(v) for v in value)
         if isinstance(value, dict):
@@ -324,8 +338,10 @@ class Lowering:
         return value
 
     def _host_scalar(self, value: HostValue) -> HostScalar:
-        if value not in self.floats or self.device != "cpu":
+        if value not in self.floats:
             raise NotLowered(f"{value.name}, which the host computes")
+        if self.device != "cpu":
+            return HostScalar(self._argument(value.name, value, torch.float64))
         found = self.floats[value]
         if found is None:
             name = f"{value.name}_tensor"
@@ -336,6 +352,19 @@ class Lowering:
             self.program.steps.append(call)
             found = self.floats[value] = HostScalar(call.outputs[0])
         return found
+
+    def _argument(self, name: str, value: HostValue | Node, dtype: torch.dtype) -> Node:
+        """The host's ``value``, a number or a tensor of one, as kernels on a GPU take it."""
+        if value not in self.arguments:
+            function = number_bits if isinstance(value, HostValue) else tensor_bits
+            name, reads = f"{name}_bits", tuple(tensors(value))
+            call = ExternCall(name, function, (value,), {}, reads)
+            layout = Layout((), (), dtype, self.context.device)
+            made = Argument(name=name, layout=layout, origin=name, call=call)
+            call.outputs.append(made)
+            self.program.steps.append(call)
+            self.arguments[value] = made
+        return self.arguments[value]
 
     def _require_inputs(self, node: FxNode, changes: Iterable[tuple[int, Node]]) -> None:
         for position, _ in changes:

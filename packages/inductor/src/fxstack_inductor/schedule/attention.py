@@ -19,7 +19,7 @@ from fxstack_inductor.ir.kernel import (
     Loop,
     Store,
 )
-from fxstack_inductor.ir.nodes import Input, Pointwise, resolve, value_dtype
+from fxstack_inductor.ir.nodes import Argument, Input, Pointwise, resolve, value_dtype
 from fxstack_inductor.schedule.build import Builder, address, extent
 from fxstack_inductor.schedule.groups import Group
 from fxstack_inductor.schedule.loops import find_sizes
@@ -155,7 +155,7 @@ class _Maker:
             inner=(Loop(axes.n, self.keys),),
             values=tuple(builder.values),
             stores=tuple(stores),
-            buffers=tuple(BufferRef(n.name, n.dtype, extent(n)) for n in builder.buffers.values()),
+            buffers=tuple(BufferRef(n.name, n.dtype, extent(n), isinstance(n, Argument)) for n in builder.buffers.values()),
             sizes=(),
             origins=(call.outputs[0].origin,),
             comments=(call.comment,) if call.comment else (),

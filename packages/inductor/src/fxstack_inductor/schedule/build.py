@@ -36,6 +36,7 @@ from fxstack_inductor.ir.kernel import (
     Scan as ScanValue,
 )
 from fxstack_inductor.ir.nodes import (
+    Argument,
     Body,
     Call,
     Computed,
@@ -269,7 +270,8 @@ def build_kernel(
         values=tuple(builder.values),
         stores=tuple(builder.stores),
         buffers=tuple(
-            BufferRef(node.name, node.dtype, extent(node)) for node in builder.buffers.values()
+            BufferRef(node.name, node.dtype, extent(node), isinstance(node, Argument))
+            for node in builder.buffers.values()
         ),
         sizes=(),
         origins=tuple(dict.fromkeys(n.origin for n in group.placed)),

@@ -1,0 +1,23 @@
+"""Numbers of the host's as kernels on a GPU take them: as the bits of a 64-bit number, in a 64-bit integer."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+_DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")
+
+
+def number_bits(value: float) -> int:
+    """The bits of ``value`` in double precision, as a signed integer."""
+    found: int = _INTEGER.unpack(_DOUBLE.pack(value))[0]
+    return found
+
+
+def tensor_bits(tensor: torch.Tensor) -> int:
+    """The bits of the one element of ``tensor``, which is on CPU: of a double if it is floating, else of an integer."""
+    value = tensor.item()
+    return number_bits(value) if tensor.dtype.is_floating_point else int(value)
