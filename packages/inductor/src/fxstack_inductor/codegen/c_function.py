@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.codegen.c_lanes import Lanes
+from fxstack_inductor.codegen.c_lanes import width as lane_width
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step, key_step
@@ -91,38 +93,70 @@ class FunctionWriter(LoopWriter):
     def _row_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> None:
         loops = self.kernel.inner
         accumulators = [self._declare_accumulator(k) for k in reduces]
-        scans = self._scans(stage, reduces, stores)
-        for line in self.scans.declare(scans):
+        for line in self.scans.declare(self._scans(stage, reduces, stores)):
             self.out.line(line)
+        lanes = self._lanes(stage, reduces, stores)
         blocked = self._blocked(reduces)
         if blocked:
             self._declare_wide(reduces)
-        for loop in loops[:-1]:
-            self._open_loops([loop])
-        last = loops[-1]
-        size = index_text(last.extent)
+        else:
+            self._lines(line for lane in lanes for line in lane.declare(f"v{lane.position}"))
+        self._open_loops(loops[:-1])
+        size = index_text(loops[-1].extent)
         if blocked:
             self.out.open(f"for (int64_t block = 0; block < {size}; block += {BLOCK})")
             self.out.line(
                 f"const int64_t stop = {size} - block < {BLOCK} ? {size} : block + {BLOCK};"
             )
             self._partials(reduces, accumulators)
-        self._open_keys(reduces, "part" if blocked else "v")
-        if not scans:
-            self._simd(reduces, accumulators, blocked)
-        start, stop = ("block", "stop") if blocked else ("0", size)
-        self.out.open(
-            f"for (int64_t {last.var.name} = {start}; {last.var.name} < {stop}; {last.var.name}++)"
-        )
-        self._inner_body(stage, reduces, stores, "part" if blocked else "v")
-        self.out.close()
-        self._close_keys(reduces, "part" if blocked else "v")
+            self._lines(line for lane in lanes for line in lane.declare(f"part{lane.position}"))
+        self._walk(stage, reduces, stores, lanes)
         if blocked:
+            self._lines(line for lane in lanes for line in lane.fold(f"part{lane.position}"))
             self._add_partials(reduces)
             self.out.close()
         self.out.close(len(loops) - 1)
         if blocked:
             self._narrow(reduces)
+        else:
+            self._lines(line for lane in lanes for line in lane.fold(f"v{lane.position}"))
+
+    def _walk(
+        self, stage: int, reduces: list[int], stores: list[Store], lanes: list[Lanes]
+    ) -> None:
+        """The last loop of a pass, or that part of it which is a block."""
+        last = self.kernel.inner[-1]
+        name, span, prefix = last.var.name, ("0", index_text(last.extent)), "v"
+        if self._blocked(reduces):
+            span, prefix = ("block", "stop"), "part"
+        if lanes:
+            steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
+            width = lanes[0].width
+            self.out.open(f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})")
+            self.out.line("#pragma omp simd")
+            self.out.open(f"for (int64_t j = 0; j < {width}; j++)")
+            self.out.line(f"const int64_t {name} = at + j;")
+            self._inner_body(stage, stores, steps)
+            self.out.close(2)
+            return
+        self._open_keys(reduces, prefix)
+        if not self._scans(stage, reduces, stores):
+            self._simd(reduces, prefix)
+        self.out.open(f"for (int64_t {name} = {span[0]}; {name} < {span[1]}; {name}++)")
+        self._inner_body(stage, stores, self._steps(reduces, prefix))
+        self.out.close()
+        self._close_keys(reduces, prefix)
+
+    def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
+        """The lanes of a pass, if it has any."""
+        computed = self._in_pass(stage, reduces, stores)
+        width = lane_width(self.kernel, computed, reduces)
+        if width is None:
+            return []
+        ops = [(k, self.kernel.values[k]) for k in reduces]
+        return [
+            Lanes(k, v.op, self._accumulator(k), width) for k, v in ops if isinstance(v, Reduce)
+        ]
 
     def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
         """What a pass computes for each inner point."""
@@ -135,9 +169,13 @@ class FunctionWriter(LoopWriter):
         found = self._in_pass(stage, reduces, stores)
         return [k for k in found if isinstance(self.kernel.values[k], Scan)]
 
-    def _inner_body(self, stage: int, reduces: list[int], stores: list[Store], prefix: str) -> None:
+    def _steps(self, reduces: list[int], prefix: str) -> dict[int, str]:
+        return {k: self._key_step(k) or self._step(k, f"{prefix}{k}") for k in reduces}
+
+    def _inner_body(self, stage: int, stores: list[Store], steps: dict[int, str]) -> None:
+        """``steps``: how the reductions of the pass take in an element, by position."""
         stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
-        for k in self._in_pass(stage, reduces, stores):
+        for k in self._in_pass(stage, list(steps), stores):
             value = self.kernel.values[k]
             if isinstance(value, Scan):
                 for line in self.scans.step(k):
@@ -150,8 +188,7 @@ class FunctionWriter(LoopWriter):
             self.out.line(self.names.declare(k))
             if k in self.saved:
                 self.out.line(f"{self.saved[k]}[{self.kernel.inner[-1].var.name}] = v{k};")
-        for k in reduces:
-            self.out.line(self._key_step(k) or self._step(k, f"{prefix}{k}"))
+        self._lines(steps.values())
         self._stores(stores)
 
     # --- floating-point extremes, compared as integers in vector loops -----------------------------------
@@ -170,7 +207,7 @@ class FunctionWriter(LoopWriter):
         if found is None or not isinstance(value, Reduce):
             return None
         op, how = found
-        return key_step(op, how.register, f"key{position}", self.names.operand(value.args[0]))
+        return key_step(op, how.register, f"key{position}", self._reduced(position))
 
     def _open_keys(self, reduces: list[int], prefix: str) -> None:
         for k in reduces:
@@ -189,8 +226,10 @@ class FunctionWriter(LoopWriter):
         if value.op.startswith("arg"):
             operands = [self.names.operand(k) for k in value.args]
             return arg_step(value.op, f"best{position}", target, *operands)
-        x = self.names.operand(value.args[0])
-        return self._accumulator(position).step.format(acc=target, x=x)
+        return self._accumulator(position).step.format(acc=target, x=self._reduced(position))
+
+    def _reduced(self, position: int) -> str:
+        return self.names.operand(reduced(self.kernel, position)[0])
 
     def _accumulator(self, position: int) -> Accumulator:
         value = self.kernel.values[position]
@@ -243,16 +282,14 @@ class FunctionWriter(LoopWriter):
             if how.wide != how.register:
                 self.out.line(f"v{k} = ({how.register})wide{k};")
 
-    def _simd(
-        self, reduces: list[int], accumulators: list[Accumulator | None], blocked: bool
-    ) -> None:
-        if any(how is None or not how.clause for how in accumulators):
+    def _simd(self, reduces: list[int], prefix: str) -> None:
+        if any(getattr(self.kernel.values[k], "op", "").startswith("arg") for k in reduces):
             return
-        prefix = "part" if blocked else "v"
+        found = [(k, self._accumulator(k)) for k in reduces]
+        if not all(how.clause for _, how in found):
+            return
         clauses = [
-            f" reduction({how.clause}:{'key' if how.key else prefix}{k})"
-            for k, how in zip(reduces, accumulators, strict=True)
-            if how is not None
+            f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in found
         ]
         self.out.line(f"#pragma omp simd{''.join(clauses)}")
 
@@ -336,9 +373,9 @@ class FunctionWriter(LoopWriter):
         accumulators: list[Accumulator | None] = [self._accumulator(k) for k in reduces]
         self._partials(reduces, accumulators)
         self._open_keys(reduces, "part")
-        self._simd(reduces, accumulators, blocked=True)
+        self._simd(reduces, "part")
         self.out.open(f"for (int64_t {name} = {start}; {name} < {stop}; {name}++)")
-        self._inner_body(stage, reduces, stores, "part")
+        self._inner_body(stage, stores, self._steps(reduces, "part"))
         self.out.close()
         self._close_keys(reduces, "part")
         for k in reduces:

@@ -30,10 +30,11 @@ KEYS = {torch.float32: "int32_t", torch.float64: "int64_t"}
 
 def key_step(op: str, register: str, key: str, x: str) -> str:
     """Take ``x`` into the running extreme ``key``."""
-    return _plain_step(op).format(acc=key, x=f"{op}_key_{register}({x})")
+    return plain_step(op).format(acc=key, x=f"{op}_key_{register}({x})")
 
 
-def _plain_step(op: str) -> str:
+def plain_step(op: str) -> str:
+    """An extreme of numbers that are no NaN."""
     sign = ">" if op == "max" else "<"
     return f"{{acc}} = {{acc}} {sign} {{x}} ? {{acc}} : {{x}};"
 
@@ -66,7 +67,7 @@ def accumulator(op: str, dtype: torch.dtype) -> Accumulator:
             if dtype.is_floating_point:
                 clause = op
             elif dtype is not torch.bool:
-                clause, step = op, _plain_step(op)
+                clause, step = op, plain_step(op)
             return Accumulator(register, identity, step, clause, KEYS.get(dtype, ""), register)
         case "any":
             return Accumulator(register, "false", "{acc} = {acc} | {x};", "|", "", register)

@@ -180,6 +180,41 @@ static inline void transpose_uint32_t(
 TRANSPOSE(uint32_t)
 #endif
 
+/* Sixteen lanes folded in halves to one. */
+#ifdef FXSTACK_SHUFFLES
+#define FOLD(NAME, T, STEP) \
+  typedef T NAME##_lanes __attribute__((vector_size(8 * sizeof(T)), aligned(8), may_alias)); \
+  static inline T NAME(const T* lanes) { \
+    NAME##_lanes a = *(const NAME##_lanes*)lanes, b = *(const NAME##_lanes*)(lanes + 8); \
+    a = STEP(a, b), b = __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3); \
+    a = STEP(a, b), b = __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5); \
+    a = STEP(a, b), b = __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6); \
+    a = STEP(a, b); \
+    return a[0]; \
+  }
+#define CHOSEN(a, b, mask) (((a) & (mask)) | ((b) & ~(mask)))
+#define LARGER(a, b) CHOSEN(a, b, (a) > (b))
+#define SMALLER(a, b) CHOSEN(a, b, (a) < (b))
+#else
+#define FOLD(NAME, T, STEP) \
+  static inline T NAME(const T* lanes) { \
+    T a[8]; \
+    for (int j = 0; j < 8; j++) a[j] = STEP(lanes[j], lanes[j + 8]); \
+    for (int w = 4; w; w /= 2) \
+      for (int j = 0; j < w; j++) a[j] = STEP(a[j], a[j + w]); \
+    return a[0]; \
+  }
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+#endif
+#define ADDED(a, b) ((a) + (b))
+FOLD(fold_sum_float, float, ADDED)
+FOLD(fold_sum_double, double, ADDED)
+FOLD(fold_max_int32_t, int32_t, LARGER)
+FOLD(fold_min_int32_t, int32_t, SMALLER)
+FOLD(fold_max_int64_t, int64_t, LARGER)
+FOLD(fold_min_int64_t, int64_t, SMALLER)
+
 /* How many columns a thread takes at once: all have some, and none has more than ``most``. */
 static inline int64_t column_step(int64_t columns, int64_t others, int64_t threads, int64_t most) {
   int64_t shares = others >= threads ? 1 : (threads + others - 1) / others;
