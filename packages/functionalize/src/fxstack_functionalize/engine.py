@@ -112,5 +112,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def storage_key(wrapped: torch.Tensor) -> int:
-    """Identify the (functional) storage: equal for tensors that alias."""
+    """Identify the (functional) storage: equal for tensors that alias; below vmap, which has none on torch 2.11."""
+    while torch._C._functorch.is_batchedtensor(wrapped):
+        wrapped = torch._C._functorch.get_unwrapped(wrapped)
     return int(wrapped.untyped_storage()._cdata)

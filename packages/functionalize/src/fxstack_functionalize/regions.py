@@ -56,7 +56,7 @@ def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: Any, **
     tracer.tag(RECOMPUTE_TAG)
     graph = tracer.graph
     policy = _policy_of(kwargs.get("context_fn"))
-    before = next(reversed(graph.nodes), None)
+    before = next(iter(reversed(graph.nodes)), None)
     result = function(*args, **_without_options(kwargs))
     if policy is not None:
         for node in reversed(graph.nodes):
