@@ -54,6 +54,16 @@ def filled_and_rolled(c):
 
 
 @program(graphs=1, breaks=0)
+def indexed_by_permuted_indices(c):
+    @c
+    def f(x, at, rows):
+        return x[..., at], (x + 1)[rows, :, rows], x[:, at * 1].exp(), torch.normal(x, 1.0)
+
+    at = torch.arange(12).reshape(4, 3).t() % 3
+    return laid_out(*f(permuted(4, 3, 6), at, at[:2]))
+
+
+@program(graphs=1, breaks=0)
 def a_result_that_is_none_where_its_fake_kernel_promises_a_tensor(c):
     rows, weight = (
         torch.linspace(-1, 1, 18).reshape(1, 3, 6),

@@ -70,3 +70,33 @@ def test_of_one_argument(name):
         x = drawn([draw.randint(2, 4) for _ in range(draw.randint(2, 5))], draw)
         agrees(UNARY[name], x)
         agrees(UNARY[name], in_channels_last(x))
+
+
+INDEXED = {
+    "first": lambda x, i, j: x[i],
+    "middle": lambda x, i, j: x[:, i],
+    "last": lambda x, i, j: x[..., i],
+    "two": lambda x, i, j: x[:, i, j],
+    "apart": lambda x, i, j: x[i, :, j],
+    "apart_behind": lambda x, i, j: x[:, i, :, j],
+    "of_one_row": lambda x, i, j: x[:, i[:1], j],
+    "computed": lambda x, i, j: x[:, (i + j) // 2],
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_of_indices(name):
+    draw = random.Random(name)
+    for _ in range(40):
+        x = drawn([draw.randint(2, 4) for _ in range(4)], draw)
+        shape = [draw.randint(1, 3) for _ in range(draw.randint(1, 3))]
+        agrees(INDEXED[name], x, *((drawn(shape, draw) * 2).long() for _ in range(2)))
+
+
+@pytest.mark.parametrize("spread", [1.0, None])
+def test_of_random_numbers_around_permuted_ones(spread):
+    draw = random.Random(1)
+    for _ in range(20):
+        x = drawn([2, 3, 4], draw)
+        agrees(lambda x: torch.normal(x, spread or x), x)
+        agrees(lambda x: torch.normal(0.0, x), x)

@@ -3,8 +3,9 @@
     python packages/inductor/tests/sweeps/expressions.py [--count 300] [--seed 0] [--batch 8] [--symbolic] [--seconds 600]
 
 ``--batch`` programs are one graph (one run of the C compiler). Integers and booleans must be eager's exactly. A float may
-differ from eager by rounding: it must be as close to the same program in float64 as eager is, with a margin. Prints each
-difference with the seed that repeats it, and totals.
+differ from eager by rounding: it must be as close to the same program in float64 as eager is, with a margin. Elements that
+change in eager when every value is rounded a little otherwise (a tie, a floor) decide nothing; programs that differ in such
+elements alone are counted. Prints each difference with the seed that repeats it, and totals.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import time
 import warnings
 
 import torch
+import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxstack_inductor as fi
@@ -22,7 +24,18 @@ warnings.filterwarnings("ignore")
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 DTYPES = [*FLOATS, *INTEGERS, torch.bool]
-SHAPES = [(4, 6), (1, 6), (4, 1), (3, 4, 6), (6,), (2, 3, 1, 6), ()]
+SHAPES = [
+    (4, 6),
+    (1, 6),
+    (4, 1),
+    (3, 4, 6),
+    (6,),
+    (2, 3, 1, 6),
+    (),
+    (4, 4),
+    (4, 4, 4),
+    (2, 4, 2, 4),
+]
 
 
 def floating(x):
@@ -81,7 +94,59 @@ UNARY = {
     "put": lambda x, r: x.index_copy(0, torch.tensor([0]), x[-1:]) if x.dim() else x,
     "scatter": lambda x, r: scattered(number(x), r),
     "diagonal": lambda x, r: x.triu(1) + x.tril(-1) if x.dim() > 1 else x,
+    "shuffle": lambda x, r: x.index_select(*places(x, r, 1)) if x.dim() else x,
+    "pick": lambda x, r: x.gather(*chosen(x, r)) if x.dim() else x,
+    "windows": lambda x, r: x.unfold(r.randrange(x.dim()), 1, 1) if x.dim() else x,
+    "pairs": lambda x, r: x.unfold(-1, 2, 1) if x.dim() and x.shape[-1] > 1 else x,
+    "pool": lambda x, r: F.avg_pool1d(rows(floating(x)), 2, 1) if x.dim() > 1 else x,
+    "peaks": lambda x, r: F.max_pool1d(rows(floating(x)), 2, 2) if x.dim() > 1 else x,
+    "normalise": lambda x, r: F.layer_norm(floating(x), x.shape[-1:]) if x.dim() else x,
+    "logsoftmax": lambda x, r: floating(x).log_softmax(r.randrange(x.dim())) if x.dim() else x,
+    "logsumexp": lambda x, r: floating(x).logsumexp(r.randrange(x.dim())) if x.dim() else x,
+    "min": lambda x, r: x.amin(r.randrange(x.dim()), keepdim=True) if x.dim() else x,
+    "largest": lambda x, r: number(x).max(r.randrange(x.dim()))[r.randrange(2)] if x.dim() else x,
+    "product": lambda x, r: x.clamp(-2, 2).prod(r.randrange(x.dim())) if x.dim() else x,
+    "spread": lambda x, r: floating(x).std(r.randrange(x.dim()), correction=0) if x.dim() else x,
+    "center": lambda x, r: floating(x) - floating(x).mean(0, keepdim=True) if x.dim() else x,
+    "repeat": lambda x, r: x.repeat_interleave(2, r.randrange(x.dim())) if x.dim() else x,
+    "tile": lambda x, r: x.repeat(2, *[1] * x.dim()),
+    "expand": lambda x, r: x.unsqueeze(0).expand(2, *x.shape),
+    "move": lambda x, r: x.movedim(0, -1) if x.dim() else x,
+    "every": lambda x, r: x[::2] if x.dim() else x,
+    "clone": lambda x, r: x.clone() if r.random() < 0.5 else x.contiguous(),
+    "mask": lambda x, r: number(x).masked_fill(x > 1, 2),
+    "gram": lambda x, r: floating(x) @ floating(x).mT if x.dim() > 1 else x,
+    "accumulate": lambda x, r: accumulated(number(x), r),
+    "extremes": lambda x, r: (
+        number(x).scatter_reduce(*chosen(x, r), number(x), r.choice(["amax", "sum"]))
+        if x.dim()
+        else x
+    ),
 }
+
+
+def rows(x):
+    return x.flatten(0, -2)[None]
+
+
+def places(x, r, times):
+    """A dimension, and an order (repeated so often) of its indices."""
+    dim = r.randrange(x.dim())
+    return dim, torch.tensor(r.sample(range(x.shape[dim]), x.shape[dim]) * times)
+
+
+def chosen(x, r):
+    """A dimension, and an index into it for each element of ``x``."""
+    dim = r.randrange(x.dim())
+    return dim, torch.tensor([r.randrange(x.shape[dim]) for _ in range(x.numel())]).reshape(x.shape)
+
+
+def accumulated(x, r):
+    """Slices of ``x`` put into some of its slices, sums where they meet."""
+    if not x.dim():
+        return x
+    at = torch.tensor([r.randrange(x.shape[0]) for _ in range(3)])
+    return x.index_put((at,), x[at.flip(0)], accumulate=True)
 
 
 def scattered(x, r):
@@ -104,6 +169,12 @@ BINARY = {
     "floordiv": lambda a, b: number(a) // 3 + number(b),
     "remainder": lambda a, b: number(a) % 5 + number(b),
     "select": lambda a, b: torch.where(a > 0, number(a), number(b)),
+    "lookup": lambda a, b: (
+        a.index_select(0, b.reshape(-1)[:4].nan_to_num(1).long() % a.shape[0]) if a.dim() else a
+    ),
+    "lookup_last": lambda a, b: (
+        a[..., b.nan_to_num(1).long() % a.shape[-1]] if a.dim() and b.dim() else a
+    ),
 }
 
 
@@ -158,14 +229,23 @@ class Program:
             return UNARY[op](values[a], random.Random(seed))
         return BINARY[op](values[a], values[b])
 
-    def __call__(self, *inputs):
+    def __call__(self, *inputs, noise=0.0):
         values = list(inputs)
         for step in self.steps:
-            values.append(self.apply(step, values))
+            value = self.apply(step, values)
+            if noise and value.is_floating_point():
+                scale = 1 + noise * ROUNDING[value.dtype] * (torch.rand(value.shape) - 0.5)
+                value = (value.double() * scale).to(value.dtype)
+            values.append(value)
         return tuple(values[len(inputs) :][-3:])
 
 
+ROUNDING = {dtype: torch.finfo(dtype).eps for dtype in FLOATS}
 MARGINS = {torch.bfloat16: 4e-2, torch.float16: 5e-3, torch.float32: 4e-5}
+
+
+UNDECIDED = []
+"""Seeds of programs that differ where eager decides by its last digit."""
 
 
 def strides(x):
@@ -173,15 +253,15 @@ def strides(x):
     return [t for n, t in zip(x.shape, x.stride()) if n > 1] if x.numel() else []
 
 
-def close(got, want, exact, margin):
-    """None, or how ``got`` differs from eager's ``want``.
+def close(got, want, planned, exact, margin):
+    """None, or how ``got`` differs from eager's ``want``, and in strides from those ``planned`` by the graph.
 
     ``exact`` is the program in float64, None where it has other values; ``margin`` is the coarsest dtype's.
     """
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype}{tuple(got.shape)} instead of {want.dtype}{tuple(want.shape)}"
-    if strides(got) != strides(want):
-        return f"strides {got.stride()} instead of {want.stride()}"
+    if strides(got) != strides(planned):
+        return f"strides {got.stride()} instead of {planned.stride()}"
     if not want.is_floating_point():
         return (
             None
@@ -195,6 +275,21 @@ def close(got, want, exact, margin):
         if (error <= 2 * theirs + margin * exact.abs().nan_to_num(0) + margin).all():
             return None
     return f"{got.flatten()[:4]} instead of {want.flatten()[:4]}"
+
+
+def unsettled(program, k, got, want):
+    """Whether result ``k`` differs only where eager's own does if each value is rounded a little otherwise."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return False
+    differs = ~torch.isclose(
+        got.double(), want.double(), program.margin, program.margin, equal_nan=True
+    )
+    for trial in range(8):
+        noisy = program(*program.inputs, noise=2.0 + trial)[k]
+        differs &= torch.isclose(
+            noisy.double(), want.double(), program.margin, program.margin, equal_nan=True
+        )
+    return not differs.any()
 
 
 def exactly(program):
@@ -222,11 +317,17 @@ def check(programs, symbolic):
     compiled = fi.compile_graph(graph, inputs, fi.InductorOptions(optimization=1, use_cache=False))
     defects = [str(f) for f in compiled.lowered.plan.program.fallbacks if f.defect]
     got, found = list(compiled(*inputs)), defects
+    planned = [node.meta["val"] for node in graph.graph.output_node().args[0]]
     for program in programs:
         wanted, exact = program(*program.inputs), exactly(program)
         for k, want in enumerate(wanted):
-            problem = close(got.pop(0), want, None if exact is None else exact[k], program.margin)
-            if problem:
+            outcome = got.pop(0)
+            problem = close(
+                outcome, want, planned.pop(0), None if exact is None else exact[k], program.margin
+            )
+            if problem and unsettled(program, k, outcome, want):
+                UNDECIDED.append(program.seed)
+            elif problem:
                 found.append(f"seed {program.seed}: {problem}; {[s[0] for s in program.steps]}")
     return found
 
@@ -254,7 +355,10 @@ def main():
         bad += len(found)
         for line in found:
             print(line, flush=True)
-    print(f"{last - args.seed} programs, {bad} differences, {time.time() - start:.0f} s")
+    undecided = f"{len(set(UNDECIDED))} undecided ({sorted(set(UNDECIDED))[:5]})"
+    print(
+        f"{last - args.seed} programs, {bad} differences, {undecided}, {time.time() - start:.0f} s"
+    )
     return 1 if bad else 0
 
 
