@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gpu
 import pytest
 
 pytest.importorskip("triton")
@@ -37,3 +38,16 @@ def test_nothing_failed_or_is_wrong(printed):
 
 def test_the_table_ends_with_the_mean(printed):
     assert "x torch.compile over 2 cases" in printed.splitlines()[-1]
+
+
+def test_a_system_that_fails_costs_the_others_nothing():
+    def fail():
+        raise RuntimeError("no kernel  image")
+
+    assert gpu.apart("one", fail) == {"one failed": "RuntimeError: no kernel image"}
+    assert gpu.apart("two", lambda: {"two ms": 2.0}) | gpu.ratio("of", 4.0, 2.0) == {
+        "two ms": 2.0,
+        "of": 2.0,
+    }
+    assert gpu.ratio("of", 4.0, None) == {}
+    assert gpu._compared({"other result": 1, "other ms": 2}) == {"other ms": 2}

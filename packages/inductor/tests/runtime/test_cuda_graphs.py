@@ -163,6 +163,18 @@ def test_small_results_are_copied_out(recorder):
     assert cuda_graphs.SMALL >= losses[0].element_size()
 
 
+def test_few_small_results_are_copied_out(recorder):
+    """Those of a training forward are many, and free again when the backward has run."""
+    call = GraphedCall(lambda x: tuple(x + k for k in range(9)), recorder)
+    x = torch.zeros(3)
+    kept = [call(x.fill_(10 * k)) for k in range(3)]
+    assert [[int(r[0]) for r in results] for results in kept] == [
+        [10 * k + n for n in range(9)] for k in range(3)
+    ]
+    (first, *_) = call.recordings[HERE]
+    assert [r.small for r in first.results] == [True] * 4 + [False] * 5
+
+
 def test_each_stream_has_its_recording(recorder):
     """What was launched on one stream may still read a result when the host has dropped it."""
     now = [5]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
 MOST = 8
 """Recordings of one graph."""
-_PLACE = "cuda"
 SMALL = 1 << 16
 """Results of at most so many bytes are copied out, which is cheaper than another recording."""
+COPIED = 4
+"""Results that are copied out at most: the first ones, which a program may keep; what a backward needs comes behind them."""
+_PLACE = "cuda"
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,8 @@ class GraphedCall:
         owners = {t.untyped_storage()._cdata: k for k, t in inputs.items()}
         results = tuple(_result(v, owners, inputs) for v in values)
         del values
+        small = [k for k, r in enumerate(results) if r.small][:COPIED]
+        results = tuple(replace(r, small=k in small) for k, r in enumerate(results))
         places = {k: t.data_ptr() for k, t in tensors.items() if k not in owned}
         made = Recording(places, owned, results, replay)
         self.recordings.setdefault(key, []).append(made)
