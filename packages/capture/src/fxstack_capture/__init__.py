@@ -39,6 +39,7 @@ from fxstack_capture.shapes.marks import (
     maybe_mark_dynamic,
 )
 from fxstack_capture.stance import patch_options, run, set_stance
+from fxstack_capture.strictness import error_on_graph_break
 
 __all__ = [
     "BackendError",
@@ -59,6 +60,7 @@ __all__ = [
     "comptime",
     "disable",
     "disallow_in_graph",
+    "error_on_graph_break",
     "explain",
     "export",
     "forbid_in_graph",

@@ -48,6 +48,8 @@ class GraphBreak(BaseException):
         """A step of the root frame before which the graph has to end, though the trouble comes later."""
         self.path: tuple[int, ...] = ()
         """Where to stop before it: a step of the root frame, of the frame that this step calls, and so on."""
+        self.is_error = False
+        """Whether the program said that a break there is one (``error_on_graph_break``)."""
 
     def leave(self, step: int, *, is_linked: bool) -> None:
         """Note that it leaves a frame at its step number ``step``; see ``interpreter.stopping`` for ``is_linked``."""

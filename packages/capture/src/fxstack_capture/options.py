@@ -18,7 +18,7 @@ class CaptureOptions:
     accumulated_recompile_limit: int = 256
     """The same, counting entries that have died since."""
     fail_on_recompile_limit: bool = False
-    """Raise instead, when a limit is reached."""
+    """Raise instead, when a limit is reached; so does ``fullgraph``."""
     error_on_recompile: bool = False
     """Raise ``RecompileError``, which says why, instead of compiling a function again."""
     capture_scalar_outputs: bool = False

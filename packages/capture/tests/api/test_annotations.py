@@ -1,5 +1,6 @@
 """What programs say with ``torch.compiler`` means the same here; and calls of our own compiler break the graph."""
 
+import contextlib
 import warnings
 
 import pytest
@@ -229,3 +230,67 @@ def test_what_is_disabled_inside_is_called_between_two_graphs(recursive):
         return inside(x) * 2
 
     assert len(beside_eager(program)) >= 1
+
+
+# --- where breaks are errors -----------------------------------------------------------------------
+
+
+def breaks_in(fn, *, outside=None, **options):
+    """What becomes of a call: its result, or the id of the break that is an error."""
+    try:
+        with contextlib.nullcontext() if outside is None else fx.error_on_graph_break(outside):
+            return fx.optimize(**options)(fn)(X).tolist()
+    except fx.Unsupported as error:
+        return error.record.reason.id
+
+
+def strict_part(x):
+    with fx.error_on_graph_break(True):
+        x = x + 1
+        fx.graph_break()
+    return x
+
+
+def lenient_part(x):
+    with fx.error_on_graph_break(True):
+        with fx.error_on_graph_break(False):
+            x = x + 1
+            fx.graph_break()
+        x = x * 2
+    fx.graph_break()
+    return x
+
+
+def strict_behind_a_break(x):
+    with fx.error_on_graph_break(False):
+        fx.graph_break()
+        x = x + 1
+        with fx.error_on_graph_break(True):
+            x = x + x.sum().item()
+    return x
+
+
+@fx.error_on_graph_break(False)
+def lenient(x):
+    fx.graph_break()
+    return x + 1
+
+
+def test_breaks_are_errors_where_the_program_says_so():
+    assert breaks_in(strict_part) == "user-break"
+    assert breaks_in(lenient_part) == ((X + 1) * 2).tolist()
+    assert breaks_in(strict_behind_a_break) == "data-dependent-value"
+    assert breaks_in(lambda x: lenient(x) * 2, outside=True) == ((X + 1) * 2).tolist()
+    assert breaks_in(fx.disable(lambda x: x), outside=True) == X.tolist()
+    assert breaks_in(lambda x: lenient(x) + x.sum().item(), outside=True) == "data-dependent-value"
+    assert breaks_in(lenient, fullgraph=True) == "user-break"
+    assert breaks_in(lambda x: x + x.sum().item()) == (X + 3).tolist()
+
+
+def test_a_whole_graph_is_not_given_up_at_the_limit():
+    compiled = fx.optimize(
+        options=fx.CaptureOptions(fullgraph=True, recompile_limit=1, dynamic=False)
+    )(inner)
+    compiled(X)
+    with pytest.raises(RuntimeError, match="recompile_limit"):
+        compiled(torch.ones(5))

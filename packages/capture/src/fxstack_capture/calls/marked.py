@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import strictness
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.registered import as_one_node, called_once
 from fxstack_capture.calls.rules.compiling import compiled_inside
@@ -113,10 +114,16 @@ def _compile(trace: Trace, *args: Any, **kwargs: Any) -> Any:
     return compiled_inside(trace, args, kwargs)
 
 
+def _error_on_graph_break(trace: Trace, error_on_graph_break: bool) -> Any:
+    """``torch._dynamo.error_on_graph_break``: ours."""
+    return trace.calls.call(strictness.error_on_graph_break, (error_on_graph_break,), {})
+
+
 _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyType(
     {
         ("torch._dynamo.decorators", "mark_static"): _mark_static,
         ("torch._dynamo.external_utils", "is_compiling"): _is_compiling,
+        ("torch._dynamo.decorators", "error_on_graph_break"): _error_on_graph_break,
         ("fxstack.api", "compile"): _compile,
     }
 )

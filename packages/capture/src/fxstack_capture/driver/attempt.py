@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.calls import CallDispatcher
 from fxstack_capture.emit.resolve import RealFrame
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.sources import FreeCell, Local
+from fxstack_capture.strictness import is_error
 from fxstack_capture.torch_side import TorchTracer
 from fxstack_capture.torch_side.modes_aside import set_aside
 from fxstack_capture.trace import Lazy, Trace
@@ -75,6 +77,9 @@ def attempt(
                 yield Attempt(trace, outcome)
     except InterruptedTracing:
         raise KeyboardInterrupt from None
+    except GraphBreak as reason:
+        reason.is_error = is_error(trace)
+        raise
     finally:
         arguments.clear()
         _take_apart(trace)

@@ -261,7 +261,7 @@ class FrameCompiler:
         stop_at: tuple[int, ...] | None = None
         record: BreakRecord | None = None
         found: BreakRecord | None
-        assuming = True
+        assuming, is_error = True, False
         for _ in range(_ATTEMPTS):
             try:
                 return self._traced(frame, code, state, stop_at, record, assuming=assuming)
@@ -271,7 +271,7 @@ class FrameCompiler:
             except GraphBreak as reason:
                 if reason.error is not None:
                     raise reason.error from reason.error.__cause__
-                at, found = reason.path, reason.record
+                at, found, is_error = reason.path, reason.record, reason.is_error
             except CannotRebuildError as reason:
                 found = graph_break("escaping-object", reason.what).record
                 at = () if reason.made_at is None else (reason.made_at,)
@@ -285,15 +285,17 @@ class FrameCompiler:
                 stop_at = stop_at[:-1]  # the caller's operation runs in plain Python instead
                 continue
             if not at or found is None or (stop_at is not None and at >= stop_at):
+                if is_error and found is not None:
+                    raise Unsupported(found)
                 raise graph_break("tracing-error", f"the frame cannot be stopped ({found})")
             stop_at, record = at, found
-            self._report(record)
+            self._report(record, is_error=is_error)
         raise graph_break("tracing-error", "the frame cannot be stopped anywhere")
 
-    def _report(self, record: BreakRecord) -> None:
+    def _report(self, record: BreakRecord, *, is_error: bool) -> None:
         if self.observer is not None:
             self.observer.on_break(record)
-        if self.options.fullgraph or record.reason.id == "forbidden":
+        if is_error or self.options.fullgraph or record.reason.id == "forbidden":
             raise Unsupported(record)
 
     def _traced(
@@ -397,7 +399,7 @@ class FrameCompiler:
         return native.SKIP if state.without_operations > _PATIENCE else native.RUN
 
     def _not_traced(self, code: CodeType, state: CodeState, why: str, reason: GraphBreak) -> Any:
-        if self.options.fullgraph:
+        if self.options.fullgraph or reason.is_error:
             raise Unsupported(reason.record)
         return self._plain(code, state, why)
 
@@ -405,7 +407,7 @@ class FrameCompiler:
         text = f"{again.name} ({again.file}:{again.line}) was compiled {count} times ({option})"
         reasons = "".join(f"\n  {failure.message}" for failure in again.failures)
         why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""
-        if self.options.fail_on_recompile_limit:
+        if self.options.fail_on_recompile_limit or self.options.fullgraph:
             raise RecompileLimitError(f"{text}; raise the limit or pass dynamic=True.{why}")
         warnings.warn(
             f"{text} and runs in plain Python from now on for new kinds of arguments; "
