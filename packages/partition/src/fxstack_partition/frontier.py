@@ -20,6 +20,7 @@ from fxstack_partition.search import COSTS, Choice, Search, falling, peak_of_pla
 from fxstack_partition.segments import Segments
 
 if TYPE_CHECKING:
+    from fxstack_partition.compact import Compact
     from fxstack_partition.joint import JointFacts
     from fxstack_partition.network import Network
     from fxstack_partition.options import PartitionOptions
@@ -60,6 +61,11 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
     return falling((*search.best, *search.aside), COSTS[options.cost])
 
 
+def _steps_for(graph: Compact) -> int:
+    """Return how many sets may be tried between choices."""
+    return max(LEAST_STEPS, STEPS_TIMES_NODES // max(1, graph.count))
+
+
 def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
     seen = set()
     segments = Segments(search.graph)
@@ -91,7 +97,7 @@ def _between(search: Search) -> None:
     graph, seconds = search.graph, search.seconds
     most, network = search.best[0].saved, search.best[-1].network
     tried: set[tuple[int, tuple[int, ...], tuple[int, ...], float]] = set()
-    for _ in range(max(LEAST_STEPS, STEPS_TIMES_NODES // graph.count)):
+    for _ in range(_steps_for(graph)):
         gaps = sorted(pairwise(search.best), key=_area)
         ways = (
             (way, low.saved, many, share)
@@ -121,7 +127,7 @@ def _area(gap: tuple[Choice, Choice]) -> float:
 def _descend(search: Search, network: Network) -> None:
     """Give up one value after the other, from what recomputes least: the cheapest by seconds, and by products."""
     graph = search.graph
-    most = max(LEAST_STEPS, STEPS_TIMES_NODES // graph.count)
+    most = _steps_for(graph)
     products_first = [p + s for p, s in zip(search.products, search.seconds, strict=True)]
     for weights in (search.seconds, products_first):
         saved = search.best[0].saved
@@ -138,7 +144,7 @@ def _descend(search: Search, network: Network) -> None:
 def _step(search: Search, network: Network) -> None:
     """Try neighbours of each choice, which save one value less or one more, the widest gaps first."""
     graph, seconds = search.graph, search.seconds
-    allowance = TRIES * max(LEAST_STEPS, STEPS_TIMES_NODES // graph.count)
+    allowance = TRIES * _steps_for(graph)
     done: set[tuple[int, ...]] = set()
     while allowance > 0:
         new = [choice for choice in _by_gaps(search) if choice.saved not in done]
@@ -181,7 +187,7 @@ def _unlike(search: Search, places: list[int]) -> list[int]:
 def _fill(search: Search, network: Network) -> None:
     """Save more where the peak does not grow by it: what is not alive at the peak costs nothing."""
     graph, seconds = search.graph, search.seconds
-    allowance = max(LEAST_STEPS, STEPS_TIMES_NODES // graph.count)
+    allowance = _steps_for(graph)
     for choice in search.best:
         saved, peak = choice.saved, choice.peak
         again = make_plan(graph, saved).repeated(graph)

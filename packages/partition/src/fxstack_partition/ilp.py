@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_partition.budget import BudgetError, bytes_allowed
+from fxstack_partition.budget import bytes_allowed, partition_within
 from fxstack_partition.extract import extract
 from fxstack_partition.frontier import frontier
 from fxstack_partition.merge import analyze_merged
@@ -39,7 +39,7 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
     """Recompute the least that ``options.budget`` allows, by an integer program (see the module).
 
     Raises:
-        BudgetError: no choice of saved values meets the budget.
+        BudgetError: no choice of saved values meets the budget; says by how much.
         PartitionError: the graph is too large, or nothing was found in the rounds allowed.
         ValueError: the budget is malformed.
     """
@@ -54,17 +54,21 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
     choices = frontier(facts, options)
     limit = bytes_allowed(choices, options.budget)
     saved = optimal(facts, network, limit, WorkModel(joint, options))
+    if saved is None:
+        # The program bounds saved bytes, not the peak: another set of as many bytes may fit, or nothing does.
+        return partition_within(facts, choices, options)
     return extract(facts, (facts.nodes[place] for place in saved), network.reasons, options)
 
 
-def optimal(facts: JointFacts, network: Network, limit: int, costs: WorkModel) -> tuple[int, ...]:
-    """Return the first point of the curve whose simulated peak is within ``limit``."""
+def optimal(
+    facts: JointFacts, network: Network, limit: int, costs: WorkModel
+) -> tuple[int, ...] | None:
+    """Return the first point of the curve whose simulated peak is within ``limit``; None if there is none."""
     cap = limit
     for _ in range(MOST_ROUNDS):
         saved = cheapest_under(facts, network, costs, cap)
         if saved is None:
-            msg = f"no choice of saved values has a simulated peak of at most {limit:,} bytes"
-            raise BudgetError(msg)
+            return None
         plan = settled(facts.compact, saved, network.savable)
         if peak_of_plan(facts.compact, plan) <= limit:
             return plan.handed
