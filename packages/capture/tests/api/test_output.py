@@ -4,11 +4,12 @@ import contextlib
 import io
 import logging
 import sys
+import unittest
 import warnings
 
 import pytest
 import torch
-from beside import Breaks
+from beside import Breaks, breaks_beside_plain
 from same import OwnStream
 
 import fxstack_capture
@@ -226,3 +227,22 @@ def test_a_warning_is_given_once_a_place():
             compiled(X)
     assert [str(w.message) for w in seen] == ["once"]
     assert "__warningregistry__" in namespace
+
+
+class AlmostNumber:
+    def __int__(self):
+        return True  # C code warns of it
+
+
+def asserts_warnings(x):
+    case = unittest.TestCase()
+    y = x + 1
+    with case.assertWarns(DeprecationWarning) as first:
+        number = int(AlmostNumber())
+    with case.assertWarnsRegex(UserWarning, "again"):
+        warnings.warn("again", stacklevel=1)
+    return y * number, str(first.warning), len(sys.modules) > 1, "sys" in sys.modules
+
+
+def test_warnings_that_a_program_asserts():
+    breaks_beside_plain(asserts_warnings, lambda: (torch.ones(3),))

@@ -1,8 +1,11 @@
 """What is remembered of code objects goes with them: their ids are used again."""
 
+import builtins
+import functools
 import gc
 
 import torch
+from running import check
 
 import fxstack_capture
 
@@ -53,3 +56,21 @@ def test_what_was_seen_of_shapes_stays():
     gc.collect()
     assert len(seen) >= 1
     assert fxstack_capture.profile_of(run) == seen
+
+
+def replaces_a_builtin(x):
+    kept = builtins.len
+    builtins.len = functools.lru_cache(4)(len)
+    try:
+        print("break")
+        seen = [len("abc"[:i]) for i in (0, 1, 1, 3)]
+        print(builtins.len is kept)
+        return seen, x + 1
+    finally:
+        builtins.len = kept
+
+
+def test_programs_that_replace_what_the_compiler_calls():
+    kept = builtins.len
+    check(replaces_a_builtin, torch.ones(3))
+    assert builtins.len is kept

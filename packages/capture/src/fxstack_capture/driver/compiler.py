@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
+from fxstack_capture.driver import builtins_in_use
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
 from fxstack_capture.driver.backend import compile_graph
 from fxstack_capture.driver.disabling import disabled_code, is_disabled, is_skipping
@@ -149,6 +150,8 @@ class FrameCompiler:
         cells: tuple[CellType, ...],
     ) -> Any:
         """Called by the frame hook for a frame without a valid entry; see ``native``."""
+        if builtins_in_use.are_replaced():
+            return native.RUN
         if is_skipping(code):
             return native.SKIP
         if is_skipping(sys._getframe(1).f_code):

@@ -7,9 +7,11 @@ what the original held (or that it did not), so that the difference of the two i
 
 from __future__ import annotations
 
+import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey, IdentityIs, KeysAre, LengthIs
 from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, ValueAt
 from fxstack_capture.world.constants import is_constant_key, is_value
@@ -147,6 +149,10 @@ class LazyDict:
         """Fill the mirror completely, in the original's order."""
         if self.expanded:
             return
+        if self.original is sys.modules:  # tracing itself adds to it
+            raise graph_break(
+                "unsupported-object", "reading the table of all modules that are loaded"
+            )
         self.expanded = True
         mirror, known = self.mirror, self.known
         keys = tuple(self.original)
