@@ -25,6 +25,7 @@ PROGRAMS = {
     "a decorator": lambda x: torch.compile(backend="eager")(double)(x, 3.0),
     "script": lambda x: scripted(x, 3.0) + scripted(x),
     "script, given integers": lambda x: (scripted(x.int(), 3), scripted(x.int(), c=2)),
+    "a wrapped region": lambda x: torch._higher_order_ops.wrap.wrap(double, x, c=4.0),
     "a copy of a module": lambda x: copy.deepcopy(torch.nn.Linear(3, 3, bias=False).train())(x) * 0,
     "whether a profiler runs": lambda x: x + torch.autograd._profiler_enabled(),
     "an argument called from": lambda x: x.clone().uniform_(**{"from": 2, "to": 3}) * 0,

@@ -125,3 +125,75 @@ def test_a_backward_that_is_compiled_itself_reads_what_was_saved():
         x = torch.randn(3, requires_grad=True)
         CompiledBackward.apply(x).sum().backward()
         assert torch.allclose(x.grad, 2 * torch.cos(2 * x) + x)
+
+
+class Settings:
+    def __init__(self, scale, tensors, inner=None):
+        self.scale = scale
+        self.tensors = tensors
+        self.inner = inner
+        self.unread = object()
+
+    def scaled(self, x):
+        return x * self.scale
+
+
+class WithSettings(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, settings, function):
+        ctx.settings = settings
+        ctx.save_for_backward(settings.inner.tensors[0])
+        return function(settings.scaled(x)) * settings.tensors[0] + settings.inner.scale
+
+    @staticmethod
+    def backward(ctx, g):
+        (inner,) = ctx.saved_tensors
+        return g * inner * ctx.settings.tensors[0] * ctx.settings.scale, None, None
+
+
+def with_settings(x, settings):
+    return WithSettings.apply(x, settings, torch.sin)
+
+
+def with_changed_settings(x, settings):
+    settings.scale = settings.scale + 1
+    settings.tensors.append(x)
+    settings.inner.extra = x
+    del settings.unread
+    return WithSettings.apply(x, settings, torch.cos)
+
+
+@pytest.mark.parametrize("fn", [with_settings, with_changed_settings])
+def test_objects_and_functions_are_arguments(fn):
+    graphs = []
+    backend = lambda gm, _: (graphs.append(gm), gm)[1]  # noqa: E731
+    compiled = fxstack_capture.optimize(backend, fullgraph=True)(fn)
+
+    def made(i):
+        inner = Settings(0.5 + i, [torch.ones(3) * i])
+        return Settings(2.0, [torch.ones(3) + i], inner)
+
+    for i in range(3):
+        check(lambda x, i=i: compiled(x, made(i)), lambda x, i=i: fn(x, made(i)))
+    assert len(graphs) <= 2  # the number that changed is dynamic at the second call
+
+
+class Counts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, settings):
+        settings.scale += 1
+        return x * settings.scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+def test_an_object_that_the_function_changes_is_left_to_eager():
+    def fn(x):
+        settings = Settings(1.0, [])
+        return Counts.apply(x, settings) * settings.scale
+
+    check(fxstack_capture.optimize()(fn), fn)
+    with pytest.raises(fxstack_capture.Unsupported):
+        fxstack_capture.optimize(fullgraph=True)(fn)(torch.ones(2, requires_grad=True))

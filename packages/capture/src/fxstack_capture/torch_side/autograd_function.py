@@ -14,10 +14,11 @@ import torch
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.effects import diff
+from fxstack_capture.torch_side import function_arguments
 from fxstack_capture.torch_side.wrapping import plain_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fxstack_capture.torch_side.tracer import TorchTracer
 
@@ -25,16 +26,30 @@ APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
 
 class Applied:
-    """``function.apply`` as the target of a node, under the name of the user's class."""
+    """``function.apply`` as the target of a node, under the name of the user's class.
 
-    def __init__(self, function: type[torch.autograd.Function]) -> None:
+    ``templates`` say how arguments are made that a node cannot hold (``function_arguments``), by position; their tensors
+    are the last operands.
+    """
+
+    def __init__(
+        self, function: type[torch.autograd.Function], templates: Mapping[int, Any], tensors: int
+    ) -> None:
         self.function = function
+        self.templates = templates
+        self.tensors = tensors
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         # torch.fx prints what lies below ``torch`` by its path, and there lies the class.
         self.__module__ = function.__module__.replace("torch", "applied", 1)
 
     def __call__(self, *args: Any) -> Any:
+        if self.templates:
+            end = len(args) - self.tensors
+            operands, own = args[end:], list(args[:end])
+            for place, template in self.templates.items():
+                own[place] = function_arguments.make(template, operands)
+            return self.function.apply(*own)  # type: ignore[no-untyped-call]
         return self.function.apply(*args)  # type: ignore[no-untyped-call]
 
 
@@ -73,7 +88,22 @@ def apply(
     if tracer.transforms.concern(inputs, {}):
         _demand_no_outer_gradient(cls, inputs)
     _rehearse(tracer, cls, inputs)
-    return tracer.record(Applied(cls), inputs, {})
+    made = function_arguments.Templates(tracer)
+    special = {place: value for place, value in enumerate(inputs) if _needs_template(value)}
+    templates = {place: made.of(value) for place, value in special.items()}
+    given = tuple(None if place in templates else value for place, value in enumerate(inputs))
+    target = Applied(cls, templates, len(made.operands))
+    try:
+        return tracer.record(target, (*given, *made.operands), {})
+    except AttributeError as error:
+        if not templates:
+            raise
+        text = f"{cls.__qualname__} with an object that it looks into ({error})"
+        raise graph_break("unsupported-call", text) from error
+
+
+def _needs_template(value: object) -> bool:
+    return function_arguments.is_function(value) or function_arguments.is_object(value)
 
 
 def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:

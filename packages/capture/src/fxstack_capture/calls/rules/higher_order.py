@@ -23,6 +23,13 @@ RULES: RuleTable = RuleTable()
 _CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all versions of torch
 
 
+@RULES.rule(torch._higher_order_ops.wrap.wrap)
+def _wrapped(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``wrap(fn, *args)`` calls ``fn``: it marks a region for compilers that keep it as one."""
+    fn, *rest = args
+    return trace.calls.call(fn, tuple(rest), kwargs)
+
+
 def _call_compiled(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     fn, inputs, *named = args
     return trace.calls.call(fn, inputs, *(named or [kwargs.get("kwargs") or {}]))
