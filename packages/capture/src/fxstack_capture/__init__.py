@@ -27,6 +27,7 @@ from fxstack_capture.marking import (
     assume_constant_result,
     disallow_in_graph,
     forbid_in_graph,
+    nonstrict_trace,
     substitute_in_graph,
 )
 from fxstack_capture.optimized_module import OptimizedModule
@@ -71,6 +72,7 @@ __all__ = [
     "mark_static_address",
     "mark_unbacked",
     "maybe_mark_dynamic",
+    "nonstrict_trace",
     "optimize",
     "patch_options",
     "profile_of",

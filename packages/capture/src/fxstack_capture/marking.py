@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fxstack_capture.annotations import check_callable
+from fxstack_capture.calls.nonstrict import as_operations
 from fxstack_capture.calls.registered import (
     as_one_node,
     called_once,
@@ -27,6 +29,23 @@ def allow_in_graph(fn: Any) -> Any:
     ``fn`` must be a function of its tensor arguments alone, and run on fake tensors.
     """
     return _each(fn, "allow_in_graph", lambda f: register(f, as_one_node(f)))
+
+
+def nonstrict_trace(fn: F) -> F:
+    """A function like ``fn`` whose calls are in the graph as the operators that they come to. ``fn`` itself is as it was.
+
+    Its Python is not captured: it runs whenever the graph is traced, on tensors without data, so its effects are not those
+    of a call, and nothing is guarded but its arguments. Arguments and results are tensors and plain values, in containers
+    and in classes that are registered with ``torch.utils._pytree`` (arguments only).
+    """
+    check_callable(fn, "nonstrict_trace")
+
+    @functools.wraps(fn)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    register(traced, as_operations(fn))
+    return traced  # type: ignore[return-value]
 
 
 def disallow_in_graph(fn: Any) -> Any:

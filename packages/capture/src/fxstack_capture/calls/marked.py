@@ -14,6 +14,7 @@ import torch
 
 from fxstack_capture import strictness
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.nonstrict import as_operations
 from fxstack_capture.calls.registered import as_one_node, called_once
 from fxstack_capture.calls.rules.compiling import compiled_inside
 
@@ -59,20 +60,23 @@ def call_marked(
     if meaning is not None:
         return meaning(trace, *args, **kwargs)
     if is_allowed_by_torch(fn):
-        return as_one_node(fn)(trace, args, kwargs)
+        as_node = as_operations if _is_nonstrict_by_torch(fn) else as_one_node
+        return as_node(fn)(trace, args, kwargs)
     raise graph_break("disabled", f"{fn.__qualname__}, a function of a compiler,")
 
 
 def is_allowed_by_torch(fn: FunctionType) -> bool:
-    """Whether ``torch.compiler.allow_in_graph`` has been called with ``fn``."""
-    rules = sys.modules.get(_ALLOWED_BY_TORCH)
-    if rules is None:
-        return False
-    allowed = rules._allowed_callable_ids.function_ids
-    if not allowed or id(fn) not in allowed:
-        return False
-    others = getattr(rules, "_nonstrict_trace_callable_ids", None)
-    return others is None or id(fn) not in (others.function_ids or ())
+    """Whether ``torch.compiler.allow_in_graph`` or ``torch._dynamo.nonstrict_trace`` knows ``fn``."""
+    return _is_told(fn, "_allowed_callable_ids")
+
+
+def _is_nonstrict_by_torch(fn: FunctionType) -> bool:
+    return _is_told(fn, "_nonstrict_trace_callable_ids")
+
+
+def _is_told(fn: FunctionType, name: str) -> bool:
+    known = getattr(sys.modules.get(_ALLOWED_BY_TORCH), name, None)
+    return known is not None and id(fn) in (known.function_ids or ())
 
 
 def _disabled(fn: FunctionType) -> Callable[..., Any]:
