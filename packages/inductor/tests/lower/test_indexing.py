@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from inductor_checks import check, externs, fused
+from inductor_checks import check, externs, fused, kernels
 
 F = torch.nn.functional
 X = torch.randn(6, 10)
@@ -86,3 +86,52 @@ def test_tables_that_are_the_same_everywhere_check_their_indices(look_up):
     compiled = check(look_up, torch.tensor([0, 2]))
     with pytest.raises((IndexError, RuntimeError), match="out of bounds|out of range"):
         compiled(torch.tensor([0, 7]))
+
+
+@pytest.mark.parametrize("part", [slice(1, None), slice(-2, None), slice(1, 6, 2), slice(None)])
+def test_parts_written_to_in_unknown_sizes(part):
+    def write(x):
+        return torch.slice_scatter(x, x[:, part] * 5, 1, part.start, part.stop, part.step or 1)
+
+    others = [(torch.randn(rows, columns),) for rows, columns in ((5, 7), (3, 12), (7, 8))]
+    assert not externs(check(write, torch.randn(4, 9), symbolic=True, others=others))
+
+
+def pairs(x):
+    """Every element, picked one by one."""
+    return x[torch.arange(x.shape[0])[:, None], torch.arange(x.shape[1])] * 2
+
+
+COUNTED = [
+    pairs,
+    lambda x: pairs(x[:1].expand(4, x.shape[1])),
+    lambda x: x[torch.arange(2) - 2] + 1,
+    lambda x: x.index_select(0, torch.arange(2) * 1 + 1) * 2,
+    lambda x: x.gather(1, torch.arange(2).expand(2, 2)) - 1,
+    lambda x: F.embedding(torch.arange(3), x) * 2,
+]
+
+
+@pytest.mark.parametrize("look_up", COUNTED)
+def test_counted_indices_look_nothing_up(look_up):
+    compiled = check(look_up, X)
+    assert not externs(compiled)
+    assert not any(kernel.checked for kernel in kernels(compiled))
+
+
+def test_counted_indices_of_unknown_sizes_look_nothing_up():
+    others = [(torch.randn(5, 7),), (torch.randn(3, 12),)]
+    compiled = check(pairs, torch.randn(4, 9), symbolic=True, others=others)
+    assert not any(kernel.checked for kernel in kernels(compiled))
+
+
+@pytest.mark.parametrize("first", [3, -9])
+def test_counted_indices_out_of_range_raise_what_eager_raises(first):
+    def look_up(x, n):
+        return x[torch.arange(4) + n]
+
+    with pytest.raises(IndexError) as wanted:
+        look_up(torch.zeros(6, 10), first)
+    with pytest.raises(IndexError) as got:
+        check(lambda x: look_up(x, first), torch.zeros(6, 10))
+    assert str(got.value).splitlines()[0] == str(wanted.value).splitlines()[0]

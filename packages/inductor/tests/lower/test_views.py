@@ -1,7 +1,8 @@
 """Views are index arithmetic inside loops, and views of memory outside."""
 
+import pytest
 import torch
-from inductor_checks import check, fused, kernels
+from inductor_checks import check, externs, fused, kernels
 
 X = torch.arange(240.0).reshape(4, 6, 10)
 
@@ -63,3 +64,17 @@ def test_attention_layout_needs_no_copy_kernel():
 def test_splits_of_loops_make_addresses_linear():
     compiled = check(lambda x: x.view(4, 6, 2, 5).transpose(1, 2).reshape(8, 30) * 2, X)
     assert "%" not in compiled.lowered.c[compiled.lowered.c.rindex("void kernel_0") :]
+
+
+SIZES = [(torch.randn(rows, columns),) for rows, columns in ((5, 7), (3, 12), (7, 4))]
+
+
+@pytest.mark.parametrize("part", [slice(1, None), slice(-2, None), slice(None, -1), slice(1, 5, 2)])
+def test_slices_of_unknown_sizes_are_index_arithmetic(part):
+    compiled = check(lambda x: x[:, part] * 2, torch.randn(4, 9), symbolic=True, others=SIZES)
+    assert not externs(compiled)
+
+
+@pytest.mark.parametrize("part", [slice(0, 0), slice(20, None), slice(-20, 3), slice(5, 2)])
+def test_slices_that_reach_over_the_ends(part):
+    check(lambda x: (x[:, part] + 1, x.clone()[part].sum()), torch.randn(4, 9))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, decided, mod
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, decided, floordiv, mod
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
@@ -21,6 +21,7 @@ from fxstack_inductor.ir.nodes import (
     Pointwise,
     value_dtype,
 )
+from fxstack_inductor.lower.affine import place
 from fxstack_inductor.lower.context import (
     broadcast_coords,
     broadcast_shapes,
@@ -30,10 +31,10 @@ from fxstack_inductor.lower.context import (
 )
 from fxstack_inductor.lower.pointwise import BOOL, REGISTER_DTYPES
 from fxstack_inductor.lower.registry import Registry
-from fxstack_inductor.lower.views import wrap
+from fxstack_inductor.lower.views import slice_start, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fxstack_inductor.lower.context import Context
 
@@ -205,20 +206,19 @@ def slice_scatter(
     step: int = 1,
 ) -> Node:
     at = wrap(dim, len(x.shape))
-    begin = ZERO if start is None else ctx.size(start)
-    known, size = begin.as_int(), x.shape[at].as_int()
-    if known is None or size is None or step != 1:
-        raise NotLowered("slice_scatter of unknown or stepped range")
-    begin = as_expr(min(max(known + size if known < 0 else known, 0), size))
+    taken = src.shape[at]
+    begin = slice_start(x.shape[at], None if start is None else ctx.size(start), taken)
     register = value_dtype(x.dtype)
 
     def body(i: Sequence[Expr]) -> Body:
-        inside = both(
-            [compare_index("ge", i[at], begin), compare_index("lt", i[at], begin + src.shape[at])]
-        )
+        far = i[at] - begin
+        tests = [compare_index("ge", far, ZERO), compare_index("lt", far, taken * step)]
+        if step != 1:
+            tests.append(compare_index("eq", mod(far, step), ZERO))
+        inside = both(tests)
         coords = [ZERO if src.shape[k] == 1 else c for k, c in enumerate(i)]
-        if src.shape[at] != 1:
-            coords[at] = i[at] - begin
+        if taken != 1:
+            coords[at] = floordiv(far, step)
         value = masked(inside, cast(read(src, coords), register), number(0, register))
         return Call("where", (inside, value, read(x, i)), register)
 
@@ -253,7 +253,7 @@ def embedding(
     rank = len(indices.shape)
 
     def body(index: Sequence[Expr]) -> Body:
-        row = Indirect(looked_up(indices, index[:rank]), weight.shape[0], wraps=False)
+        row = place(looked_up(indices, index[:rank]), weight.shape[0], wraps=False)
         return read(weight, [row, index[rank]])
 
     return ctx.pointwise([*indices.shape, weight.shape[1]], weight.dtype, body)
@@ -267,7 +267,7 @@ def index_select(ctx: Context, x: Node, dim: int, indices: Node) -> Node:
     at = wrap(dim, len(x.shape))
 
     def body(index: Sequence[Expr]) -> Body:
-        where = Indirect(looked_up(indices, [index[at]]), x.shape[at], wraps=False)
+        where = place(looked_up(indices, [index[at]]), x.shape[at], wraps=False)
         return read(x, [where if k == at else i for k, i in enumerate(index)])
 
     return ctx.pointwise(ctx.sizes(), x.dtype, body)
@@ -281,7 +281,7 @@ def gather(ctx: Context, x: Node, dim: int, indices: Node, *, sparse_grad: bool 
     at = wrap(dim, len(x.shape))
 
     def body(index: Sequence[Expr]) -> Body:
-        where = Indirect(looked_up(indices, index), x.shape[at], wraps=False)
+        where = place(looked_up(indices, index), x.shape[at], wraps=False)
         coords: list[Coord] = [where if k == at else i for k, i in enumerate(index)]
         return read(x, coords)
 
@@ -306,8 +306,10 @@ class Places:
         shape = [x.shape[k] for k in self.before] + list(self.looked)
         self.shape = (*shape, *(x.shape[k] for k in self.after))
 
-    def coords(self, index: Sequence[Expr]) -> list[Coord]:
-        """The coordinates in ``x`` of the element at ``index`` of what is picked."""
+    def coords(
+        self, index: Sequence[Expr], at: Callable[[Body, Expr], Coord] = Indirect
+    ) -> list[Coord]:
+        """The coordinates in ``x`` of the element at ``index`` of what is picked; ``at`` makes those that are looked up."""
         begin, end = len(self.before), len(self.before) + len(self.looked)
         coords: list[Coord] = [ZERO] * len(self.x.shape)
         for k, position in zip(self.before, index[:begin], strict=True):
@@ -316,7 +318,7 @@ class Places:
             coords[k] = position
         for k, tensor in zip(self.given, self.tensors, strict=True):
             value = looked_up(tensor, broadcast_coords(tensor.shape, index[begin:end]))
-            coords[k] = Indirect(value, self.x.shape[k])
+            coords[k] = at(value, self.x.shape[k])
         return coords
 
 
@@ -324,7 +326,7 @@ class Places:
 def index_tensor(ctx: Context, x: Node, indices: Sequence[Node | None]) -> Node:
     require_elements(x)
     places = Places(x, indices)
-    return ctx.pointwise(places.shape, x.dtype, lambda index: read(x, places.coords(index)))
+    return ctx.pointwise(places.shape, x.dtype, lambda index: read(x, places.coords(index, place)))
 
 
 __all__ = ["ONE", "REGISTER_DTYPES", "Pointwise", "registry"]

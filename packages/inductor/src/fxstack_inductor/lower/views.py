@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, floordiv, mod, product
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, extremum, floordiv, mod, product
 from fxstack_inductor.lower.registry import Registry
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def slice_(
 ) -> Node:
     at = wrap(dim, len(x.shape))
     size = ctx.sizes()[at]
-    begin = _slice_start(x.shape[at], start)
+    begin = slice_start(x.shape[at], start, size)
 
     def coords(index: Sequence[Expr]) -> list[Expr]:
         return [begin + i * step if k == at else i for k, i in enumerate(index)]
@@ -179,23 +179,20 @@ def slice_(
     return ctx.view(x, [*x.shape[:at], size, *x.shape[at + 1 :]], coords)
 
 
-def _slice_start(size: Expr, start: Expr | int | None) -> Expr:
+def slice_start(size: Expr, start: Expr | int | None, taken: Expr) -> Expr:
+    """Where a slice of ``taken`` elements begins in a dimension of ``size``.
+
+    A start behind the end is not moved back to it: such a slice has no element that could be read.
+    """
     begin = ZERO if start is None else as_expr(start)
     low, high = begin.bounds()
     known = size.as_int()
     if low is not None and low >= 0:
-        if high is not None and known is not None:
-            return as_expr(min(high, known)) if low == high else begin
-        if begin == 0 or _at_most(begin, size):
-            return begin
-    if high is not None and high < 0 and known is not None and low == high:
-        return as_expr(max(known + high, 0))
-    raise NotLowered(f"slice from {start} of a dimension of {size}")
-
-
-def _at_most(begin: Expr, size: Expr) -> bool:
-    low = (size - begin).bounds()[0]
-    return low is not None and low >= 0
+        return as_expr(min(low, known)) if low == high and known is not None else begin
+    if high is not None and high < 0:
+        from_end = size + begin
+        return from_end if taken == -begin else extremum("max", from_end, ZERO)
+    raise NotLowered(f"slice from {start}, which may be negative, of a dimension of {size}")
 
 
 @rule("select.int")

@@ -105,7 +105,7 @@ class Unifier:
 
     def _split_larger(self, x: Var, y: Var) -> bool:
         a, b = _static(x), _static(y)
-        if a is None or b is None:
+        if not a or not b:  # unknown, or a loop without points, which has no digits
             return False
         if a % b == 0:
             return self.split(x, b)

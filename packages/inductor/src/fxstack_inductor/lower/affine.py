@@ -1,0 +1,60 @@
+"""Computed coordinates that follow from the loop's own: an index made by ``arange`` needs no look-up and no check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.ir.expr import Expr, in_range, integer
+from fxstack_inductor.ir.nodes import Body, Call, Const, Coord, Index, Indirect, Pointwise, Read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_inductor.ir.atoms import Var
+
+DEEPEST = 16
+"""Longest chain of operators between an index and the coordinates it is computed from."""
+ARITHMETIC = {"add": Expr.__add__, "sub": Expr.__sub__, "mul": Expr.__mul__}
+
+
+def place(body: Body, size: Expr, *, wraps: bool = True) -> Coord:
+    """The coordinate with the value ``body`` in a dimension of ``size``; it is not looked up if it is sure to be within."""
+    found = affine(body, {})
+    if found is not None and in_range(found, size):
+        return found
+    if found is not None and wraps and in_range(found + size, size):
+        return found + size
+    return Indirect(body, size, wraps=wraps)
+
+
+def affine(body: Body, values: Mapping[Var, Expr], depth: int = DEEPEST) -> Expr | None:
+    """The int64 ``body`` as an index expression, where ``values`` stand for coordinates; None if it reads memory.
+
+    An index expression has no largest value, so that the result is the same only if it is within a tensor's size.
+    """
+    if depth == 0 or body.dtype != torch.int64:
+        return None
+    match body:
+        case Index(expr):
+            return expr.subs(values)
+        case Const(value):
+            return integer(int(value))
+        case Call(op, (left, right)) if op in ARITHMETIC:
+            a, b = affine(left, values, depth - 1), affine(right, values, depth - 1)
+            return None if a is None or b is None else ARITHMETIC[op](a, b)
+        case Read(node, coords) if isinstance(node, Pointwise):
+            inner: dict[Var, Expr] = {}
+            for own, coord in zip(node.index, coords, strict=True):
+                if isinstance(coord, Indirect):
+                    return None
+                var = own.as_var()
+                if var is not None:
+                    inner[var] = coord.subs(values)
+            return affine(node.body, inner, depth - 1)
+        case _:
+            return None
+
+
+__all__ = ["affine", "place"]
