@@ -103,6 +103,12 @@ def constant_gradients(x):
 
 
 @program((3,))
+def gradients_added_to_themselves(x):
+    y = x.clone()
+    return (y + y).sin(), y.exp()
+
+
+@program((3,))
 def a_gradient_that_is_not_used(x):
     return x.sin(), x.expand(2, 3).sign()
 

@@ -158,11 +158,12 @@ class _Without:
 
 def _other_summand(node: Node, gone: Collection[Node]) -> Node | None:
     """Return what a sum of two gradients comes to if the other one is missing."""
-    if node.target is not aten.add.Tensor or node.kwargs or len(gone) != 1:
+    if node.target is not aten.add.Tensor or node.kwargs:
         return None
-    (other,) = [used for used in node.args if used not in gone]
-    if not isinstance(other, Node):
+    others = [used for used in node.args if used not in gone]
+    if len(others) != 1 or not isinstance(others[0], Node):
         return None
+    other = others[0]
     mine, whole = other.meta.get("val"), node.meta.get("val")
     if not isinstance(mine, torch.Tensor) or not isinstance(whole, torch.Tensor):
         return None
