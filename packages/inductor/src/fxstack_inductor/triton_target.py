@@ -242,7 +242,8 @@ def graph_refusal(plan: Plan) -> str | None:
             tags = getattr(step.target, "tags", ())
             if not isinstance(step.target, torch._ops.OpOverload):
                 return f"{step.name} calls {step.target}, which is not known to stay on the device"
-            if torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags:
+            waits = torch.Tag.dynamic_output_shape in tags and not _by_numbers(step)
+            if waits or torch.Tag.data_dependent_output in tags:
                 return (
                     f"{step.name} ({step.target}) gives a tensor whose size the host must wait for"
                 )
@@ -254,6 +255,13 @@ def graph_refusal(plan: Plan) -> str | None:
             return f"tensor {node.name} is on {node.device}"
     devices = sorted({str(node.device) for node in nodes})
     return f"it spans {', '.join(devices)}" if len(devices) > 1 else None
+
+
+def _by_numbers(step: ExternCall) -> bool:
+    """Whether it is an index by numbers, whose result is as large as they are many; masks are counted."""
+    if step.target is not torch.ops.aten.index.Tensor:
+        return False
+    return all(node.dtype not in {torch.bool, torch.uint8} for node in step.reads[1:])
 
 
 def _touched(plan: Plan) -> list[Node]:
