@@ -3,19 +3,23 @@
 A call borrows a block and gives it back; the next call, of whatever graph, gets the same memory, still mapped and
 perhaps still in cache. That saves allocations, page faults and tensor objects: what a graph needs
 of a block (pointers, tensors) is made once per block and kept with it. Calls that run at the same time borrow different blocks.
+
+Tensors whose symbolic sizes change from call to call (a cache of keys, say) keep their places as long as these are large enough.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from fxstack_inductor.schedule.memory import Slot, place
+from fxstack_inductor.runtime.sizes import Sizes
+from fxstack_inductor.schedule.memory import Slot, arrange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 PAGE = 4096
 SHAPES_KEPT = 8
 """For how many combinations of symbolic sizes a graph's view of a block is kept."""
+ROOM = 8
+"""Where sizes have changed, places get this part more than they need."""
 
 
 @dataclass(eq=False)
@@ -76,6 +82,20 @@ def flat(addresses: list[int], tensors: list[torch.Tensor]) -> tuple[Any, ...]:
     return (*addresses, *tensors)
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a graph's slots are in a block of ``total`` bytes, for given sizes.
+
+    ``values`` are what ``Workspace.measured`` finds, ``room`` the bytes that each slot has.
+    """
+
+    sizes: tuple[int, ...]
+    values: Sequence[int]
+    room: Sequence[int]
+    offsets: Sequence[int]
+    total: int
+
+
 @dataclass(eq=False)
 class Workspace:
     """What one graph keeps in a block: for each slot its address, and tensors over slots.
@@ -89,39 +109,53 @@ class Workspace:
     symbols: Sequence[str]
     pool: Pool
     pack: Callable[[list[int], list[torch.Tensor]], tuple[Any, ...]] = flat
-    sizes: dict[tuple[int, ...], tuple[list[int], int]] = field(default_factory=dict)
+    latest: Placement | None = None
+
+    def __post_init__(self) -> None:
+        exprs = [s.elements for s in self.slots]
+        for window in self.windows:
+            exprs += [*window.shape, *window.stride, window.offset]
+        self.measured = Sizes(self.symbols, exprs)
 
     def take(self, *sizes: int) -> tuple[Any, ...]:
-        if sizes not in self.sizes:
-            if len(self.sizes) >= 64 * SHAPES_KEPT:
-                self.sizes.clear()
-            self.sizes[sizes] = place(self.slots, dict(zip(self.symbols, sizes, strict=True)))
-        offsets, total = self.sizes[sizes]
-        block = self.pool.borrow(total)
+        placement = self.latest
+        if placement is None or placement.sizes != sizes:
+            placement = self.latest = self._placed(sizes, placement)
+        block = self.pool.borrow(placement.total)
         kept = block.prepared.get(self)
         if kept is None:
             kept = block.prepared[self] = OrderedDict()
         found = kept.get(sizes)
         if found is None:
-            found = kept[sizes] = self._prepare(block.memory, sizes, offsets)
+            found = kept[sizes] = self._prepare(block.memory, placement)
             if len(kept) > SHAPES_KEPT:
                 kept.popitem(last=False)
         return (block, *found)
 
+    def _placed(self, sizes: tuple[int, ...], before: Placement | None) -> Placement:
+        values = self.measured(sizes)
+        counts = values[: len(self.slots)]
+        wanted = [n * s.layout.dtype.itemsize for n, s in zip(counts, self.slots, strict=True)]
+        if before is not None and all(map(int.__le__, wanted, before.room)):
+            return replace(before, sizes=sizes, values=values)
+        room = wanted if before is None else [size + size // ROOM for size in wanted]
+        offsets, total = arrange(self.slots, room)
+        return Placement(sizes, values, room, offsets, total)
+
     def give(self, block: Block) -> None:
         self.pool.free.append(block)
 
-    def _prepare(
-        self, memory: torch.Tensor, sizes: tuple[int, ...], offsets: list[int]
-    ) -> tuple[Any, ...]:
-        values = dict(zip(self.symbols, sizes, strict=True))
-        start = memory.data_ptr()
+    def _prepare(self, memory: torch.Tensor, placement: Placement) -> tuple[Any, ...]:
+        start, values = memory.data_ptr(), iter(placement.values[len(self.slots) :])
+        whole = memory[: memory.numel() // 16 * 16]
+        typed: dict[torch.dtype, torch.Tensor] = {}
         tensors = []
         for window in self.windows:
             dtype = self.slots[window.slot].layout.dtype
-            typed = memory[: memory.numel() // 16 * 16].view(dtype)
-            offset = offsets[window.slot] // dtype.itemsize + window.offset.evaluate(values)
-            shape = [s.evaluate(values) for s in window.shape]
-            stride = [s.evaluate(values) for s in window.stride]
-            tensors.append(typed.as_strided(shape, stride, offset))
-        return self.pack([start + offset for offset in offsets], tensors)
+            if dtype not in typed:
+                typed[dtype] = whole.view(dtype)
+            shape = list(islice(values, len(window.shape)))
+            stride = list(islice(values, len(window.stride)))
+            offset = placement.offsets[window.slot] // dtype.itemsize + next(values)
+            tensors.append(typed[dtype].as_strided(shape, stride, offset))
+        return self.pack([start + offset for offset in placement.offsets], tensors)

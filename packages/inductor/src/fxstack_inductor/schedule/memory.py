@@ -110,8 +110,12 @@ def _groups(plan: Plan, last: Mapping[Node, int]) -> dict[Node, str]:
 
 def place(chosen: Sequence[Slot], symbols: Mapping[str, int]) -> tuple[list[int], int]:
     """Offsets in bytes of the slots, and the size of the arena, for given sizes."""
-    sizes = [_aligned(s.elements.evaluate(symbols) * s.layout.dtype.itemsize) for s in chosen]
-    places = _places(chosen, sizes)
+    return arrange(chosen, [s.elements.evaluate(symbols) * s.layout.dtype.itemsize for s in chosen])
+
+
+def arrange(chosen: Sequence[Slot], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """The same for slots of so many bytes."""
+    places = _places(chosen, [_aligned(size) for size in sizes])
     placed: list[_Place] = []
     for own in sorted(places, key=lambda p: (-p.size, p.first)):
         own.offset = _lowest_gap(own, placed)
@@ -159,4 +163,4 @@ def _aligned(size: int) -> int:
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
-__all__ = ["Slot", "added_to", "place", "slots", "used", "written"]
+__all__ = ["Slot", "added_to", "arrange", "place", "slots", "used", "written"]

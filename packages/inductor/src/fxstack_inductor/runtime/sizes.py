@@ -1,0 +1,31 @@
+"""Many expressions of few symbols, evaluated at once: each different one is computed a single time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_inductor.ir.expr import Expr
+
+
+@dataclass(eq=False)
+class Sizes:
+    """``sizes(values)`` are the values of ``exprs`` where ``symbols`` have ``values``."""
+
+    symbols: Sequence[str]
+    exprs: Sequence[Expr]
+    different: list[Expr] = field(init=False)
+    places: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        numbers: dict[Expr, int] = {}
+        self.places = [numbers.setdefault(expr, len(numbers)) for expr in self.exprs]
+        self.different = list(numbers)
+
+    def __call__(self, values: Sequence[int]) -> list[int]:
+        known = dict(zip(self.symbols, values, strict=True))
+        found = [expr.evaluate(known) for expr in self.different]
+        return [found[place] for place in self.places]
