@@ -122,6 +122,14 @@ def test_each_size_has_its_recording(recorder):
     assert recorder.captured == 2
 
 
+def test_numbers_are_part_of_a_recording_and_few_are_remembered(recorder):
+    call, x = GraphedCall(lambda x, n: (x * n,), recorder, symbolic=True), torch.ones(3)
+    for n in (2.0, 2.0, 2.0, *(k / 7 for k in range(200)), 2.0):
+        assert call(x, n)[0].tolist() == (x * n).tolist()
+    assert recorder.captured == 1
+    assert len(call.seen) <= cuda_graphs.KNOWN
+
+
 def test_inputs_and_their_views_are_returned_as_the_caller_s(recorder):
     call = GraphedCall(lambda x: (x, x[1:], None, 7), recorder)
     for _ in range(3):

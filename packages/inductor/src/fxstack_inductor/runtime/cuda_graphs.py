@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MOST = 8
 """Recordings of one graph."""
+KNOWN = 64
+"""Sizes, numbers and streams whose last addresses are remembered."""
 SMALL = 1 << 16
 """Results of at most so many bytes are copied out, which is cheaper than another recording."""
 COPIED = 4
@@ -147,6 +149,8 @@ class GraphedCall:
             if not moved and recording.free():
                 return recording.run(args)
         before = self.seen.get(key)
+        if len(self.seen) >= KNOWN:
+            self.seen.clear()
         self.seen[key] = addresses
         if before is None:
             # The first call also lets the libraries make their workspaces, which a recording must not.
