@@ -25,7 +25,6 @@ def body(x):
 
 
 def from_set(saved, ctx, func, *args, **kwargs):
-    assert not ctx.is_recompute
     return CheckpointPolicy.MUST_SAVE if func in saved else CheckpointPolicy.PREFER_RECOMPUTE
 
 
