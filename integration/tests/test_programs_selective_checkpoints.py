@@ -159,6 +159,23 @@ def saved_value_that_is_changed(c):
         return str(error)
 
 
+@program()
+def saved_value_that_the_operator_itself_changes(c):
+    torch.manual_seed(0)
+    try:
+        return steps(c, contexts([aten.sin_.default]), Changing())
+    except RuntimeError as error:
+        return str(error)
+
+
+@program()
+def everything_is_saved_dropout_too(c):
+    try:
+        return steps(c, contexts(lambda ctx, op, *args, **kwargs: True))
+    except RuntimeError as error:
+        return str(error)
+
+
 @program(breaks=0)
 def changed_value_that_is_not_saved(c):
     torch.manual_seed(0)

@@ -16,7 +16,7 @@ from torch.utils import checkpoint as _checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.breaks import GraphBreak, graph_break
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,8 +107,7 @@ class Selection(TorchDispatchMode):
 
     def _ask(self, func: Any, args: Any, kwargs: Any, out: Any) -> str:
         if func._schema.is_mutable and not self._saved.isdisjoint(_memory((args, kwargs))):
-            # Eager raises in the backward, or was told to go on with the changed tensor.
-            raise graph_break("unsupported-call", f"{func}, which writes to what a policy saved")
+            raise _changes_what_is_saved(func)
         calls = self._tracer.trace.calls
         told = {"op_output": out} if _TELLS_OUTPUT else {}
         context = calls.call(_CONTEXT, (), {"is_recompute": False, **told})
@@ -116,9 +115,16 @@ class Selection(TorchDispatchMode):
         if tag is None:
             raise graph_break("unsupported-call", "a checkpoint whose policy gives no policy")
         if tag in _SAVES:
+            if func._schema.is_mutable:
+                raise _changes_what_is_saved(func)  # its version counter rises after eager saves it
             self._results.append(out)
             self._saved |= _memory(out)
         return tag
+
+
+def _changes_what_is_saved(func: object) -> GraphBreak:
+    """Eager raises in the backward, or was told to go on with the changed tensor."""
+    return graph_break("unsupported-call", f"{func}, which writes to what a policy saved")
 
 
 def _memory(values: object) -> set[int]:
