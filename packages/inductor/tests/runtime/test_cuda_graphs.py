@@ -81,10 +81,23 @@ def test_results_that_were_dropped_give_their_memory_to_the_next(recorder):
 def test_an_input_that_moves_is_copied_from_then_on(recorder):
     call = GraphedCall(lambda x: (x + 1,), recorder)
     places = [torch.full((BIG,), float(k)) for k in range(3)]
-    for k in (0, 0, 0, 1, 2, 0):
+    for k in (0, 0, 0, 1, 2, 0, 1):
+        assert call(places[k])[0][0].item() == k + 1
+    assert recorder.captured == 3
+    (last,) = call.recordings[HERE]
+    assert last.owned.keys() == {0}
+
+
+def test_inputs_at_two_places_have_two_recordings(recorder):
+    """As a backward's are where the program holds the last results while a forward runs."""
+    call, places = (
+        GraphedCall(lambda x: (x + 1,), recorder),
+        torch.arange(3.0)[:, None].repeat(1, BIG),
+    )
+    for k in (0, 1, 2, 1, 2, 1, 2):
         assert call(places[k])[0][0].item() == k + 1
     assert recorder.captured == 2
-    assert call.recordings[HERE][0].owned.keys() == {0}
+    assert [r.owned for r in call.recordings[HERE]] == [{}, {}]
 
 
 def test_results_that_feed_another_recording_become_free_again():

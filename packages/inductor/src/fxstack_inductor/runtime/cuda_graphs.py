@@ -1,7 +1,8 @@
 """Record a compiled call as a CUDA graph and replay it: one launch for the whole call (``mode="reduce-overhead"``).
 
-A recording reads and writes fixed addresses. Inputs that come at the same address as in the call before (parameters, what other
-recordings return) are read where they are; the rest are copied to where the recording expects them. Results lie in memory
+A recording reads and writes fixed addresses. Inputs that come at the same few addresses (parameters, what other recordings
+return, of which a program that holds its last results keeps two going) are read where they are; the rest are copied to where the
+recording expects them. Results lie in memory
 of the recording, and the next replay overwrites them: so a recording is replayed only when nobody holds its last results any
 more, and otherwise another recording is made, or, after ``MOST`` of them, the call runs without one. Results are
 therefore always the caller's own, as in eager.
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST = 8
 """Recordings of one graph."""
+PLACES = 2
+"""Addresses of one input for which there are recordings of their own."""
 KNOWN = 64
 """Sizes, numbers and streams whose last addresses are remembered."""
 SMALL = 1 << 16
@@ -98,9 +101,9 @@ class Recording:
         pairs = zip(self.storages, self.counts, strict=True)
         return all(_uses(storage) <= count for storage, count in pairs)
 
-    def moved(self, addresses: dict[int, int]) -> set[int]:
-        """The inputs that are read in place and are not where they were."""
-        return {k for k, address in self.addresses.items() if address != addresses[k]}
+    def moved(self, addresses: dict[int, int]) -> bool:
+        """Whether an input that is read in place is not where it was."""
+        return any(address != addresses[k] for k, address in self.addresses.items())
 
     def run(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         for k, copy in self.owned.items():
@@ -127,8 +130,10 @@ class GraphedCall:
     recordings: dict[Any, list[Recording]] = field(default_factory=dict)
     seen: dict[Any, dict[int, int]] = field(default_factory=dict)
     """Addresses of the last call, by sizes."""
+    places: dict[int, set[int]] = field(default_factory=dict)
+    """Addresses of inputs, but for those of first calls, by position."""
     restless: set[int] = field(default_factory=set)
-    """Inputs that have been at two addresses."""
+    """Inputs that have been at more than ``PLACES``."""
     attempts: int = 0
     lock: Any = field(default_factory=threading.RLock)
     """Between a replay and the handing out of its results nobody may replay it again."""
@@ -144,9 +149,7 @@ class GraphedCall:
         addresses = {k: a.data_ptr() for k, a in enumerate(args) if isinstance(a, torch.Tensor)}
         key = (stream, _sizes(args) if self.symbolic else ())
         for recording in self.recordings.get(key, ()):
-            moved = recording.moved(addresses)
-            self.restless |= moved
-            if not moved and recording.free():
+            if not recording.moved(addresses) and recording.free():
                 return recording.run(args)
         before = self.seen.get(key)
         if len(self.seen) >= KNOWN:
@@ -155,10 +158,15 @@ class GraphedCall:
         if before is None:
             # The first call also lets the libraries make their workspaces, which a recording must not.
             return self.call(*args)
-        self.restless |= {k for k, a in addresses.items() if before.get(k) != a}
+        for k, address in addresses.items():
+            places = self.places.setdefault(k, set())
+            if len(places) <= PLACES:
+                places.add(address)
+        self.restless |= {k for k, places in self.places.items() if len(places) > PLACES}
         self._forget()
         made = sum(map(len, self.recordings.values()))
-        if made >= MOST or self.attempts >= 2 * MOST or self.restless & self.mutated:
+        moved = {k for k in self.mutated if before.get(k) != addresses.get(k)}
+        if made >= MOST or self.attempts >= 2 * MOST or moved or self.restless & self.mutated:
             return self.call(*args)
         return self._record(key, args)
 
