@@ -51,6 +51,12 @@ def an_index_that_changes(c):
     return found
 
 
+@program(breaks=0)
+def a_store_to_a_leaf(c):
+    f = c(lambda x, i: x.__setitem__(i, 1.0))
+    return [attempt(f, square().requires_grad_(), i) for i in (1, 2)]
+
+
 @program(graphs=2, breaks=0)
 def an_index_that_changes_is_compiled_twice(c):
     f = c(lambda x, i: x[i] * 2)

@@ -35,10 +35,15 @@ def write(
     tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """``tensor[index] = value``."""
-    if kwargs or len(args) != 3 or not _has_symbol(args[1]):
+    if kwargs or len(args) != 3 or not _has_symbol(args[1]) or _is_refused(args[0]):
         return tracer.record(fn, args, kwargs)
     tensor, rest = _selected(tracer, *args[:2])
     return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
+
+
+def _is_refused(tensor: torch.Tensor) -> bool:
+    """Whether autograd raises for the store as a whole."""
+    return tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled()
 
 
 def _has_symbol(index: Any) -> bool:
