@@ -85,23 +85,6 @@ def infinite_derivatives(x):
     return p.sqrt(), (q * 2).sum(), y.view(2, 2).t().norm(dim=0), y.expand(3, 4).mean()
 
 
-class Constant(torch.autograd.Function):
-    """Its gradient does not depend on that of its result."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, grad):
-        return torch.ones(3)
-
-
-@program((3,))
-def constant_gradients(x):
-    return Constant.apply(x), x * 2, Constant.apply(x.sin())
-
-
 @program((3,))
 def gradients_added_to_themselves(x):
     y = x.clone()

@@ -20,7 +20,7 @@ from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
 aten = torch.ops.aten
 
@@ -29,29 +29,22 @@ class _NoZerosError(Exception):
     """What is missing beside gradients that are there has no zeros of known size."""
 
 
-def without(
-    backward: StageGraph, missing: Collection[str], computed: Mapping[str, bool]
-) -> StageGraph | None:
+def without(backward: StageGraph, missing: Collection[str]) -> StageGraph | None:
     """Return ``backward`` (``Stage.BACKWARD``) for calls without the gradients that its tangents ``missing`` are.
 
     It takes neither those nor the saved tensors that are needed for them alone (symbols it keeps), and gives None for
-    gradients that depend on nothing else. ``computed`` says of nodes whether autograd would compute them: a
-    custom function may return what does not depend on its gradient. None if that cannot be written: something of
-    symbolic size is missing.
+    gradients that depend on nothing else. None if that cannot be written: something of symbolic size is missing.
     """
     try:
-        return _Without(backward, missing, computed).graph()
+        return _Without(backward, missing).graph()
     except _NoZerosError:
         return None
 
 
 class _Without:
-    def __init__(
-        self, stage: StageGraph, missing: Collection[str], computed: Mapping[str, bool]
-    ) -> None:
+    def __init__(self, stage: StageGraph, missing: Collection[str]) -> None:
         self._stage = stage
         self._missing = missing
-        self._computed = computed
         self._graph = Graph()
         self._copies: dict[Node, Node] = {}
         self._late: set[Node] = set()
@@ -77,9 +70,6 @@ class _Without:
             self._late.add(node)
         if node.name in self._missing:
             self._absent.add(node)
-        elif not self._computed.get(node.name, True):
-            self._late.add(node)
-            self._absent.add(node)
         else:
             self._copies[node] = self._graph.node_copy(node)
 
@@ -88,22 +78,14 @@ class _Without:
         gone = [used for used in late if used in self._absent]
         if late:
             self._late.add(node)
-        if not late and not self._computed.get(node.name, True):
-            self._late.add(node)
+        if gone and len(gone) == len(late):
             self._absent.add(node)
             return
         other = _other_summand(node, gone)
-        if gone and len(gone) == len(late) and not self._is_gradient(other):
-            self._absent.add(node)
-            return
         if other is not None:
             self._copies[node] = self._copies[other]
             return
         self._copies[node] = self._graph.node_copy(node, self._argument)
-
-    def _is_gradient(self, node: Node | None) -> bool:
-        """Whether a node that depends on no gradient is one, which is added to what is missing."""
-        return node is not None and node not in self._late and node.name in self._computed
 
     def _argument(self, used: Node) -> Node:
         """Return the copy of an argument; of a missing one, which a node takes beside others, zeros."""

@@ -45,8 +45,6 @@ class Traced:
     shell: Shell
     backward_nodes: frozenset[str]
     """Names of the nodes that were recorded while autograd ran the backward."""
-    runs_for: Mapping[str, tuple[int, ...]]
-    """The differentiable outputs for whose gradients autograd computes each of them; empty if there is but one."""
 
     @property
     def captured(self) -> Captured:
@@ -168,12 +166,9 @@ def _trace_with(
         info = info.shifted(len(info.mutated))
         for position, seen in enumerate(info.outputs, start=len(info.mutated)):
             slots[position].alias = info.memory_of(seen, position)
-        runs_for: Mapping[str, tuple[int, ...]] = {}
         if differentiable:
-            runs = Runs({place: slots[place].value.grad_fn for place in differentiable})
-            info = _with_turns(session, info, runs)
+            info = _with_turns(session, info, slots)
             gradients = add_backward(session, info, slots)
-            runs_for = runs.of(session.tracer.recorded_in)
             info = replace(info, cut=_cut(info, gradients))
             stage_graph = finish(session, Stage.JOINT, slots, gradients)
         else:
@@ -181,7 +176,7 @@ def _trace_with(
                 slots, info = copy_back_in_graph(session, slots, info)
             stage_graph = finish(session, Stage.FUNCTIONAL, slots, ())
     backward_nodes = frozenset(node.name for node in session.tracer.backward_nodes)
-    return Traced(stage_graph, Shell(captured, info, out_spec), backward_nodes, runs_for)
+    return Traced(stage_graph, Shell(captured, info, out_spec), backward_nodes)
 
 
 def _run(session: Session) -> Any:
@@ -214,8 +209,9 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
     return tuple(value.stride()) if value.layout is torch.strided else None
 
 
-def _with_turns(session: Session, info: GraphInfo, runs: Runs) -> GraphInfo:
+def _with_turns(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> GraphInfo:
     """Note which outputs can be differentiated one after the other."""
+    runs = Runs({place: slots[place].value.grad_fn for place in info.differentiable})
     leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
     histories = [index for index in info.grad_inputs if not info.inputs[index].is_leaf]
     components = () if info.custom_views else runs.components(leaves, histories)

@@ -44,8 +44,6 @@ class AtenTracer(PythonKeyTracer):
         self.tensor_tracker = TensorMap()
         self._origin: dict[str, Any] = {}
         self.backward_nodes: list[Node] = []
-        self.recorded_in: list[tuple[Node, Any]] = []
-        """Nodes of the backward, each with the node of autograd's graph that ran."""
         self._in_backward = False
         self._starts: list[int] = []
         self._origins: list[dict[str, Any]] = []
@@ -85,7 +83,7 @@ class AtenTracer(PythonKeyTracer):
     def _attribute(self, node: Node) -> None:
         if self._in_backward:
             self.backward_nodes.append(node)
-            node.meta.update(self._backward_origin(node))
+            node.meta.update(self._backward_origin())
         else:
             node.meta.update(self._origin)
 
@@ -112,11 +110,10 @@ class AtenTracer(PythonKeyTracer):
             )
         return super().create_arg(a)
 
-    def _backward_origin(self, node: Node) -> dict[str, Any]:
+    def _backward_origin(self) -> dict[str, Any]:
         running = torch._C._current_autograd_node()
         if running is None:
             return {}
-        self.recorded_in.append((node, running))
         index = bisect_right(self._starts, running._sequence_nr()) - 1
         # A recomputation tag speaks of the forward value; a backward node has nothing to recompute.
         origin = self._origins[index] if index >= 0 else {}

@@ -16,7 +16,7 @@ from torch.autograd.graph import get_gradient_edge
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from torch.fx import Node
 
@@ -42,15 +42,6 @@ class Runs:
 
     def _positions(self, mask: int) -> tuple[int, ...]:
         return tuple(position for position, bit in self._bits.items() if mask & bit)
-
-    def of(self, recorded: Iterable[tuple[Node, Any]]) -> dict[str, tuple[int, ...]]:
-        """Return the results that each recorded node of the backward is computed for."""
-        every = (1 << len(self._roots)) - 1
-        return {
-            node.name: self._positions(self._reached.get(running, every))
-            for node, running in recorded
-            if self._reached
-        }
 
     def atoms(self) -> tuple[tuple[int, ...], ...]:
         """Return for each kind of node that saved tensors the results that run it; empty if any backward ends all others."""
@@ -142,13 +133,10 @@ def _is_there(node: Any, name: str) -> bool:
     return any(isinstance(each, torch.Tensor) for each in values)
 
 
-def needs(
-    backward: StageGraph, positions: Mapping[str, int], of_backward: Collection[str]
-) -> tuple[tuple[int, ...], ...]:
+def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
     """Return for each saved tensor of ``backward`` the results whose gradients it is needed for.
 
-    ``positions`` has the place of the result of each tangent. What gradients meet is needed for all that reach it;
-    ``of_backward`` are nodes of the backward, which may be gradients themselves (of custom functions).
+    ``positions`` has the place of the result of each tangent. What gradients meet is needed for all that reach it.
     """
     saved = [spec.name for spec in backward.signature.inputs_of(InputKind.SAVED)]
     own = {name: 1 << number for number, name in enumerate(saved)}
@@ -173,8 +161,7 @@ def needs(
         tuple(
             position
             for position in positions.values()
-            if name in of_backward
-            or any(late >> position & 1 and mask & own[name] for late, mask in needed.items())
+            if any(late >> position & 1 and mask & own[name] for late, mask in needed.items())
         )
         for name in saved
     )

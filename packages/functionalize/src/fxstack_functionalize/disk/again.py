@@ -22,7 +22,7 @@ from fxstack_functionalize.runtime.modes import state_now
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from fxstack_functionalize.disk.program import Stored
     from fxstack_functionalize.disk.shelf import Shelf
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime import Stages
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.trace import Traced
-    from fxstack_interchange import Partition, StageGraph
+    from fxstack_interchange import Partition
 
     Run = Callable[[Callable[[], Any]], Any]
 
@@ -81,10 +81,9 @@ def from_disk(
     if forward is None:
         return None
 
-    def graph() -> tuple[StageGraph, Mapping[str, tuple[int, ...]]]:
-        return remade.checked(plan).backward, remade.traced.runs_for
-
-    backwards = Backwards(shell, plan, graph, remade.stages.backward)
+    backwards = Backwards(
+        shell, plan, lambda: remade.checked(plan).backward, remade.stages.backward
+    )
 
     def load_backward() -> Compiled:
         stage = backwards.stage(variant)

@@ -17,7 +17,7 @@ from fxstack_functionalize.runtime.tangents import dense_like, zeros_like
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
@@ -70,16 +70,13 @@ class LazyBackward:
 
 
 class Backwards:
-    """Finds the backward for the gradients that there are; makes it of ``graph()`` if it is new.
-
-    ``graph`` gives the whole backward, and ``Traced.runs_for``.
-    """
+    """Finds the backward for the gradients that there are; makes it of ``graph()`` if it is new."""
 
     def __init__(
         self,
         shell: Shell,
         plan: TrainingPlan,
-        graph: Callable[[], tuple[StageGraph, Mapping[str, tuple[int, ...]]]],
+        graph: Callable[[], StageGraph],
         compile_graph: Callable[[StageGraph], Compiled],
         made: Callable[[Variant, Compiled], None] = lambda _variant, _compiled: None,
     ) -> None:
@@ -143,7 +140,7 @@ class Backwards:
         return compiled
 
     def _variant(self, missing: Collection[int]) -> tuple[Variant, StageGraph]:
-        whole, runs_for = self._graph()
+        whole = self._graph()
         everything = Variant(tuple(missing), None)
         if not missing:
             return everything, whole
@@ -153,8 +150,7 @@ class Backwards:
             for spec, tangent in zip(tangents, self._plan.tangents, strict=True)
             if tangent.position in missing
         }
-        computed = {name: not set(outputs).issubset(missing) for name, outputs in runs_for.items()}
-        part = without(whole, names, computed)
+        part = without(whole, names)
         if part is None:
             return everything, whole
         taken = {spec.name for spec in part.signature.inputs}
@@ -177,11 +173,9 @@ class _Ready:
         self._count = len(shell.info.inputs)
         missing = set(variant.missing)
         self._without = [
-            index
-            for index, sources in plan.sources
-            if whole and sources and missing.issuperset(sources)
+            index for index, sources in plan.sources if sources and missing.issuperset(sources)
         ]
-        """Inputs that get a gradient of zeros through missing ones alone."""
+        """Inputs that get a gradient through missing ones alone."""
 
     def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: Any) -> list[Any]:
         given = arguments

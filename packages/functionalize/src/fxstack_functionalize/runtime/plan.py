@@ -126,7 +126,7 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         shapes=tuple((position_of[name], tuple(t.shape)) for name, t in tangents.items()),
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
         sources=_sources(traced, position_of),
-        needs=needs(partition.backward, position_of, traced.runs_for)[: len(tensors)]
+        needs=needs(partition.backward, position_of)[: len(tensors)]
         if info.turns or info.components
         else (),
         refusal=refusal(traced),

@@ -91,9 +91,7 @@ def compile_pair(
         made(pair, variant, backward)
 
     backward = partition.backward
-    backwards = Backwards(
-        traced.shell, plan, lambda: (backward, traced.runs_for), stages.backward, tell
-    )
+    backwards = Backwards(traced.shell, plan, lambda: backward, stages.backward, tell)
     if stages.early(backward):
         backwards.compile_now()
     pair = Pair(plan, forward, backwards)
