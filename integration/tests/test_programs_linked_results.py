@@ -34,6 +34,23 @@ def hook_that_changes_the_gradient(c):
 
 
 @program(graphs=1, breaks=0)
+def losses_that_share_weights_in_turn(c):
+    judge = nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(), nn.Linear(8, 1))
+    maker = nn.Linear(3, 4)
+
+    @c
+    def losses(real, noise):
+        made = maker(noise)
+        return [F.softplus(-judge(x)).mean() for x in (real, -made.detach(), made)]
+
+    for order in ((0, 1, 2), (2, 0), (1,)):
+        found = losses(torch.randn(5, 4), torch.randn(5, 3))
+        for number in order:
+            found[number].backward()
+    return judge, maker
+
+
+@program(graphs=1, breaks=0)
 def logits_and_loss_of_a_model_that_drops_out(c):
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
 
