@@ -25,6 +25,7 @@ CALLS = {
     "index_select": (lambda x, at: x.index_select(1, at) * 2, X, FAR),
     "embedding": (lambda x, at: F.embedding(at, x) * 2, X, FAR),
     "index_put": (lambda x, at: x.index_put((at,), x[0, 0]), X, FAR),
+    "index_put of another dtype": (lambda x, at: x.index_put((at,), x.double()[0]) * 2, X, FAR * 0),
     "scatter": (lambda x, at: x.scatter(1, at, 1.0), X, FAR[None]),
     "index_add": (lambda x, at: x.index_add(0, at, x[:2]), X, FAR),
     "index_add of another rank": (lambda x, at: x.index_add(0, at, x[0, :2]), X, FAR * 0),

@@ -209,6 +209,8 @@ def index_put(
 ) -> Node:
     if any(i is not None and i.dtype is BOOL for i in indices):
         return _masked_put(ctx, x, indices, values, accumulate)
+    if values.dtype is not x.dtype:
+        raise NotLowered("values of another dtype, which the kernel refuses")
     places = Places(x, indices)
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
