@@ -28,6 +28,8 @@ CALLS = {
     "index_put of another dtype": (lambda x, at: x.index_put((at,), x.double()[0]) * 2, X, FAR * 0),
     "scatter": (lambda x, at: x.scatter(1, at, 1.0), X, FAR[None]),
     "index_add": (lambda x, at: x.index_add(0, at, x[:2]), X, FAR),
+    "index_add of another dtype": (lambda x, at: x.index_add(0, at, x.double()[:2]), X, FAR * 0),
+    "index_copy of another dtype": (lambda x, at: x.index_copy(0, at, x.double()[:2]), X, FAR * 0),
     "index_add of another rank": (lambda x, at: x.index_add(0, at, x[0, :2]), X, FAR * 0),
     "index_add of another length": (lambda x, at: x.index_add(0, at, x[:1]), X, FAR * 0),
     "max_unpool": (lambda x, at: F.max_unpool1d(x[None], at, 2), X, torch.full((1, 4, 5), 100)),

@@ -153,8 +153,14 @@ def _slices(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, val
     return ctx.scatter(op, init, ranges, put)
 
 
+def _require_dtype(x: Node, values: Node) -> None:
+    if values.dtype is not x.dtype:
+        raise NotLowered("values of another dtype, which the kernel refuses")
+
+
 def _require_slices(x: Node, dim: int, index: Node, source: Node) -> None:
     """Torch's fake tensors let slices of other shapes pass, which the ATen kernel refuses."""
+    _require_dtype(x, source)
     if not x.shape or len(source.shape) != len(x.shape):
         raise NotLowered("slices of another rank")
     at = wrap(dim, len(x.shape))
@@ -209,8 +215,7 @@ def index_put(
 ) -> Node:
     if any(i is not None and i.dtype is BOOL for i in indices):
         return _masked_put(ctx, x, indices, values, accumulate)
-    if values.dtype is not x.dtype:
-        raise NotLowered("values of another dtype, which the kernel refuses")
+    _require_dtype(x, values)
     places = Places(x, indices)
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
