@@ -256,8 +256,9 @@ class FunctionWriter(LoopWriter):
             return False
         if any(isinstance(v, Reduce) and v.op.startswith("arg") for v in kinds):
             return False
+        # Rows of several loops are added in doubles: one float for all of them is off by thousands of roundings.
         count = product(loop.extent for loop in self.kernel.inner).as_int()
-        return count is None or count > 2 * BLOCK
+        return count is None or count > 2 * BLOCK or len(self.kernel.inner) > 1
 
     def _partials(self, reduces: list[int], accumulators: list[Accumulator | None]) -> None:
         for k, how in zip(reduces, accumulators, strict=True):
