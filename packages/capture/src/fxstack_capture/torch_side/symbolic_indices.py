@@ -43,7 +43,7 @@ def write(
 
 def _is_refused(tensor: torch.Tensor) -> bool:
     """Whether autograd raises for the store as a whole."""
-    return tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled()
+    return bool(tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled())
 
 
 def _has_symbol(index: Any) -> bool:
