@@ -53,7 +53,7 @@ class Compact:
         self.nodes = nodes
         self.count = len(nodes)
         position = facts.position
-        self.args = [tuple([position[arg] for arg in node.all_input_nodes]) for node in nodes]
+        self.args = [tuple([position[arg] for arg in facts.inputs[node]]) for node in nodes]
         self.args_backwards = [args[::-1] for args in self.args]
         readers: list[list[int]] = [[] for _ in nodes]
         for place, args in enumerate(self.args):

@@ -31,13 +31,14 @@ class JointFacts:
 
     ``backward`` holds the nodes that must be in the backward: they depend on a tangent, or draw random
     numbers after the backward has begun. ``forward`` holds those that must be in the forward.
-    ``kinds`` has an entry for every node but the output. ``mutated`` holds what the forward updates in
-    place, or its caller after it.
+    ``inputs`` are the nodes that each node reads; ``kinds`` has an entry for every node but the output. ``mutated``
+    holds what the forward updates in place, or its caller after it.
     """
 
     graph: StageGraph
     nodes: tuple[Node, ...]
     position: dict[Node, int]
+    inputs: dict[Node, tuple[Node, ...]]
     kinds: dict[Node, OpKind]
     primals: tuple[Node, ...]
     tangents: tuple[Node, ...]
@@ -102,12 +103,14 @@ def analyze(joint: StageGraph) -> JointFacts:
     gradients = tuple(pair for pair in pairs if pair[1].kind is OutputKind.GRADIENT)
     position = {node: index for index, node in enumerate(nodes)}
     kinds = {node: kind_of(node) for node in nodes[:-1]}
-    in_backward = _backward_nodes(nodes, tangents, kinds)
-    in_forward = _forward_nodes(nodes, [value for value, _ in forward], kinds, in_backward)
+    reads = {node: tuple(node.all_input_nodes) for node in nodes}
+    in_backward = _backward_nodes(reads, tangents, kinds)
+    in_forward = _forward_nodes(reads, [value for value, _ in forward], kinds, in_backward)
     return JointFacts(
         graph=joint,
         nodes=nodes,
         position=position,
+        inputs=reads,
         kinds=kinds,
         primals=tuple(n for n in placeholders if n not in set(tangents)),
         tangents=tangents,
@@ -149,20 +152,20 @@ _NOT_COMPUTED = ("placeholder", "get_attr")
 
 
 def _backward_nodes(
-    nodes: tuple[Node, ...], tangents: tuple[Node, ...], kinds: dict[Node, OpKind]
+    reads: dict[Node, tuple[Node, ...]], tangents: tuple[Node, ...], kinds: dict[Node, OpKind]
 ) -> frozenset[Node]:
     """Return what depends on a tangent or has effects after the first node that does."""
     found: set[Node] = set(tangents)
     begun = False
     effects = (OpKind.RANDOM, OpKind.EFFECT)
-    for node in nodes[:-1]:
+    for node, kind in kinds.items():
         if node.op in _NOT_COMPUTED:
             continue
-        depends = any(arg in found for arg in node.all_input_nodes)
+        depends = not found.isdisjoint(reads[node])
         begun = begun or depends
         # The joint trace runs the forward first: what draws random numbers or has effects after the
         # backward has begun was the backward's. Trailing updates of forward inputs are the exception.
-        if depends or (begun and kinds[node] in effects and not _is_input_update(node)):
+        if depends or (begun and kind in effects and not _is_input_update(node)):
             found.add(node)
     return frozenset(found)
 
@@ -174,7 +177,7 @@ def _is_input_update(node: Node) -> bool:
 
 
 def _forward_nodes(
-    nodes: tuple[Node, ...],
+    reads: dict[Node, tuple[Node, ...]],
     outputs: list[object],
     kinds: dict[Node, OpKind],
     backward: frozenset[Node],
@@ -185,10 +188,10 @@ def _forward_nodes(
         msg = f"forward output {value.name!r} depends on a tangent"
         raise JointGraphError(msg)
     effects = (OpKind.RANDOM, OpKind.EFFECT)
-    for node in reversed(nodes[:-1]):
+    for node in reversed(kinds):
         if node not in backward and (node in needed or kinds[node] in effects):
             needed.add(node)
-            needed.update(node.all_input_nodes)
+            needed.update(reads[node])
     return frozenset(needed)
 
 

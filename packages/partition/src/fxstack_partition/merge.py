@@ -53,8 +53,8 @@ def repetitions(facts: JointFacts, options: PartitionOptions) -> dict[Node, Node
     found: dict[Node, Node] = {}
     for first, others in groups.items():
         if facts.kinds[first] in _ALIASES:
-            read = [found.get(arg, arg) for arg in first.all_input_nodes]
-            others = [n for n in others if [found.get(a, a) for a in n.all_input_nodes] == read]  # noqa: PLW2901
+            read = [found.get(arg, arg) for arg in facts.inputs[first]]
+            others = [n for n in others if [found.get(a, a) for a in facts.inputs[n]] == read]  # noqa: PLW2901
         else:
             freed = {s for s in table.reads(others[-1]) if last[s] is others[-1]}
             if sum(table.sizes[s] for s in freed) < sum(table.sizes[s] for s in table.made[first]):
@@ -89,7 +89,7 @@ def _groups(facts: JointFacts, options: PartitionOptions) -> dict[Node, list[Nod
     for node in facts.nodes[:-1]:
         if node.op != "call_function" or facts.kinds[node] not in _MERGED:
             continue
-        if written and not written.isdisjoint(map(facts.alias_root, (node, *node.all_input_nodes))):
+        if written and not written.isdisjoint(map(facts.alias_root, (node, *facts.inputs[node]))):
             continue
         first = numbers.first_like(node)
         if first is not node and node not in results:
@@ -111,7 +111,7 @@ class _Numbers:
     def first_like(self, node: Node) -> Node:
         """Return the first node with the same target, arguments, tag and side, or ``node``, which is then the first."""
         same = self.same
-        reads = tuple([same.get(arg, arg) for arg in node.all_input_nodes])
+        reads = tuple([same.get(arg, arg) for arg in self._facts.inputs[node]])
         alike = self._nearly.setdefault((node.target, reads), [])
         # Most nodes are the only ones that read what they read, and need no closer look.
         wanted = self._closely(node) if alike else None

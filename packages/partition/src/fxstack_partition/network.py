@@ -165,7 +165,7 @@ def build(
         elif keep:
             builder.fixed(entry, leave)
         if not keep:
-            for arg in node.all_input_nodes:
+            for arg in facts.inputs[node]:
                 if arg in leaves:
                     builder.fixed(leaves[arg], entry)
             again = penalty(node) if penalty is not None else 0
@@ -184,11 +184,11 @@ def _backward_users(facts: JointFacts) -> dict[Node, bool]:
     direct.update(value for value in gradients if value not in facts.backward)
     for node in facts.nodes[:-1]:
         if node in facts.backward:
-            direct.update(arg for arg in node.all_input_nodes if arg not in facts.backward)
+            direct.update(arg for arg in facts.inputs[node] if arg not in facts.backward)
     reaching = set(direct)
     for node in reversed(facts.nodes[:-1]):
         if node in reaching:
-            reaching.update(node.all_input_nodes)
+            reaching.update(facts.inputs[node])
     return {node: node in direct for node in facts.nodes[:-1] if node in reaching}
 
 
@@ -255,9 +255,9 @@ def _materialized(facts: JointFacts) -> frozenset[Node]:
         if not fusible:
             found.add(node)
         if not fusible or (facts.kinds[node] in _PASSING and node in found):
-            found.update(node.all_input_nodes)
+            found.update(facts.inputs[node])
     for node in facts.nodes[:-1]:
         # An element or a view of what is written (or of a number, ``3j.conj()``) needs no write of its own.
-        if facts.kinds[node] in _PASSING and found.issuperset(node.all_input_nodes[:1]):
+        if facts.kinds[node] in _PASSING and found.issuperset(facts.inputs[node][:1]):
             found.add(node)
     return frozenset(found)
