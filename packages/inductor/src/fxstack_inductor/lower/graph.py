@@ -18,12 +18,10 @@ from fxstack_inductor.errors import NotLowered, UnsupportedGraphError
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
 from fxstack_inductor.ir.nodes import (
-    Argument,
     Computed,
     Extern,
     ExternCall,
     Input,
-    Layout,
     Node,
     Pointwise,
     Read,
@@ -32,7 +30,7 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.lower.assertions import asserted_numbers, is_simplified
 from fxstack_inductor.lower.attention import attention_rule
-from fxstack_inductor.lower.context import Context, HostScalar
+from fxstack_inductor.lower.context import Context
 from fxstack_inductor.lower.facts import (
     has_effect,
     has_tensor,
@@ -45,6 +43,7 @@ from fxstack_inductor.lower.facts import (
     tensors,
     user_line,
 )
+from fxstack_inductor.lower.host_numbers import HostNumbers
 from fxstack_inductor.lower.launches import functional_launch_of, launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.program import (
@@ -57,7 +56,6 @@ from fxstack_inductor.lower.program import (
 )
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.symbols import evaluator, size_expr
-from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
 from fxstack_interchange.attention_operators import attention_of
 from fxstack_interchange.effects import is_ordered
 
@@ -110,10 +108,7 @@ class Lowering:
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
         self.bound: set[str] = set()
-        self.floats: dict[HostValue, HostScalar | None] = {}
-        """Floats that the host computes, and the tensors that hold them where a kernel reads them."""
-        self.arguments: dict[HostValue | Node, Node] = {}
-        """What kernels on a GPU take by value."""
+        self.numbers = HostNumbers(self.program, device)
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
         """Numbers that assertions are about, and what the host computes for them."""
@@ -134,7 +129,7 @@ class Lowering:
             self._define_sizes(node.meta.get("val"))
         made = self.values[node] = handler(node)
         if isinstance(made, HostValue) and isinstance(node.meta.get("val"), torch.SymFloat):
-            self.floats[made] = None
+            self.numbers.add(made)
 
     # --- inputs ---------------------------------------------------------------------------------------
 
@@ -327,44 +322,15 @@ class Lowering:
     def _operands(self, value: Any) -> Any:
         """A rule's arguments: the host's floats as something that kernels can read."""
         if isinstance(value, HostValue):
-            return self._host_scalar(value)
+            return self.numbers.scalar(value, self.context.device)
         if isinstance(value, Node) and value.device.type != self.device:
             node = self.materialise(value)
-            return self._argument(value.name, node, value.dtype)
+            return self.numbers.argument(value.name, node, value.dtype, self.context.device)
         if isinstance(value, (tuple, list)):
             return type(value)(self._operands(v) for v in value)
         if isinstance(value, dict):
             return {k: self._operands(v) for k, v in value.items()}
         return value
-
-    def _host_scalar(self, value: HostValue) -> HostScalar:
-        if value not in self.floats:
-            raise NotLowered(f"{value.name}, which the host computes")
-        if self.device != "cpu":
-            return HostScalar(self._argument(value.name, value, torch.float64))
-        found = self.floats[value]
-        if found is None:
-            name = f"{value.name}_tensor"
-            target = torch.ops.aten.scalar_tensor.default
-            call = ExternCall(name, target, (value,), {"dtype": torch.float64}, reads=())
-            layout = Layout((), (), torch.float64, torch.device("cpu"))
-            call.outputs.append(Extern(name=name, layout=layout, origin=name, call=call, path=()))
-            self.program.steps.append(call)
-            found = self.floats[value] = HostScalar(call.outputs[0])
-        return found
-
-    def _argument(self, name: str, value: HostValue | Node, dtype: torch.dtype) -> Node:
-        """The host's ``value``, a number or a tensor of one, as kernels on a GPU take it."""
-        if value not in self.arguments:
-            function = number_bits if isinstance(value, HostValue) else tensor_bits
-            name, reads = f"{name}_bits", tuple(tensors(value))
-            call = ExternCall(name, function, (value,), {}, reads)
-            layout = Layout((), (), dtype, self.context.device)
-            made = Argument(name=name, layout=layout, origin=name, call=call)
-            call.outputs.append(made)
-            self.program.steps.append(call)
-            self.arguments[value] = made
-        return self.arguments[value]
 
     def _require_inputs(self, node: FxNode, changes: Iterable[tuple[int, Node]]) -> None:
         for position, _ in changes:

@@ -1,0 +1,73 @@
+"""Numbers that the host computes, as something that kernels can read: a tensor on CPU, an argument on a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.nodes import Argument, Extern, ExternCall, Layout, Node
+from fxstack_inductor.lower.context import HostScalar
+from fxstack_inductor.lower.facts import tensors
+from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
+
+if TYPE_CHECKING:
+    from fxstack_inductor.lower.program import HostValue, Program
+
+
+class HostNumbers:
+    """Those of one program, for kernels on ``device`` (its type); each is handed over once."""
+
+    def __init__(self, program: Program, device: str) -> None:
+        self._program = program
+        self._device = device
+        self._floats: dict[HostValue, HostScalar | None] = {}
+        self._arguments: dict[HostValue | Node, Node] = {}
+
+    def add(self, value: HostValue) -> None:
+        """Say that ``value`` is a float."""
+        self._floats[value] = None
+
+    def scalar(self, value: HostValue, device: torch.device) -> HostScalar:
+        """A float of the host, as float64.
+
+        Raises:
+            NotLowered: ``value`` is no float.
+        """
+        if value not in self._floats:
+            raise NotLowered(f"{value.name}, which the host computes")
+        if self._device != "cpu":
+            return HostScalar(self.argument(value.name, value, torch.float64, device))
+        found = self._floats[value]
+        if found is None:
+            found = self._floats[value] = HostScalar(self._tensor(value))
+        return found
+
+    def _tensor(self, value: HostValue) -> Node:
+        name = f"{value.name}_tensor"
+        target = torch.ops.aten.scalar_tensor.default
+        call = ExternCall(name, target, (value,), {"dtype": torch.float64}, reads=())
+        layout = Layout((), (), torch.float64, torch.device("cpu"))
+        made = Extern(name=name, layout=layout, origin=name, call=call, path=())
+        call.outputs.append(made)
+        self._program.steps.append(call)
+        return made
+
+    def argument(
+        self, name: str, value: HostValue | Node, dtype: torch.dtype, device: torch.device
+    ) -> Node:
+        """The host's ``value``, a number or a tensor of one, as kernels on a GPU take it."""
+        if value not in self._arguments:
+            function = tensor_bits if isinstance(value, Node) else number_bits
+            name = f"{name}_bits"
+            call = ExternCall(name, function, (value,), {}, tuple(tensors(value)))
+            layout = Layout((), (), dtype, device)
+            made = Argument(name=name, layout=layout, origin=name, call=call)
+            call.outputs.append(made)
+            self._program.steps.append(call)
+            self._arguments[value] = made
+        return self._arguments[value]
+
+
+__all__ = ["HostNumbers"]
