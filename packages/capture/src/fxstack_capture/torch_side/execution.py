@@ -64,14 +64,14 @@ def run_fake(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    listener: AbstractContextManager[object] = _NOBODY,
+    listener: AbstractContextManager[object] | None = None,
 ) -> Any:
     """``fn(*args, **kwargs)`` on fakes; raises the program's exception or GraphBreak. ``listener`` hears of the operators."""
     # Some composite kernels take symbolic sizes only in their Python form.
     symbolic = mode.shape_env is not None
     dispatcher = torch._C._EnablePythonDispatcher() if symbolic else nullcontext()
     try:
-        with dispatcher, mode, listener:
+        with dispatcher, mode, _NOBODY if listener is None else listener:
             return fn(*args, **kwargs)
     except _DATA_DEPENDENT as error:
         raise graph_break("data-dependent-value", f"{name_of(fn)} ({first_line(error)})") from error

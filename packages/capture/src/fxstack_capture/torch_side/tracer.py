@@ -313,10 +313,7 @@ class TorchTracer:
         versions = [version_of(tensor) for tensor in tensors]
         wrapped = self.wrappers.demand_followed(args, kwargs)
         written = written_lists(fn, args, kwargs)
-        if self.selection is None:
-            result = run_fake(self.mode, fn, args, kwargs)
-        else:
-            result = run_fake(self.mode, fn, args, kwargs, self.selection)
+        result = run_fake(self.mode, fn, args, kwargs, self.selection)
         if wrapped:
             demand_wrapped(result)
         added = additions(target.target, target.args, kwargs)
