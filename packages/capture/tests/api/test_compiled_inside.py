@@ -32,6 +32,21 @@ PROGRAMS = {
 }
 
 
+MODULE = torch.nn.Linear(3, 3)
+
+
+WRAPPERS = {
+    "called": lambda x: (x + 1, type(torch.compile(MODULE, backend="eager")).__name__),
+    "a decorator": lambda x: (x + 1, type(torch.compile(backend="eager")(MODULE)).__name__),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_modules_keep_their_wrapper(name):
+    """Which a program can look at, so it ends the graph."""
+    assert breaks_beside_plain(WRAPPERS[name], lambda: (torch.arange(3.0),))
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_is_part_of_the_graph(name):
     assert breaks_beside_plain(PROGRAMS[name], lambda: (torch.arange(3.0),)) == []

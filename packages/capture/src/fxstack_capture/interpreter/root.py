@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.handlers.half_made import filling
 from fxstack_capture.interpreter.handlers.unread import entering
 from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
@@ -55,7 +54,7 @@ class RootRun:
         """The interpreter's loop, with a counter that others can see."""
         interp = self.interp
         names = self.program.names
-        steps = filling(entering(self.program.steps, names), names)
+        steps = entering(self.program.steps, names)
         stop_at = -1 if interp.descent is None else interp.descent.root_step
         pc = 0
         while True:

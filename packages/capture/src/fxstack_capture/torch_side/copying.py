@@ -12,6 +12,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import LengthIs
 from fxstack_capture.sources import InstanceDict
+from fxstack_capture.torch_side.gradients import is_dense
 
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
@@ -61,7 +62,7 @@ def _fills_its_memory(tensor: torch.Tensor) -> bool:
         return False
     count = tensor.numel() * tensor.element_size()
     is_whole = tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == count
-    return is_whole and _is_dense(tensor)
+    return is_whole and is_dense(tensor)
 
 
 def _has_attributes(tracer: TorchTracer, tensor: torch.Tensor) -> bool:
@@ -71,15 +72,3 @@ def _has_attributes(tracer: TorchTracer, tensor: torch.Tensor) -> bool:
         tracer.trace.guard(InstanceDict(source), LengthIs(0))
         source = None
     return source is not None or bool(tracer.attributes_of(tensor))
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the strides are those of a contiguous tensor whose dimensions were permuted."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size == 1:
-            continue
-        if stride != expected:
-            return False
-        expected *= size
-    return True

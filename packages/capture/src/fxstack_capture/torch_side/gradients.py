@@ -124,7 +124,7 @@ def _accumulate(
     with tracer.unrecorded():
         shared = any(_storage(gradient) == _storage(other) for other in busy)
         keep = not shared and _fits(gradient, leaf)
-        layout = torch.preserve_format if _is_dense(leaf) else torch.contiguous_format
+        layout = torch.preserve_format if is_dense(leaf) else torch.contiguous_format
     if not keep:
         plain = tracer.record(torch.Tensor.detach, (leaf,), {})
         made = tracer.record(torch.empty_like, (plain,), {"memory_format": layout})
@@ -143,7 +143,7 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
+def is_dense(tensor: torch.Tensor) -> bool:
     """Whether no two elements share memory and none is unused between them."""
     expected: Any = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
@@ -156,7 +156,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
     """Whether a gradient has the layout that a leaf's gradient should have."""
-    if not _is_dense(leaf):
+    if not is_dense(leaf):
         return bool(gradient.is_contiguous())
     strides = zip(leaf.size(), gradient.stride(), leaf.stride(), strict=True)
     return all(size == 1 or mine == theirs for size, mine, theirs in strides)

@@ -95,9 +95,16 @@ def _policy_of(trace: Trace, context_fn: Any) -> Any:
         return None
     with choosing(trace.torch):
         contexts = trace.calls.call(context_fn, (), {})
-    if not isinstance(contexts, tuple) or type(contexts[0]) is not Chosen:
+    if not _is_pair(contexts):
         raise graph_break("unsupported-call", "checkpoint, with contexts of the program's own,")
     return contexts[0].policy
+
+
+def _is_pair(contexts: Any) -> bool:
+    """Whether these are what ``create_selective_checkpoint_contexts`` gives, for the forward and for its repetition."""
+    if type(contexts) is not tuple or [*map(type, contexts)] != [Chosen, Chosen]:
+        return False
+    return contexts[0].policy is contexts[1].policy
 
 
 def _is_ordinary(trace: Trace, kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:

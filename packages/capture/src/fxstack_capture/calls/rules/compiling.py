@@ -6,7 +6,6 @@ that a compiler gives them, which is an object that a program can look at: that 
 
 from __future__ import annotations
 
-import copyreg
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +24,23 @@ RULES: RuleTable = RuleTable()
 def compiled_inside(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The rule for ``torch.compile`` and ``fxstack.compile``, also as decorators."""
     model = args[0] if args else kwargs.get("model")
-    if model is None:
-        return _itself
+    return _decorator if model is None else _inlined(model)
+
+
+def _decorator(model: Any) -> Any:
+    """What ``torch.compile()`` is inside: calls of it have the rule below."""
+    raise AssertionError("this has a rule")
+
+
+@RULES.rule(_decorator)
+def _decorated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _inlined(args[0] if args else kwargs.get("model"))
+
+
+def _inlined(model: Any) -> Any:
     if type(model) not in (FunctionType, MethodType):
         raise graph_break("disabled", f"compile of a {type(model).__qualname__}, in compiled code,")
     return model
-
-
-def _itself(function: Any) -> Any:
-    return function
 
 
 def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -52,10 +59,3 @@ def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def _converted(value: Any, kind: str) -> Any:
     return value * 1.0 if kind == "float" and isinstance(value, (int, torch.SymInt)) else value
-
-
-@RULES.rule(copyreg._slotnames)  # type: ignore[attr-defined]
-def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """What ``copy`` and ``pickle`` remember on a class says nothing that the class does not say."""
-    (cls,) = args
-    return list(copyreg._slotnames(cls))  # type: ignore[attr-defined]

@@ -57,7 +57,7 @@ def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """What ``copy`` and ``pickle`` ask of a class: a cache in the class, which nothing depends on."""
     if len(args) != 1 or kwargs or trace.world.is_new(args[0]):
         return trace.interp.call_function(copyreg._slotnames, args, kwargs)  # type: ignore[attr-defined]
-    return copyreg._slotnames(args[0])  # type: ignore[attr-defined]
+    return list(copyreg._slotnames(args[0]))  # type: ignore[attr-defined]
 
 
 @RULES.rule(_abc.get_cache_token)

@@ -28,6 +28,17 @@ def set_item(rebuilder: Rebuilder, container: ast.expr, key: ast.expr, value: as
     rebuilder.builder.body.append(ast.Assign([target], value))
 
 
+def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) -> None:
+    target = ast.Attribute(obj, name, ast.Store())
+    rebuilder.builder.body.append(ast.Assign([target], value))
+
+
+def set_attributes(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+    """Put the attributes of ``obj`` on what it is rebuilt as."""
+    for name, value in vars(obj).items():
+        set_attr(rebuilder, made, name, rebuilder.expr(value))
+
+
 def _list(rebuilder: Rebuilder, obj: list[Any]) -> ast.expr:
     return rebuilder.mutable(
         obj,
@@ -97,14 +108,8 @@ def _ordered_dict(rebuilder: Rebuilder, obj: OrderedDict[Any, Any]) -> ast.expr:
 
     made = rebuilder.mutable(obj, display, lambda: call(make), fill)
     rebuilder.remember(obj, made)  # its attributes may lead back to it
-    _set_attributes(rebuilder, obj, made)
+    set_attributes(rebuilder, obj, made)
     return made
-
-
-def _set_attributes(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
-    for name, value in vars(obj).items():
-        target = ast.Attribute(made, name, ast.Store())
-        rebuilder.builder.body.append(ast.Assign([target], rebuilder.expr(value)))
 
 
 def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
@@ -180,7 +185,7 @@ def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
     make = rebuilder.constant(types.SimpleNamespace, "SimpleNamespace")
 
     def fill(made: ast.expr) -> None:
-        _set_attributes(rebuilder, obj, made)
+        set_attributes(rebuilder, obj, made)
 
     def display() -> ast.expr:
         pairs = [ast.keyword(name, rebuilder.expr(value)) for name, value in vars(obj).items()]

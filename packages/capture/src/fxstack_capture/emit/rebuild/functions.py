@@ -10,18 +10,13 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.calls.callbacks import Route
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.emit.rebuild.containers import exprs, set_item
+from fxstack_capture.emit.rebuild.containers import exprs, set_attr, set_attributes, set_item
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.sources import Globals
 
 if TYPE_CHECKING:
     from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
     from fxstack_capture.emit.rebuild.rules import Rule
-
-
-def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) -> None:
-    target = ast.Attribute(obj, name, ast.Store())
-    rebuilder.builder.body.append(ast.Assign([target], value))
 
 
 def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
@@ -115,8 +110,7 @@ def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.keywords.items()]
     made = rebuilder.assign(ast.Call(make, [function, *arguments], keywords), "partial")
     rebuilder.remember(obj, made)  # its attributes may lead back to it
-    for name, value in vars(obj).items():
-        set_attr(rebuilder, made, name, rebuilder.expr(value))
+    set_attributes(rebuilder, obj, made)
     return made
 
 
