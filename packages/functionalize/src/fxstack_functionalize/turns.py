@@ -54,6 +54,8 @@ class Runs:
         ``leaves`` has the tensor that gradients are taken for, by number of the input; those of ``histories`` are no
         leaves at run time. Empty where that makes no difference.
         """
+        if len(self._roots) < 2 or not histories:
+            return ()
         sources = {
             index: self._positions(self._reached.get(get_gradient_edge(leaf).node, 0))
             for index, leaf in leaves.items()

@@ -112,7 +112,7 @@ class Search:
         least = _alive_between(self.graph, plan)
         if any(c.beats(least, seconds, products) for c in (*self.best, *self.aside)):
             return
-        peak = peak_of_plan(self.graph, plan)
+        peak = peak_of_plan(self.graph, plan, least)
         twice = self._twice_in_memory(plan)
         if twice and self._extractions < EXTRACTIONS:
             self._extractions += 1
@@ -143,9 +143,10 @@ class Search:
         self.aside = [choice for choice in (*kept, new) if choice.saved not in best]
 
 
-def peak_of_plan(graph: Compact, plan: Plan) -> int:
-    """Return the simulated peak of forward and backward."""
-    second = best_order(graph, plan, enough=_alive_between(graph, plan))[1]
+def peak_of_plan(graph: Compact, plan: Plan, least: int | None = None) -> int:
+    """Return the simulated peak of forward and backward; ``least`` is what is alive between them, if that is known."""
+    enough = _alive_between(graph, plan) if least is None else least
+    second = best_order(graph, plan, enough=enough)[1]
     return max(second, forward_order(graph, plan, enough=second)[1])
 
 

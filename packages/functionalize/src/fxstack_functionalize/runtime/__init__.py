@@ -1,6 +1,6 @@
 """The thin wrappers that call compiled graphs with eager's semantics."""
 
-from fxstack_functionalize.runtime.backwards import Backwards, LazyBackward, Variant
+from fxstack_functionalize.runtime.backwards import Backwards, Variant
 from fxstack_functionalize.runtime.inference import inference_wrapper
 from fxstack_functionalize.runtime.training import (
     Pair,
@@ -12,7 +12,6 @@ from fxstack_functionalize.runtime.training import (
 
 __all__ = [
     "Backwards",
-    "LazyBackward",
     "Pair",
     "Program",
     "Stages",

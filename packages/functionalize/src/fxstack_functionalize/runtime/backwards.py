@@ -6,6 +6,7 @@ there is more than one.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     Call = Callable[[list[Any]], Sequence[Any]]
 
+logger = logging.getLogger(__name__)
 BACKWARD = "backward graph"
 
 
@@ -111,12 +113,6 @@ class Backwards:
         key = tuple(position in variant.missing for position in self._positions)
         self._found[key] = _Ready(self._shell, self._plan, variant, call)
 
-    def compile_now(self, missing: Collection[int] = ()) -> None:
-        """Compile the backward for calls without the gradients of ``missing``."""
-        variant, stage = self._variant(missing)
-        compiled = self._compile(stage)
-        self.add(variant, lambda: compiled)
-
     def stage(self, variant: Variant) -> Callable[[], StageGraph]:
         """Return what gives the graph of a variant."""
         return lambda: self._variant(variant.missing)[1]
@@ -135,6 +131,7 @@ class Backwards:
         before = 0 if shapes is None else len(shapes.guards)
         compiled = self._compile(stage)
         if shapes is not None and len(shapes.guards) != before:
+            logger.info("a backward without all gradients needs guards on sizes, and runs in eager")
             in_eager: Compiled = stage.graph_module.forward
             return in_eager
         return compiled

@@ -32,19 +32,19 @@ class FirstCall:
             for position, strides in enumerate(shell.info.strides)
             if check_strides and strides is not None and evaluable(shell.captured, strides)
         }
+        self._captured, self._expected = shell.captured, expected
         self._wanted = filler(shell.captured, tuple(expected.items()))
-        self._compared = frozenset(expected)
 
     def __call__(self, args: Sequence[Any], flat: Sequence[Any]) -> Sequence[Any]:
         result = list(check_results(flat, self._count, self._role))
-        differing = set()
+        differing = {}
         for position, strides in self._wanted(args):
-            if position in self._compared and not same_layout(result[position], strides):
-                differing.add(position)
+            if not same_layout(result[position], strides):
+                differing[position] = self._expected[position]
                 result[position] = with_strides(result[position], strides)
         if not self._checked:
             self._checked = True
-            self._compared = frozenset(differing)
+            self._wanted = filler(self._captured, tuple(differing.items()))
             if not differing:
                 self.pending.clear()
         return result

@@ -93,7 +93,7 @@ def compile_pair(
     backward = partition.backward
     backwards = Backwards(traced.shell, plan, lambda: backward, stages.backward, tell)
     if stages.early(backward):
-        backwards.compile_now()
+        backwards.add(Variant((), None), stages.now_or_later(backward))
     pair = Pair(plan, forward, backwards)
     return pair
 

@@ -65,8 +65,9 @@ class Turns:
         atoms = set[int]().union(*(self._atoms[position] for position in present))
         if not atoms.isdisjoint(held.done):
             raise RuntimeError(SAVED_ARE_FREED)
-        wanted = [n for n in range(len(held.tensors)) if arguments is None or n in arguments]
-        taken: list[Any] = [None] * len(held.tensors)
+        count = len(held.tensors)
+        wanted = range(count) if arguments is None else [n for n in arguments if n < count]
+        taken: list[Any] = [None] * count
         for number in wanted:
             taken[number] = _unchanged(held, number)
         if not KEEPS_GRAPH():
