@@ -90,8 +90,8 @@ def row(name: str, mode: str, found: dict[str, float]) -> str:
 def summary(results: list[dict[str, float]]) -> str:
     text = []
     for other in SYSTEMS[:2]:
-        ratios = [r["fxstack"] / r[other] for r in results if math.isfinite(r.get(other, math.inf))]
-        ratios = [r for r in ratios if math.isfinite(r)]
+        pairs = [(r.get("fxstack", math.inf), r.get(other, math.inf)) for r in results]
+        ratios = [a / b for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
         if ratios:
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
             text.append(

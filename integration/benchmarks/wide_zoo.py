@@ -1,7 +1,7 @@
 """Model types that users bring on their first day: one small random configuration of each, for measuring a step.
 
 A type is named by its class in transformers; ``SIZES`` are the words that most configurations share, and each entry adds
-its own. ``build(name)`` gives the model, its keyword arguments and whether it can be trained.
+its own. ``build(name)`` gives the model and its keyword arguments.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ CALLS = {
     "addcdiv.Scalar": lambda f: f(A, B, C),
     "addcmul.ScalarList": lambda f: f(A, B, C, [0.5, 2.0]),
     "addcdiv.ScalarList": lambda f: f(A, B, C, [0.5, 2.0]),
-    "norm.Scalar": lambda f: f(A, 2),
+    "norm.Scalar": lambda f: f(A, 2, torch.float64),
     "copy.default": lambda f: f(A, B),
     "maximum.Scalar": lambda f: f(A, 0.5),
     "minimum.ScalarList": lambda f: f(A, [0.5, float("nan")]),

@@ -15,6 +15,12 @@ from fxstack_inductor.lower.registry import find_overload
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+
+def _norm(x: torch.Tensor, ord: Any = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """``vector_norm`` in the order of ``_foreach_norm``'s arguments."""
+    return torch.linalg.vector_norm(x, ord, dtype=dtype)
+
+
 _SAME = """abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal
     round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc add sub mul div pow lerp maximum minimum clamp_max clamp_min
     addcmul addcdiv"""
@@ -23,7 +29,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         **{name: getattr(torch, name) for name in _SAME.split()},
         "zero": torch.zeros_like,
         "copy": torch.ops.aten.copy.default,
-        "norm": torch.linalg.vector_norm,
+        "norm": _norm,
     }
 )
 """What is done for one tensor, by what follows ``_foreach_``."""

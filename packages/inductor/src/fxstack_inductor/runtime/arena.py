@@ -110,6 +110,8 @@ class Workspace:
     pool: Pool
     pack: Callable[[list[int], list[torch.Tensor]], tuple[Any, ...]] = flat
     latest: Placement | None = None
+    known: OrderedDict[tuple[int, ...], Placement] = field(default_factory=OrderedDict)
+    """Placements by sizes, for programs that come back to them."""
 
     def __post_init__(self) -> None:
         exprs = [s.elements for s in self.slots]
@@ -120,7 +122,7 @@ class Workspace:
     def take(self, *sizes: int) -> tuple[Any, ...]:
         placement = self.latest
         if placement is None or placement.sizes != sizes:
-            placement = self.latest = self._placed(sizes, placement)
+            placement = self.latest = self._known(sizes, placement)
         block = self.pool.borrow(placement.total)
         kept = block.prepared.get(self)
         if kept is None:
@@ -131,6 +133,14 @@ class Workspace:
             if len(kept) > SHAPES_KEPT:
                 kept.popitem(last=False)
         return (block, *found)
+
+    def _known(self, sizes: tuple[int, ...], before: Placement | None) -> Placement:
+        found = self.known.get(sizes)
+        if found is None:
+            found = self.known[sizes] = self._placed(sizes, before)
+            if len(self.known) > SHAPES_KEPT:
+                self.known.popitem(last=False)
+        return found
 
     def _placed(self, sizes: tuple[int, ...], before: Placement | None) -> Placement:
         values = self.measured(sizes)

@@ -10,7 +10,6 @@ from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.attention import GRAD, SCORE, Attention, Axes, Tables
 from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, in_range, mod, of_atom, value_var
 from fxstack_inductor.ir.kernel import (
-    BufferRef,
     Check,
     Constant,
     IndexValue,
@@ -19,8 +18,8 @@ from fxstack_inductor.ir.kernel import (
     Loop,
     Store,
 )
-from fxstack_inductor.ir.nodes import Argument, Input, Pointwise, resolve, value_dtype
-from fxstack_inductor.schedule.build import Builder, address, extent
+from fxstack_inductor.ir.nodes import Input, Pointwise, resolve, value_dtype
+from fxstack_inductor.schedule.build import Builder, address
 from fxstack_inductor.schedule.groups import Group
 from fxstack_inductor.schedule.loops import find_sizes
 from fxstack_inductor.schedule.steps import KernelStep
@@ -155,7 +154,7 @@ class _Maker:
             inner=(Loop(axes.n, self.keys),),
             values=tuple(builder.values),
             stores=tuple(stores),
-            buffers=tuple(BufferRef(n.name, n.dtype, extent(n), isinstance(n, Argument)) for n in builder.buffers.values()),
+            buffers=builder.references(),
             sizes=(),
             origins=(call.outputs[0].origin,),
             comments=(call.comment,) if call.comment else (),

@@ -78,6 +78,13 @@ class Builder:
         self.bodies: dict[tuple[int, int, int | None], tuple[object, object, int]] = {}
         """Values of bodies by identity (of the body and its environment, kept alive here): a body may share parts."""
 
+    def references(self) -> tuple[BufferRef, ...]:
+        """What the kernel takes, in the order in which it was met."""
+        return tuple(
+            BufferRef(node.name, node.dtype, extent(node), isinstance(node, Argument))
+            for node in self.buffers.values()
+        )
+
     def emit(self, value: Value) -> int:
         if value not in self.positions:
             self.positions[value] = len(self.values)
@@ -269,10 +276,7 @@ def build_kernel(
         inner=tuple(inner_loops),
         values=tuple(builder.values),
         stores=tuple(builder.stores),
-        buffers=tuple(
-            BufferRef(node.name, node.dtype, extent(node), isinstance(node, Argument))
-            for node in builder.buffers.values()
-        ),
+        buffers=builder.references(),
         sizes=(),
         origins=tuple(dict.fromkeys(n.origin for n in group.placed)),
         comments=tuple(dict.fromkeys(n.comment for n in group.placed if n.comment)),
