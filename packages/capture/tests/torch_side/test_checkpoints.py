@@ -143,6 +143,32 @@ def _attempt(run):
         return torch.tensor([ord(letter) for letter in str(error)[:60]])
 
 
+def one_context():
+    return create_selective_checkpoint_contexts(from_nothing)[:1]
+
+
+def two_policies():
+    first, _ = create_selective_checkpoint_contexts(lambda *_, **__: True)
+    return first, create_selective_checkpoint_contexts(from_nothing)[1]
+
+
+def from_nothing(ctx, func, *args, **kwargs):
+    return False
+
+
+@pytest.mark.parametrize("contexts", [tuple, one_context, two_policies])
+def test_contexts_that_are_no_pair_end_the_graph(contexts):
+    with pytest.raises(Unsupported, match="contexts of the program's own"):
+        optimize(fullgraph=True)(selected(contexts))(torch.ones(4, 4, requires_grad=True))
+
+
+@pytest.mark.parametrize("contexts", [tuple, one_context])
+def test_contexts_that_are_no_pair_are_eagers_error(contexts):
+    for run in (selected(contexts), optimize()(selected(contexts))):
+        with pytest.raises(ValueError, match="not enough values to unpack"):
+            run(torch.ones(4, 4, requires_grad=True))
+
+
 def test_a_wrong_list_is_eagers_error():
     wrong = selected(lambda: create_selective_checkpoint_contexts([torch.ops.aten.mm]))
     with pytest.raises(ValueError, match="to be an OpOverload"):

@@ -60,6 +60,15 @@ def test_growing_sizes_keep_their_places_while_these_suffice():
     assert len(grown) == 1
 
 
+def test_sizes_that_come_back_are_placed_once(monkeypatch):
+    space = workspace()
+    for size in (8, 900):
+        addresses(space, size)
+    monkeypatch.delattr(Workspace, "_placed")
+    for size in (8, 900, 8):
+        addresses(space, size)
+
+
 def test_all_sizes_fit_whatever_came_before():
     space = workspace()
     for size in (10, 11, 0, 5000, 20, 5001, 40_000, 1, 5000, 10):
