@@ -31,12 +31,13 @@ import fxstack_capture
 from fxstack_capture.driver.compiler import FrameCompiler
 
 SECONDS = 20
+TIMER = signal.ITIMER_PROF  # of processor time: the outcome is no matter of what else runs
 NOT_METHODS = (unittest.loader._FailedTest, doctest.DocTestCase)
 ASYNCHRONOUS = 0x280  # CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 class TimedOut(BaseException):
-    """A method took more than ``SECONDS``."""
+    """A method took more than ``SECONDS`` of processor time."""
 
 
 def _alarm(_signum, _frame):
@@ -87,7 +88,7 @@ def under_capture(function, case, x):
 def outcome(case, run):
     """(kind, detail) of one method, with its set-up and tear-down."""
     stream = io.StringIO()
-    signal.setitimer(signal.ITIMER_REAL, SECONDS, 1)  # again: tracing takes it for the program's
+    signal.setitimer(TIMER, SECONDS, 1)  # again: tracing takes it for the program's
     try:
         with redirect_stdout(stream), redirect_stderr(stream):
             case.setUp()
@@ -103,7 +104,7 @@ def outcome(case, run):
     except BaseException as error:
         return ["raised", f"{type(error).__name__}: {str(error)[:300]}"], error
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(TIMER, 0)
     return ["ok", ""], None
 
 
@@ -218,7 +219,7 @@ def main():
     parser.add_argument("--trace", action="store_true", help="print tracebacks")
     options = parser.parse_args()
     faulthandler.enable()
-    signal.signal(signal.SIGALRM, _alarm)
+    signal.signal(signal.SIGPROF, _alarm)
     with tempfile.TemporaryDirectory() as folder:
         link_suite(folder)
         run_module(options)

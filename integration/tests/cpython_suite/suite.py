@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CHILD = Path(__file__).with_name("child.py")
-SECONDS = 900
+SECONDS = 2400
 
 
 @dataclass

@@ -28,6 +28,7 @@ from fxstack_capture.emit.resume import (
 )
 from fxstack_capture.emit.runtime import Continue, without_frames
 from fxstack_capture.emit.stub import Stub, looks_at_frame, make_frame_stub, make_stub
+from fxstack_capture.trace import Lazy
 
 if TYPE_CHECKING:
     from types import CellType, CodeType
@@ -53,9 +54,23 @@ def draft_stop(
     def write(early: bool) -> Draft:
         writer = FrameWriter(trace, frame, code, early)
         ending = _Ending(writer, levels, stub, resumptions)
-        return writer.finish(ending.statements, line)
+        return writer.finish(ending.statements, line, _gone(trace, frame, stopped))
 
     return with_cycles(write)
+
+
+def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
+    """Arguments of the root that it has let go of: plain Python would not hold them during the operation."""
+    root = stopped.frames[0]
+    return tuple(
+        name
+        for name, argument in frame.arguments.items()
+        if name not in root.cells and _original(trace, root.local_values.get(name)) is not argument
+    )
+
+
+def _original(trace: Trace, value: object) -> object:
+    return value.value if isinstance(value, Lazy) else trace.world.original_of(value)
 
 
 def _stub(level: Level, resumptions: Resumptions) -> Stub:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fxstack_interchange.literals import PYTHON_LITERALS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _MARK = "\0fxstack constant "
 
@@ -90,6 +90,29 @@ def attribute(value: ast.expr, name: str) -> ast.expr:
 
 def item(value: ast.expr, key: ast.expr) -> ast.expr:
     return ast.Subscript(value, key, ast.Load())
+
+
+def stored(statements: Iterable[ast.stmt]) -> set[str]:
+    """Names that are assigned."""
+    return {name for name, context in _names(statements) if isinstance(context, ast.Store)}
+
+
+def loaded(statements: Iterable[ast.stmt]) -> set[str]:
+    """Names that are read."""
+    return {name for name, context in _names(statements) if isinstance(context, ast.Load)}
+
+
+def _names(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr_context]]:
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name):
+                yield node.id, node.ctx
+
+
+def drop(names: Iterable[str]) -> list[ast.stmt]:
+    """Let go of what variables hold, those that may not have been assigned among them."""
+    targets: list[ast.expr] = [store(name) for name in names]
+    return [ast.Assign(targets, ast.Constant(None))] if targets else []
 
 
 def tuple_of(values: Iterable[ast.expr]) -> ast.expr:

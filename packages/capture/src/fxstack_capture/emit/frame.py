@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.effects import diff
-from fxstack_capture.emit.builder import Builder, call, item, load, store
+from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.errors import CycleError
@@ -103,8 +103,13 @@ class FrameWriter:
         self.rebuilder = Rebuilder(trace, self.builder, self.loads, early)
         self.replay = Replay(self.rebuilder)
 
-    def finish(self, end: Callable[[FrameWriter], list[ast.stmt]], line: int) -> Draft:
-        """Effects, then ``end``'s statements (called once all values and effects are known)."""
+    def finish(
+        self, end: Callable[[FrameWriter], list[ast.stmt]], line: int, gone: tuple[str, ...] = ()
+    ) -> Draft:
+        """Effects, then ``end``'s statements (called once all values and effects are known).
+
+        ``gone``: arguments that the program has let go of by then.
+        """
         torch_side = self.trace.torch
         self.replay.prepare(diff(self.trace.world), torch_side.state_delta())  # type: ignore[arg-type]
         self.replay.prepare_attributes(torch_side.attribute_writes)
@@ -140,6 +145,12 @@ class FrameWriter:
             Restore(self.builder) if needed and changed_by(captured.graph_module.graph) else None
         )
         checks = () if retreat is None else retreat.checks
+        effects = self.replay.statements()
+        done = [*self.builder.loads, *self.builder.body, *effects]
+        held = {*stored(done), *((result,) if needed else ()), *gone}.difference(
+            loaded(ending), self.code.co_freevars
+        )
+        dropped = [] if isinstance(ending[0], ast.Return) else drop(sorted(held))
         return Draft(
             captured=captured if needed else None,
             original=self.code,
@@ -150,7 +161,7 @@ class FrameWriter:
             ),
             graph_call=graph_call,
             inputs=inputs,
-            after=(*free, *self.builder.body, *checks, *self.replay.statements(), *ending),
+            after=(*free, *self.builder.body, *checks, *effects, *dropped, *ending),
             line=line,
         )
 

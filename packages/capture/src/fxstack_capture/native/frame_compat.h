@@ -86,6 +86,8 @@ static inline void frame_pop(PyThreadState *ts, InterpreterFrame *f) {
     ts->datastack_limit = (PyObject **)(((char *)previous) + previous->size);
 }
 #endif
+/* A frame that has returned holds nothing any more. */
+static inline void frame_let_go(InterpreterFrame *f) { (void)f; }
 static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arguments) {
     PyCodeObject *code = frame_code(f);
     for (int i = 0; i < arguments; i++) Py_XDECREF(f->localsplus[i]);
@@ -95,6 +97,11 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
     Py_DECREF(code);
 }
 #else
+/* A frame that has returned holds its variables until the caller of the evaluator clears it: release them now. */
+static inline void frame_let_go(InterpreterFrame *f) {
+    if (f->frame_obj != NULL) return; /* somebody may look at them */
+    for (int i = 0; i < f->f_code->co_nlocalsplus; i++) Py_CLEAR(f->localsplus[i]);
+}
 static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arguments) {
     (void)ts, (void)f, (void)arguments;
 }

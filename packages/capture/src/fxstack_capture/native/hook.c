@@ -93,8 +93,10 @@ static inline int is_continued(PyCodeObject *code) {
     return 1;
 }
 
+static inline int goes_on(PyObject *result) { return result != NULL && Py_IS_TYPE(result, continuation_type); }
+
 static PyObject *go_on(PyObject *result) {
-    while (result != NULL && Py_IS_TYPE(result, continuation_type)) {
+    while (goes_on(result)) {
         PyObject *fn = PyTuple_Size(result) == 2 ? PyTuple_GET_ITEM(result, 0) : NULL;
         if (fn == NULL || !PyCallable_Check(fn) || !PyTuple_CheckExact(PyTuple_GET_ITEM(result, 1))) {
             Py_DECREF(result);
@@ -125,7 +127,9 @@ static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry 
     e->hits++;
     int fits = likely(frame_swap_code(ts, f, e->code));
     PyObject *result = fits ? run_swapped(ts, f, e, inputs) : run_shadow(ts, f, e, inputs);
-    return continued ? result : go_on(result);
+    if (likely(continued || !goes_on(result))) return result;
+    frame_let_go(f);
+    return go_on(result);
 }
 
 /* --- compile mode: asking ------------------------------------------------------------------------ */
