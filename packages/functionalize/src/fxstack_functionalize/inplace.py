@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import Relayout
+from fxstack_functionalize.overlap import check_lists, check_reads
 from fxstack_functionalize.runtime.tangents import dense_like
 from fxstack_functionalize.strided import NAMES, check_reach
 
@@ -67,7 +68,7 @@ def run_in_place_safely(
     """Call ``function(*args, **kwargs)``; if it changes its first argument in place, as described above.
 
     Raises:
-        UnsupportedGraphError: if the changed tensor overlaps itself.
+        UnsupportedGraphError: if the changed tensor overlaps itself, or in part what is read.
     """
     target = args[0] if args else None
     if isinstance(target, torch.Tensor) and _name(function) in NAMES:
@@ -75,8 +76,9 @@ def run_in_place_safely(
     if isinstance(target, torch.Tensor) and _name(function) in METADATA_METHODS:
         return _change_metadata(engine, function, args, kwargs)
     if isinstance(target, (list, tuple)) and _changes_first(function):
-        return _run_on_list(target, function, args, kwargs)
+        return _run_on_list(engine, function, args, kwargs)
     if not isinstance(target, torch.Tensor) or not _changes_first(function):
+        _check_out(engine, function, args, kwargs)
         result = function(*args, **kwargs)
         if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
             _note_detached(engine, target, result)
@@ -85,6 +87,7 @@ def run_in_place_safely(
         return function(*args, **kwargs)
     if _overlaps(target):
         raise _overlapping(_name(function))
+    check_reads(engine, _name(function), target, args[1:], kwargs)
     changed = [target, target._base, _detached_from(engine, target)]
     changed = list({id(tensor): tensor for tensor in changed if tensor is not None}.values())
     before = [tensor.stride() for tensor in changed]
@@ -92,6 +95,16 @@ def run_in_place_safely(
     for tensor, strides in zip(changed, before, strict=True):
         _keep_strides(engine, tensor, strides)
     return result
+
+
+def _check_out(
+    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Check what a call with ``out=`` writes to."""
+    out = kwargs.get("out")
+    for target in out if isinstance(out, (list, tuple)) else [out]:
+        if isinstance(target, torch.Tensor):
+            check_reads(engine, _name(function), target, args, {})
 
 
 def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -> None:
@@ -130,15 +143,16 @@ def _change_metadata(
 
 
 def _run_on_list(
-    targets: Sequence[Any], function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Call an operator that changes a list of tensors: functionalisation does not raise their version counters."""
-    tensors = [target for target in targets if isinstance(target, torch.Tensor)]
+    tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
+    check_lists(engine, _name(function), tensors, args[1:], kwargs)
     before = [tensor._version for tensor in tensors]
     result = function(*args, **kwargs)
-    for tensor, version in zip(tensors, before, strict=True):
-        if tensor._version == version:
-            torch._C._autograd._unsafe_set_version_counter((tensor,), (version + 1,))
+    if [tensor._version for tensor in tensors] == before:
+        for tensor in tensors:  # views of one tensor share a counter, and raise it once each
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + 1,))
     return result
 
 
