@@ -1,4 +1,4 @@
-"""In-place operators between tensors that share memory: compiled where they are apart or the same, refused where eager decides."""
+"""In-place operators between tensors that share memory: compiled where these are apart or the same, else left to eager."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_left_to_eager(name):
 
 
 def test_places_are_those_of_numpy():
-    """All slices of steps of a matrix and its transpose, against NumPy's exact answer; ours may only err to one side for nested layouts."""
+    """Slices with steps of a matrix and its transpose, against NumPy's exact answer: ours may only say yes too often."""
     generator = np.random.default_rng(5)
     base = torch.arange(64.0).view(8, 8)
     for _ in range(300):
