@@ -10,13 +10,8 @@ from fxstack_inductor.c_target import Lowered, load_c, lower_c
 from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
-from fxstack_inductor.triton_target import (
-    LoweredTriton,
-    device_callable,
-    load_triton,
-    lower_triton,
-    on_cuda,
-)
+from fxstack_inductor.triton_load import device_callable, load_triton
+from fxstack_inductor.triton_target import LoweredTriton, lower_triton, on_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,8 +66,8 @@ def compile_graph(
     if chosen.freezing and inference and not boxed and not on_cuda(graph_module):
         return frozen(graph_module, partial(compile_graph, options=replace(chosen, freezing=False)))
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
-        call = device_callable(*load_triton(graph_module, chosen), chosen)
-        return _boxed(call) if boxed else call
+        call = device_callable(*load_triton(graph_module, chosen, boxed=boxed), chosen)
+        return _boxed(call) if boxed and not call.boxed else call  # type: ignore[attr-defined]
     if chosen.repro_dir is not None:
         return recorded(graph_module, chosen, chosen.repro_dir, boxed=boxed)
     return load_c(graph_module, chosen, boxed=boxed)

@@ -12,9 +12,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
 from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
 from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.triton_load import _interpreted_kernels, device_kernels
 from fxstack_inductor.triton_target import (
-    _interpreted_kernels,
-    device_kernels,
     graph_refusal,
     lower_triton,
 )

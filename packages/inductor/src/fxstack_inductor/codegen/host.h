@@ -1,5 +1,7 @@
 /* The host program's Python and torch: functions of CPython's stable ABI and of torch's C shim, reached through a table that
    the process fills in (runtime/native.py), so that nothing but libc has to be linked and no header of either is needed. */
+#include <stdint.h>
+
 typedef struct fx_object {
   int64_t references;
   struct fx_object* type;
@@ -43,6 +45,8 @@ typedef struct fx_object {
   X(int32_t, aoti_torch__reinterpret_tensor,                                                        \
     (void*, int64_t, const int64_t*, const int64_t*, int64_t, void**))                              \
   X(int32_t, aoti_torch_delete_tensor_object, (void*))                                              \
+  X(int32_t, aoti_torch_new_uninitialized_tensor, (void**))                                         \
+  X(int32_t, aoti_torch_get_current_cuda_stream, (int32_t, void**))                                 \
   X(int32_t, aoti_torch_cpu_mm_out, (void*, void*, void*))                                          \
   X(int32_t, aoti_torch_cpu_bmm_out, (void*, void*, void*))                                         \
   X(int32_t, aoti_torch_cpu_addmm_out, (void*, void*, void*, void*, double, double))                \
@@ -58,7 +62,35 @@ typedef struct fx_object {
     (void*, void*, void*, double, int32_t, void**, double*, void**, void**))                        \
   X(int32_t, aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward,                   \
     (void*, void*, void*, void*, void*, void*, double, int32_t, void**, double*, void**, void**,    \
-     void**))
+     void**))                                                                                       \
+  X(int32_t, aoti_torch_cuda_mm_out, (void*, void*, void*))                                         \
+  X(int32_t, aoti_torch_cuda_bmm_out, (void*, void*, void*))                                        \
+  X(int32_t, aoti_torch_cuda_addmm_out, (void*, void*, void*, void*, double, double))               \
+  X(int32_t, aoti_torch_cuda_baddbmm_out, (void*, void*, void*, void*, double, double))             \
+  X(int32_t, aoti_torch_cuda_convolution,                                                           \
+    (void*, void*, void**, const int64_t*, int64_t, const int64_t*, int64_t, const int64_t*,        \
+     int64_t, int32_t, const int64_t*, int64_t, int64_t, void**))                                   \
+  X(int32_t, aoti_torch_cuda_convolution_backward,                                                  \
+    (void*, void*, void*, const int64_t**, int64_t, const int64_t*, int64_t, const int64_t*,        \
+     int64_t, const int64_t*, int64_t, int32_t, const int64_t*, int64_t, int64_t, const int32_t*,   \
+     int64_t, void**, void**, void**))                                                              \
+  X(int32_t, aoti_torch_cuda__scaled_dot_product_flash_attention,                                   \
+    (void*, void*, void*, double, int32_t, int32_t, double*, void**, void**, void**, void**, int64_t*,\
+     int64_t*, void**, void**, void**))                                                             \
+  X(int32_t, aoti_torch_cuda__scaled_dot_product_flash_attention_backward,                          \
+    (void*, void*, void*, void*, void*, void*, void*, void*, int64_t, int64_t, double, int32_t, void*,\
+     void*, double*, void**, void**, void**))                                                       \
+  X(int32_t, aoti_torch_cuda__scaled_dot_product_cudnn_attention,                                   \
+    (void*, void*, void*, void**, int32_t, double, int32_t, int32_t, double*, void**, void**, void**,\
+     void**, int64_t*, int64_t*, void**, void**, void**))                                           \
+  X(int32_t, aoti_torch_cuda__scaled_dot_product_cudnn_attention_backward,                          \
+    (void*, void*, void*, void*, void*, void*, void*, void*, void*, void*, void*, int64_t, int64_t, \
+     double, int32_t, double*, void**, void**, void**))                                             \
+  X(int32_t, aoti_torch_cuda__scaled_dot_product_efficient_attention,                               \
+    (void*, void*, void*, void**, int32_t, double, int32_t, double*, void**, void**, void**, void**))\
+  X(int32_t, aoti_torch_cuda__scaled_dot_product_efficient_attention_backward,                      \
+    (void*, void*, void*, void*, void*, void*, void*, void*, void*, double, const int32_t*, int64_t,\
+     int32_t, double*, void**, void**, void**, void**))
 
 typedef struct {
 #define FX_MEMBER(result, name, arguments) result(*name) arguments;
@@ -139,10 +171,11 @@ static int fx_rank(void* tensor, int64_t dims) {
   return -1;
 }
 
-/* A fresh tensor on CPU. */
-static void* fx_empty(int64_t dims, const int64_t* shape, const int64_t* stride, int32_t dtype) {
+/* A fresh tensor on a device of type `kind` (0 is CPU, 1 CUDA) and number `index`. */
+static void* fx_empty(int64_t dims, const int64_t* shape, const int64_t* stride, int32_t dtype, int32_t kind,
+                      int32_t index) {
   void* made = 0;
-  return fx.aoti_torch_empty_strided(dims, shape, stride, dtype, 0, -1, &made) ? 0 : made;
+  return fx.aoti_torch_empty_strided(dims, shape, stride, dtype, kind, index, &made) ? 0 : made;
 }
 
 /* The memory of a tensor in another shape, from `offset` elements behind its own start. */
@@ -183,7 +216,7 @@ static int fx_count(int64_t got, int64_t wanted) {
 
 /* Make a call that failed in the shim once more from Python, which raises what eager raises. */
 static int fx_again(void** thread, fx_object* self, int64_t position, void* const* tensors, int64_t count) {
-  fx_object* arguments[8] = {0};
+  fx_object* arguments[16] = {0};
   int failed = 0;
   fx.PyEval_RestoreThread(*thread);
   *thread = 0;

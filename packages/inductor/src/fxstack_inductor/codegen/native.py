@@ -13,17 +13,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.codegen.native_calls import NEW_CALLS, OUT_CALLS, shim_arguments
+from fxstack_inductor.codegen.native_calls import (
+    NEW_CALLS,
+    OUT_CALLS,
+    UNDEFINED,
+    shim_arguments,
+    shim_name,
+)
 from fxstack_inductor.codegen.native_text import (
     DTYPE_CODES,
     ascii_name,
     c_double,
     c_sizes,
+    declared,
     function,
 )
 from fxstack_inductor.codegen.wrapper import HostProgram, HostWriter, identifier, shape_text
 from fxstack_inductor.ir.expr import ZERO, Expr
-from fxstack_inductor.ir.nodes import ExternCall, Node, View
+from fxstack_inductor.ir.nodes import Argument, ExternCall, Node, View
 from fxstack_inductor.lower.layouts import strided_view
 from fxstack_inductor.lower.program import HostValue
 from fxstack_inductor.runtime.native import has_function
@@ -33,6 +40,7 @@ from fxstack_inductor.schedule.plan import KernelStep
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from fxstack_inductor.ir.nodes import Layout
     from fxstack_inductor.schedule.plan import Plan, Step
 
 
@@ -78,16 +86,21 @@ class NativeWriter:
     owned: dict[str, list[str]] = field(default_factory=dict)
     """The places in ``o`` and ``t`` that keep a tensor, and views of it, alive."""
     counts: dict[str, int] = field(default_factory=lambda: {"o": 0, "t": 0})
+    undefined: str = ""
     locked: bool = True
     calls_back: bool = False
 
     def __post_init__(self) -> None:
-        self.python = HostWriter(self.plan, self.functions)
+        self.python = self._python()
         """Writes the lines of the steps that call back, and decides about memory."""
+
+    def _python(self) -> HostWriter:
+        return HostWriter(self.plan, self.functions)
 
     def run(self) -> NativeProgram:
         program, python = self.plan.program, self.python
         symbols = python.begin()
+        self._head()
         self._arguments()
         self._check_ranks()
         self._bind_symbols({*program.parameters, *program.constants})
@@ -109,7 +122,7 @@ class NativeWriter:
             tuple(python.arena.values()),
             tuple(python.windows),
             symbols,
-            function(self.lines, self.counts, dict.fromkeys(self.functions.values())),
+            function(self.lines, self.counts, self._before()),
             tuple(self.state),
             self.calls_back,
         )
@@ -152,7 +165,15 @@ class NativeWriter:
         self._declare(name, f"fx_tensor({place})")
         self.objects[name] = f"fx_object_of({self.handles[name]})"
 
+    def _before(self) -> str:
+        """What the function needs in front of it."""
+        return declared(dict.fromkeys(self.functions.values()))
+
     # --- the beginning ----------------------------------------------------------------------------------
+
+    def _head(self) -> None:
+        self.line("uint32_t threads = 1;")
+        self.line("fx.torch_get_num_threads(&threads);")
 
     def _arguments(self) -> None:
         program = self.plan.program
@@ -302,7 +323,8 @@ class NativeWriter:
         elif not isinstance(step, ExternCall) or not (self._shim_out(step) or self._shim_new(step)):
             outputs = step.outputs if isinstance(step, ExternCall) else ()
             lines = self.python.lines_of(step)
-            self._call_back(lines, {identifier(node.name) for node in outputs})
+            tensors = [node for node in outputs if not isinstance(node, Argument)]
+            self._call_back(lines, {identifier(node.name) for node in tensors})
 
     def _kernel(self, step: KernelStep) -> None:
         self._lock(False)
@@ -317,26 +339,30 @@ class NativeWriter:
     def _allocate(self, node: Node) -> None:
         if node in self.python.arena:
             return
-        place, layout = self._new("t"), node.layout
-        sizes = f"{len(layout.shape)}, {c_sizes(layout.shape)}, {c_sizes(layout.stride)}"
-        self._declare(
-            identifier(node.name), f"{place} = fx_empty({sizes}, {DTYPE_CODES[layout.dtype]})"
-        )
+        place = self._new("t")
+        self._declare(identifier(node.name), f"{place} = {self._empty(node.layout)}")
         self._own(identifier(node.name), place)
+
+    def _empty(self, layout: Layout) -> str:
+        sizes = f"{len(layout.shape)}, {c_sizes(layout.shape)}, {c_sizes(layout.stride)}"
+        where = "0, -1" if layout.device.type == "cpu" else f"1, {layout.device.index or 0}"
+        return f"fx_empty({sizes}, {DTYPE_CODES[layout.dtype]}, {where})"
 
     def _shim_out(self, step: ExternCall) -> bool:
         """Call ``step`` through the shim into planned memory, if it can be."""
-        out = out_variant(step)
+        device = self._device(step)
+        out = out_variant(step, device)
         rule = OUT_CALLS.get(out)
         call = None if out is None or rule is None else rule(step)
-        if call is None or not has_function(call.function):
+        if call is None or not has_function(shim_name(call.function, device)):
             return False
         self._lock(False)
         result = step.outputs[0]
         self._allocate(result)
         tensors = [self.tensor(node) for node in (result, *self.python.out_arguments(step))]
         keywords = "".join(f"{name}={value!r}, " for name, value in call.keywords)
-        made = f"fx.{call.function}({', '.join([*tensors, *map(c_double, call.numbers)])})"
+        values = ", ".join([*tensors, *map(c_double, call.numbers)])
+        made = f"fx.{shim_name(call.function, device)}({values})"
         operator = self.python.constant(out)
         self._again(
             "def {name}(out, *args):\n    with below_autograd():\n"
@@ -346,32 +372,53 @@ class NativeWriter:
         )
         return True
 
+    def _device(self, step: ExternCall) -> str:
+        """The type of the device that all tensors of ``step`` are on, or nothing."""
+        found = {node.device.type for node in (*step.reads, *step.outputs)}
+        return found.pop() if len(found) == 1 else ""
+
     def _shim_new(self, step: ExternCall) -> bool:
         """Call ``step``, which makes new tensors, through the shim, if it can be."""
-        function_ = NEW_CALLS.get(step.target)
-        arguments = shim_arguments(step) if function_ and has_function(function_) else None
-        if arguments is None or any(len(output.path) > 1 for output in step.outputs):
+        if step.target not in NEW_CALLS:
+            return False
+        function_ = shim_name(NEW_CALLS[step.target], self._device(step))
+        arguments = shim_arguments(step) if has_function(function_) else None
+        returned = _returned(step)
+        if arguments is None or not {o.path[0] if o.path else 0 for o in step.outputs} <= returned:
             return False
         self._lock(False)
         self.calls_back = True
         handles = [[self.tensor(node) for node in a.tensors] for a in arguments]
-        texts = [a.text.format(*own) for a, own in zip(arguments, handles, strict=True)]
+        undefined = self._undefined() if any(a.text == UNDEFINED for a in arguments) else ""
+        texts = [
+            undefined if a.text == UNDEFINED else a.text.format(*own)
+            for a, own in zip(arguments, handles, strict=True)
+        ]
         flat = [handle for own in handles for handle in own]
-        places = [self._new("t") for _ in step.target._schema.returns]
-        made = f"fx.{function_}({', '.join([*texts, *(f'&{place}' for place in places)])})"
+        places = {k: self._new("t") for k in sorted(returned)}
+        count = len(step.target._schema.returns)
+        ignored = "(int64_t[]){0}"
+        results = [f"&{places[k]}" if k in places else ignored for k in range(count)]
+        made = f"fx.{function_}({', '.join([*texts, *results])})"
         names = iter(f"tensors[{k}]" for k in range(len(flat)))
         again = ", ".join(a.again.format(*(next(names) for _ in a.tensors)) for a in arguments)
         operator = self.python.constant(step.target)
         self._again(f"def {{name}}(*tensors):\n    {operator}({again})\n", made, flat, stop=True)
         for output in step.outputs:
-            place = places[output.path[0] if output.path else 0]
+            place = places.pop(output.path[0] if output.path else 0)
             self._declare(identifier(output.name), place)
             self._own(identifier(output.name), place)
-        kept = {output.path[0] if output.path else 0 for output in step.outputs}
-        for unused in (place for k, place in enumerate(places) if k not in kept):
+        for unused in places.values():
             self.line(f"fx_drop(&{unused});")
         self._bind_symbols({output.name for output in step.outputs})
         return True
+
+    def _undefined(self) -> str:
+        """The handle of no tensor."""
+        if not self.undefined:
+            self.undefined = self._new("t")
+            self.check(f"fx.aoti_torch_new_uninitialized_tensor(&{self.undefined})")
+        return self.undefined
 
     def _again(self, text: str, made: str, handles: Sequence[str], *, stop: bool = False) -> None:
         """Where ``made`` fails, do the same by the Python function ``text``, and ``stop`` if that worked after all."""
@@ -470,6 +517,12 @@ class NativeWriter:
                 return f"fx_kept({self.objects[identifier(name)]})"
             case _:
                 return f"fx_kept({self._constant(value)})"
+
+
+def _returned(step: ExternCall) -> set[int]:
+    """Which of an operator's results are tensors; the others are numbers that nobody reads."""
+    returns = step.target._schema.returns
+    return {k for k, result in enumerate(returns) if str(result.type) == "Tensor"}
 
 
 def names_of(lines: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShimCall:
-    """``function(out, *tensors, *numbers)``; ``keywords`` are the numbers as the operator's own arguments."""
+    """``function(out, *tensors, *numbers)``, named without its device.
+
+    ``keywords`` are the numbers as the operator's own arguments.
+    """
 
     function: str
     numbers: tuple[float, ...] = ()
@@ -59,10 +62,10 @@ def _is_double(value: Any) -> bool:
 
 OUT_CALLS: Mapping[object, Rule] = MappingProxyType(
     {
-        find_overload("mm.out"): product("aoti_torch_cpu_mm_out"),
-        find_overload("bmm.out"): product("aoti_torch_cpu_bmm_out"),
-        find_overload("addmm.out"): added_product("aoti_torch_cpu_addmm_out"),
-        find_overload("baddbmm.out"): added_product("aoti_torch_cpu_baddbmm_out"),
+        find_overload("mm.out"): product("mm_out"),
+        find_overload("bmm.out"): product("bmm_out"),
+        find_overload("addmm.out"): added_product("addmm_out"),
+        find_overload("baddbmm.out"): added_product("baddbmm_out"),
     }
 )
 """By ``out=`` overload; None where the shim cannot say what is asked."""
@@ -77,18 +80,34 @@ class Argument:
     tensors: tuple[Node, ...] = ()
 
 
+ATTENTION = (
+    "flash_attention_for_cpu",
+    "flash_attention",
+    "cudnn_attention",
+    "efficient_attention",
+)
 NEW_CALLS: Mapping[object, str] = MappingProxyType(
     {
-        find_overload(f"{name}.default"): f"aoti_torch_cpu_{name}"
+        find_overload(f"{name}.default"): name
         for name in (
             "convolution",
             "convolution_backward",
-            "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_flash_attention_for_cpu_backward",
+            *(
+                f"_scaled_dot_product_{kind}{backward}"
+                for kind in ATTENTION
+                for backward in ("", "_backward")
+            ),
         )
     }
 )
-"""Functions that return new tensors; their signatures follow from the operators' by the rules below."""
+"""Functions that return new tensors, without their device; their signatures follow from the operators' by the rules below."""
+UNDEFINED = "undefined"
+"""The handle of no tensor, in the place of one, in ``Argument.text``."""
+
+
+def shim_name(name: str, device: str) -> str:
+    """The shim's function ``name`` for tensors on ``device`` (its type)."""
+    return f"aoti_torch_{device}_{name}"
 
 
 def shim_arguments(step: ExternCall) -> list[Argument] | None:
@@ -114,6 +133,8 @@ def _fixed(value: Any) -> Any:
 
 
 def _tensor(value: Any) -> Argument | None:
+    if value is None:  # gradients of attention take what its forward did not make
+        return Argument(UNDEFINED, "None")
     return Argument("{}", "{}", (value,)) if isinstance(value, Node) else None
 
 

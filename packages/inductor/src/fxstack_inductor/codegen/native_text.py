@@ -31,11 +31,16 @@ DTYPE_CODES = {
     torch.uint16: 27,
     torch.uint32: 28,
     torch.uint64: 29,
+    torch.float8_e5m2: 23,
+    torch.float8_e4m3fn: 24,
+    torch.float8_e5m2fnuz: 25,
+    torch.float8_e4m3fnuz: 26,
+    torch.float8_e8m0fnu: 44,
 }
 """c10::ScalarType's numbers, which are part of torch's ABI."""
 
 TEMPLATE = """{header}
-{kernels}
+{before}
 
 __attribute__((cold)) static fx_object* fxstack_call(fx_object* self, fx_object* const* arguments, int64_t count) {{
   fx_object* o[{objects}] = {{0}};
@@ -43,8 +48,6 @@ __attribute__((cold)) static fx_object* fxstack_call(fx_object* self, fx_object*
   fx_object* result = 0;
   void* thread = 0;
   int32_t error = 0;
-  uint32_t threads = 1;
-  fx.torch_get_num_threads(&threads);
 {body}
   goto done;
 fail:
@@ -66,13 +69,17 @@ fx_object* {entry}(const fx_api* table, fx_object* state) {{
 """
 
 
-def function(lines: Sequence[str], counts: Mapping[str, int], kernels: Iterable[str]) -> str:
-    """The header, the function with ``lines`` as its body, and what binds it."""
+def declared(kernels: Iterable[str]) -> str:
+    """What stands in front of a host program that is in one file with its kernels."""
     # A kernel that were inlined into the host program would be compiled for size, as that is.
-    declared = [f"extern __attribute__((noinline)) __typeof__({k}) {k};" for k in kernels]
+    return "\n".join(f"extern __attribute__((noinline)) __typeof__({k}) {k};" for k in kernels)
+
+
+def function(lines: Sequence[str], counts: Mapping[str, int], before: str) -> str:
+    """The header, ``before``, the function with ``lines`` as its body, and what binds it."""
     return TEMPLATE.format(
         header=HEADER,
-        kernels="\n".join(declared),
+        before=before,
         objects=max(counts["o"], 1),
         tensors=max(counts["t"], 1),
         body="\n".join(lines),

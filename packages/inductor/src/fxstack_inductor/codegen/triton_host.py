@@ -44,26 +44,31 @@ class Launch:
         return self.kernel.name if not self.device else f"{self.kernel.name}_on{self.device}"
 
 
-def device_program(plan: Plan, functions: Mapping[str, TritonKernel]) -> HostProgram:
+def device_program(
+    plan: Plan, functions: Mapping[str, TritonKernel], *, boxed: bool = False
+) -> HostProgram:
     """``functions`` maps names of the plan's kernels to Triton's.
 
     Launches are ``kernel_0(record_kernel_0, stream0, programs, *pointers, *sizes)``.
     """
-    return DeviceHostWriter(plan, {}, triton=functions).run()
+    return DeviceHostWriter(plan, {}, boxed=boxed, triton=functions).run()
 
 
-def interpreted_program(plan: Plan, functions: Mapping[str, TritonKernel]) -> HostProgram:
+def interpreted_program(
+    plan: Plan, functions: Mapping[str, TritonKernel], *, boxed: bool = False
+) -> HostProgram:
     """The same for Triton's interpreter: launches are ``kernel_0(*tensors, *sizes)``."""
-    return InterpretedHostWriter(plan, {}, triton=functions).run()
+    return InterpretedHostWriter(plan, {}, boxed=boxed, triton=functions).run()
 
 
 def launches(plan: Plan, functions: Mapping[str, TritonKernel]) -> dict[str, Launch]:
     """What the host program calls, by name."""
-    found = (_launch(step, functions) for step in plan.steps if isinstance(step, KernelStep))
+    found = (launch_of(step, functions) for step in plan.steps if isinstance(step, KernelStep))
     return {launch.name: launch for launch in found}
 
 
-def _launch(step: KernelStep, functions: Mapping[str, TritonKernel]) -> Launch:
+def launch_of(step: KernelStep, functions: Mapping[str, TritonKernel]) -> Launch:
+    """What the host program calls for ``step``."""
     return Launch(functions[step.kernel.name], _index(_written_by(step)))
 
 
@@ -133,7 +138,7 @@ class DeviceHostWriter(HostWriter):
             self._allocate(node)
         nodes = {node.name: node for node in (*step.stored, *step.reads)}
         pointers = [self._pointer(nodes[ref.name]) for ref in step.kernel.buffers]
-        launch = _launch(step, self.triton)
+        launch = launch_of(step, self.triton)
         sizes = [identifier(size) for size in launch.kernel.kernel.sizes]
         self.arguments[launch.name] = len(pointers) + len(sizes)
         grid = launch.kernel.tiling.grid
@@ -191,7 +196,7 @@ class InterpretedHostWriter(DeviceHostWriter):
     def _kernel(self, step: KernelStep) -> None:
         for node in step.stored:
             self._allocate(node)
-        launch = _launch(step, self.triton)
+        launch = launch_of(step, self.triton)
         names = [*(ref.name for ref in step.kernel.buffers), *launch.kernel.kernel.sizes]
         self.arguments[launch.name] = len(names)
         self.line(f"{launch.name}({', '.join(map(identifier, names))})")

@@ -56,6 +56,12 @@ class Launchers:
         Raises:
             CudaError: the driver rejects the machine code, or the kernel needs what a launch does not give it.
         """
+        record = self.record(cubin, arguments, device)
+        name = "fxstack_launch"
+        return record, load_functions(SOURCE, {name: arguments + 3}, self.options)[name]
+
+    def record(self, cubin: Cubin, arguments: int, device: int) -> int:
+        """The address of what ``launch.c`` launches ``cubin`` by; raises like ``add``."""
         if cubin.scratch or arguments > MOST_ARGUMENTS or cubin.parameters < arguments:
             raise CudaError(
                 f"kernel {cubin.symbol}: {arguments} arguments for {cubin.parameters} parameters and "
@@ -74,9 +80,7 @@ class Launchers:
             cubin.parameters,
         )
         self.records.append(record)
-        name = "fxstack_launch"
-        launch = load_functions(SOURCE, {name: arguments + 3}, self.options)[name]
-        return ctypes.addressof(record), launch
+        return ctypes.addressof(record)
 
     def check(self) -> None:
         """Raise the error that a launch since the last call met, if any.
@@ -86,7 +90,15 @@ class Launchers:
         """
         if self.error.value:
             code, self.error.value = self.error.value, 0
-            raise CudaError(f"a kernel could not be launched: {self.driver.describe(code)}")
+            self.refuse(code)
+
+    def refuse(self, code: int) -> None:
+        """Raise the error ``code`` of a launch.
+
+        Raises:
+            CudaError: with the driver's name for it.
+        """
+        raise CudaError(f"a kernel could not be launched: {self.driver.describe(code)}")
 
 
 @dataclass(frozen=True)

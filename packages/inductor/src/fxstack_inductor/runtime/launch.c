@@ -1,4 +1,4 @@
-// Launches of compiled kernels through the CUDA driver, as thin as a call from Python can be.
+// Launches of compiled kernels through the CUDA driver: from ctypes, and from native host programs (codegen/device.h).
 #include <stdarg.h>
 #include <stdint.h>
 
@@ -21,17 +21,12 @@ typedef struct {
 enum { MOST = 256, INVALID_CONTEXT = 201 };
 
 // The first error is kept in *error; the caller looks at it when it has launched everything.
-void fxstack_launch(const Kernel *kernel, void *stream, int64_t grid, ...) {
-  int64_t values[MOST];
+static void fx_launch(const Kernel *kernel, void *stream, int64_t grid, const int64_t *values, int32_t *error) {
+  static const int64_t nothing = 0;
   void *params[MOST];
-  va_list rest;
   if (grid <= 0) return;
-  va_start(rest, grid);
-  for (uint32_t k = 0; k < kernel->parameters; k++) {
-    values[k] = k < kernel->arguments ? va_arg(rest, int64_t) : 0;
-    params[k] = &values[k];
-  }
-  va_end(rest);
+  for (uint32_t k = 0; k < kernel->parameters; k++)
+    params[k] = (void *)(k < kernel->arguments ? &values[k] : &nothing);
   int status = kernel->launch(kernel->function, (unsigned)grid, 1, 1, kernel->threads, 1, 1,
                               kernel->shared, stream, params, 0);
   if (status == INVALID_CONTEXT) {  // a thread that has not used the device yet
@@ -39,5 +34,14 @@ void fxstack_launch(const Kernel *kernel, void *stream, int64_t grid, ...) {
     status = kernel->launch(kernel->function, (unsigned)grid, 1, 1, kernel->threads, 1, 1,
                             kernel->shared, stream, params, 0);
   }
-  if (status && !*kernel->error) *kernel->error = status;
+  if (status && !*error) *error = status;
+}
+
+void fxstack_launch(const Kernel *kernel, void *stream, int64_t grid, ...) {
+  int64_t values[MOST];
+  va_list rest;
+  va_start(rest, grid);
+  for (uint32_t k = 0; k < kernel->arguments; k++) values[k] = va_arg(rest, int64_t);
+  va_end(rest);
+  fx_launch(kernel, stream, grid, values, kernel->error);
 }

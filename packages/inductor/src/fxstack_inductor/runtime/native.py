@@ -26,7 +26,8 @@ HEADER = (files("fxstack_inductor.codegen") / "host.h").read_text()
 FUNCTIONS = tuple(re.findall(r"^  X\([^()]*?, (\w+),", HEADER, re.MULTILINE))
 """The table's functions, in order."""
 MANGLED = {"wrap_tensor": "_Z16THPVariable_WrapRKN2at10TensorBaseE"}
-OPTIONAL = frozenset(["torch_exception_get_what_without_backtrace"])
+STREAM = "aoti_torch_get_current_cuda_stream"
+OPTIONAL = frozenset(["torch_exception_get_what_without_backtrace", STREAM])
 """A null pointer stands for one that this torch lacks, as for an operator of the shim."""
 ENTRY = "fxstack_bind"
 _WORD = struct.calcsize("P")
@@ -105,7 +106,7 @@ def _word(address: int) -> int | None:
 
 
 def _optional(name: str) -> bool:
-    return name in OPTIONAL or name.startswith("aoti_torch_cpu_")
+    return name in OPTIONAL or name.startswith(("aoti_torch_cpu_", "aoti_torch_cuda_"))
 
 
 @lru_cache(maxsize=len(FUNCTIONS))
@@ -121,7 +122,7 @@ def torch_library(name: str) -> ctypes.CDLL:
     """The loaded library that has function ``name`` of the table."""
     if name.startswith("Py"):
         return ctypes.pythonapi
-    file = "torch_python" if name in MANGLED else "torch_cpu"
+    file = "torch_python" if name in MANGLED else "torch_cuda" if "_cuda_" in name else "torch_cpu"
     found = sorted((Path(torch.__file__).parent / "lib").glob(f"*{file}.*"))
     return ctypes.CDLL(str(found[0])) if found else ctypes.CDLL(None)
 

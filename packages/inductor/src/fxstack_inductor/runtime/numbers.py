@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+_HALF = 1 << 63
 _DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")
 
 
@@ -20,4 +21,6 @@ def number_bits(value: float) -> int:
 def tensor_bits(tensor: torch.Tensor) -> int:
     """The bits of the one element of ``tensor``, which is on CPU: of a double if it is floating, else of an integer."""
     value = tensor.item()
-    return number_bits(value) if tensor.dtype.is_floating_point else int(value)
+    if tensor.dtype.is_floating_point:
+        return number_bits(value)
+    return (int(value) + _HALF) % (2 * _HALF) - _HALF

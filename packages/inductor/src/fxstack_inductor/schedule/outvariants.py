@@ -21,13 +21,13 @@ OUT_VARIANTS = {
 }
 
 
-def out_variant(call: ExternCall) -> Any:
-    """The ``out=`` overload for ``call``, if its result is one contiguous CPU tensor of an operator that has a good one."""
+def out_variant(call: ExternCall, device: str = "cpu") -> Any:
+    """The ``out=`` overload for ``call``, if its result is one contiguous tensor on ``device`` and it has a good one."""
     found = OUT_VARIANTS.get(call.target)
     if found is None or len(call.outputs) != 1:
         return None
     layout = call.outputs[0].layout
-    if layout.device.type != "cpu" or layout.stride != contiguous_strides(layout.shape):
+    if layout.device.type != device or layout.stride != contiguous_strides(layout.shape):
         return None
     return found
 
