@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, _ProxyTen
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 from torch.utils._pytree import tree_leaves
 
+from fxstack_interchange.dtypes import differ, in_dtypes, returned_dtypes
 from fxstack_interchange.layouts import eager_strides, in_layout
 
 if TYPE_CHECKING:
@@ -124,7 +125,12 @@ class RecordingMode(ProxyTorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             handler = func.python_key_table[ProxyTorchDispatchMode]
             return handler(self, *args, **(kwargs or {}))
-        result = self._run(func, types, args, kwargs or {})
+        kwargs = kwargs or {}
+        result = self._run(func, types, args, kwargs)
+        dtypes = returned_dtypes(func, args, kwargs)
+        if dtypes is not None and differ(result, dtypes):
+            with self:
+                result = in_dtypes(result, dtypes)
         strides = eager_strides(func, args, result)
         if strides is None:
             return result

@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_map
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side.symbols import symbolic_number
+from fxstack_interchange.dtypes import is_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,9 @@ def run_fake(
     except _DATA_DEPENDENT as error:
         raise graph_break("data-dependent-value", f"{name_of(fn)} ({first_line(error)})") from error
     except _NO_FAKE as error:
-        raise graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})") from error
+        if not is_refusal(error):
+            raise graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})") from error
+        exact = without_context(_exact_error(fn, args, kwargs, error), error)
     except GraphBreak:
         raise
     except Exception as error:

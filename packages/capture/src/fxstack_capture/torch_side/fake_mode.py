@@ -30,10 +30,11 @@ from fxstack_capture.torch_side.operator_cache import (
     process_cache,
     recipe_of,
 )
+from fxstack_interchange.dtypes import differ, eager_dtypes, in_dtypes
 from fxstack_interchange.layouts import eager_strides, in_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -111,23 +112,37 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
     def _run(self, func: Any, types: Sequence[type], args: Any, kwargs: Any) -> Any:
         if self.in_kernel_invocation or not is_predictable(func):
             return self._ask_torch(func, types, args, kwargs)
+        return self._predict(func, types, args, kwargs)
+
+    def _predict(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         convolution = plain_convolution(func, args)
         if convolution is not None and self.shape_env is not None:
             return convolution(self, func, args, kwargs)
         tensors: list[FakeTensor] = []
         key = key_of(func, args, kwargs, tensors)
         if key is None or (func is _INDEX and any(t.dtype in MASKS for t in tensors[1:])):
-            return self._ask_torch(func, types, args, kwargs)
+            return self._as_eager(self._ask_torch, func, types, args, kwargs)
         recipes = self._symbolic_recipes if SYMBOLIC in key else self._recipes
         recipe = recipes.get(key)
         if recipe is not None:
             return self._make(recipe, tensors)
-        result = self._compute(func, types, args, kwargs, tensors)
+        result = self._as_eager(self._compute, func, types, args, kwargs, tensors)
         # An operator that changes the metadata of its arguments has no recipe.
         recipe = recipe_of(result, tensors)
         if recipe is not None and key_of(func, args, kwargs, []) == key:
             recipes.put(key, recipe)
         return result
+
+    def _as_eager(
+        self, make: Callable[..., Any], func: Any, types: Any, args: Any, kwargs: Any, *more: Any
+    ) -> Any:
+        """What ``make`` says, but eager's refusals of dtypes, and the dtypes that eager returns."""
+        dtypes = eager_dtypes(func, args, kwargs)
+        result = make(func, types, args, kwargs, *more)
+        if dtypes is None or not differ(result, dtypes):
+            return result
+        with self:
+            return in_dtypes(result, dtypes)
 
     def _compute(
         self, func: Any, types: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]

@@ -1,0 +1,262 @@
+"""Which dtypes eager's CPU kernels refuse, and which they return, where torch's fake kernels say otherwise.
+
+The kernels themselves are the authority: each operator is called once for each combination of dtypes and ranks, on
+zeros of a few elements. What such a call says of dtypes is what eager says; what it says of anything else (sizes
+are not the program's, values are all zero) is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_ABOUT_DTYPES = re.compile(
+    r"dtype|scalar type|data ?type|can't be cast|not (yet )?(implemented|supported) for|bool|same type"
+    r"|Integer division|[Cc]omplex|more than one element of the written-to tensor"
+)
+_SKIPPED_TAGS = frozenset(
+    {
+        torch.Tag.data_dependent_output,
+        torch.Tag.dynamic_output_shape,
+        torch.Tag.inplace_view,
+        torch.Tag.nondeterministic_seeded,
+    }
+)
+_PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_format)
+_CHECKED = frozenset(
+    """_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update _prelu_kernel
+    _cdist_forward _softmax _log_softmax huber_loss_backward soft_margin_loss_backward""".split()  # noqa: SIM905 - names
+)
+"""Private operators and backwards that check sizes themselves."""
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_MARK = "refused by eager"
+_ORDINARY = ({torch.float32}, {torch.float64}, {torch.bfloat16})
+_ENOUGH = 1 << 16
+"""Elements of a call that is made with the sizes that the program has."""
+
+Answer = tuple[torch.dtype, ...] | Exception | None
+_ANSWERS: dict[tuple[Any, ...], Answer] = {}
+_CAPACITY = 1 << 14
+_ASKED: dict[Any, bool] = {}
+
+
+class _UnknownError(Exception):
+    """A call has arguments that nothing is known of."""
+
+
+def eager_dtypes(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[torch.dtype, ...] | None:
+    """The dtypes of the tensors that eager returns; None if that is not known.
+
+    Raises eager's exception if it refuses the dtypes.
+    """
+    if not _is_asked(func):
+        return None
+    key: list[Any] = [func, torch.get_default_dtype(), *kwargs]
+    try:
+        _describe((*args, *kwargs.values()), key)
+    except _UnknownError:
+        return None
+    known = tuple(key)
+    if known not in _ANSWERS:
+        if len(_ANSWERS) >= _CAPACITY:
+            _ANSWERS.clear()
+        _ANSWERS[known] = _ask(func, args, kwargs)
+    answer = _ANSWERS[known]
+    if isinstance(answer, Exception):
+        refusal = type(answer)(*answer.args)
+        refusal.__dict__[_MARK] = True
+        raise refusal
+    return answer
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether ``error`` is one that ``eager_dtypes`` raised."""
+    return _MARK in error.__dict__
+
+
+def returned_dtypes(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[torch.dtype, ...] | None:
+    """As ``eager_dtypes``, where tensors of several floating-point dtypes meet.
+
+    Operators of a decomposition, which eager does not call, are not refused; those of a backward are.
+    """
+    first = None
+    for arg in args:
+        if isinstance(arg, Tensor) and arg.dtype.is_floating_point:
+            first = first or arg.dtype
+            if arg.dtype is not first:
+                break
+    else:
+        return None
+    try:
+        return eager_dtypes(func, args, kwargs)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        if "backward" in func._opname:
+            raise
+        return None
+
+
+def in_dtypes(result: Any, dtypes: Sequence[torch.dtype]) -> Any:
+    """``result``, whose tensors are converted where they have another dtype."""
+    if isinstance(result, Tensor):
+        return result if result.dtype is dtypes[0] else result.to(dtypes[0])
+    converted = [x.to(dtype) for x, dtype in zip(result, dtypes, strict=True)]
+    return converted if isinstance(result, list) else tuple(converted)
+
+
+def differ(result: Any, dtypes: Sequence[torch.dtype]) -> bool:
+    """Whether the tensors of ``result``, one or a sequence, are not of ``dtypes``."""
+    results = (result,) if isinstance(result, Tensor) else result
+    return len(results) == len(dtypes) and any(
+        isinstance(x, Tensor) and x.dtype is not dtype
+        for x, dtype in zip(results, dtypes, strict=True)
+    )
+
+
+def _is_asked(func: Any) -> bool:
+    asked = _ASKED.get(func)
+    if asked is None:
+        asked = _ASKED[func] = _may_be_asked(func)
+    return asked
+
+
+def _may_be_asked(func: Any) -> bool:
+    """Whether a call on small zeros is harmless: public operators that compute, from their arguments alone.
+
+    Private kernels and those of backwards leave it to their callers to check sizes.
+    """
+    return (
+        isinstance(func, OpOverload)
+        and func.namespace == "aten"
+        and not func.is_view
+        and func is not torch.ops.aten.copy_.default
+        and (func._opname in _CHECKED or not _is_private(func._opname))
+        and "lift" not in func._opname
+        and not _SKIPPED_TAGS.intersection(func.tags)
+        and len(func._schema.returns) > 0
+        and all(isinstance(r.type, torch.TensorType) for r in func._schema.returns)
+    )
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") or "backward" in name
+
+
+def _describe(values: Iterable[Any], key: list[Any]) -> None:
+    """What decides about dtypes: those of the tensors, how many dimensions they have, other arguments' kinds."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.device.type != "cpu" or value.layout is not torch.strided:
+                raise _UnknownError
+            key.append((value.dtype, _shape_class(value)))
+        elif isinstance(value, (list, tuple)):
+            key.append(len(value))
+            _describe(value, key)
+        elif isinstance(value, (torch.dtype, str, bool)):
+            key.append(value)
+        elif isinstance(value, _PLAIN):
+            key.append(type(value))
+        elif isinstance(value, (torch.SymInt, torch.SymFloat)):
+            key.append(int if isinstance(value, torch.SymInt) else float)
+        else:
+            raise _UnknownError
+
+
+def _shape_class(tensor: Tensor) -> tuple[str, ...]:
+    """For each dimension whether it is empty, one, expanded, or has some elements."""
+    return tuple(_kind(n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _kind(size: int | torch.SymInt, stride: int | torch.SymInt) -> str:
+    if type(size) is int and size <= 1:
+        return "one" if size else "empty"
+    return "expanded" if type(stride) is int and stride == 0 else "some"
+
+
+def _ask(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Answer:
+    answer = _call(func, args, kwargs, _Small().size)
+    tensors = [arg for arg in args if isinstance(arg, Tensor)]
+    ordinary = {tensor.dtype for tensor in tensors} in _ORDINARY
+    if answer is None and not ordinary and _elements(tensors) <= _ENOUGH:
+        answer = _call(func, args, kwargs, _itself)
+    return answer
+
+
+def _elements(tensors: Sequence[Tensor]) -> int:
+    """How many elements there are; very many where that is symbolic."""
+    counts = [tensor.numel() for tensor in tensors]
+    return sum(counts) if all(type(n) is int for n in counts) else _ENOUGH + 1
+
+
+def _call(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]
+) -> Answer:
+    """What the operator says on zeros whose sizes are changed by ``size``; None if it is not about dtypes."""
+    with (
+        _disable_current_modes(),
+        torch._C.DisableTorchFunction(),
+        torch._C._AutoDispatchBelowAutograd(),
+        torch._C._ExcludeDispatchKeyGuard(_AUTOCAST),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            result = func(
+                *(_replica(arg, size) for arg in args),
+                **{name: _replica(arg, size) for name, arg in kwargs.items()},
+            )
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            return error.with_traceback(None) if _ABOUT_DTYPES.search(str(error)) else None
+    results = (result,) if isinstance(result, Tensor) else result
+    return tuple([x.dtype for x in results])
+
+
+def _replica(value: Any, size: Callable[[Any], int]) -> Any:
+    if isinstance(value, Tensor):
+        sizes = [size(n) for n in value.shape]
+        kinds = _shape_class(value)
+        held = [1 if kind == "expanded" else n for n, kind in zip(sizes, kinds, strict=True)]
+        return torch.zeros(held, dtype=value.dtype).expand(sizes)
+    if isinstance(value, (list, tuple)):
+        return type(value)([size(x) if _is_size(x) else _replica(x, size) for x in value])
+    return _replaced(value)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, torch.SymInt) or type(value) is int
+
+
+def _replaced(value: Any) -> Any:
+    """A number in place of a symbolic one."""
+    if isinstance(value, torch.SymInt):
+        return 1
+    return 1.0 if isinstance(value, torch.SymFloat) else value
+
+
+class _Small:
+    """Gives sizes small numbers in place of themselves: the same for the same, others for others."""
+
+    def __init__(self) -> None:
+        self._given: dict[Any, int] = {}
+
+    def size(self, size: int | torch.SymInt) -> int:
+        if type(size) is int and size <= 2:
+            return size
+        known = size if type(size) is int else size.node.expr  # type: ignore[union-attr]
+        return self._given.setdefault(known, 3 + len(self._given))
+
+
+def _itself(size: int | torch.SymInt) -> int:
+    return int(size)
