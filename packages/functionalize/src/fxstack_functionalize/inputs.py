@@ -8,7 +8,7 @@ ones keep their mode and symbols.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import sympy
 import torch
@@ -125,15 +125,29 @@ def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
 
 def to_fake(mode: FakeTensorMode, value: Any) -> Any:
     """Return a tensor without data in the place of ``value``; what is no tensor is itself."""
-    if isinstance(value, FakeTensor) or not isinstance(value, torch.Tensor):
+    if isinstance(value, FakeTensor):
+        return _ordinary(value)
+    if not isinstance(value, torch.Tensor):
         return value
     if value.is_nested or value.is_quantized:
         kind = "nested" if value.is_nested else "quantized"
         raise _not_supported(f"one of the inputs is a {kind} tensor")
     try:
-        return mode.from_tensor(value, static_shapes=True)
+        return _ordinary(mode.from_tensor(value, static_shapes=True))
     except Exception as error:
         raise _not_supported(f"an input of type {type(value).__name__} has no fake form") from error
+
+
+def _ordinary(fake: FakeTensor) -> FakeTensor:
+    """An ordinary tensor over the memory of an inference tensor; tracing is done with inference mode off."""
+    if not (fake.is_inference() and torch.is_inference_mode_enabled()):
+        return fake
+    with torch.inference_mode(mode=False), torch.no_grad(), fake.fake_mode:
+        made = torch.empty(0, dtype=fake.dtype, device=fake.device)
+        made.set_(fake.untyped_storage(), fake.storage_offset(), fake.size(), fake.stride())  # type: ignore[call-overload]
+        made = torch._neg_view(made) if fake.is_neg() else made
+        made = torch._conj(made) if fake.is_conj() else made
+        return cast("FakeTensor", made.requires_grad_(fake.requires_grad))
 
 
 def _not_supported(what: str) -> UnsupportedGraphError:

@@ -33,11 +33,15 @@ class CapturedRun:
         owned: Mapping[str, torch.Tensor],
         tracer: AtenTracer,
         engine: Engine,
+        *,
+        differentiable: bool = True,
     ) -> None:
+        """``differentiable``: whether the graph's own changes of the grad mode have an effect."""
         self.module = module
         self.owned = owned
         self.tracer = tracer
         self.engine = engine
+        self.differentiable = differentiable
         self.env: dict[Node, Any] = {}
 
     def run(self, inputs: Sequence[Any]) -> Any:
@@ -62,6 +66,8 @@ class CapturedRun:
 
     def call_function(self, node: Node) -> Any:
         args = self._load(node.args)
+        if node.target is torch._C._set_grad_enabled and not self.differentiable:
+            return None
         region = region_of(node.target)
         if region is None:
             target = FUNCTIONS.get(node.target, node.target)

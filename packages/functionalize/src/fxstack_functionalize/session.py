@@ -91,11 +91,14 @@ class Session:
     tracer: AtenTracer
     decompositions: Decompositions
     inputs: list[TracedInput] = field(default_factory=list)
+    inference: bool = False
+    """Whether inference mode is on around the trace: nothing has a history then, whatever the grad mode."""
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Turn on everything between autograd and the fake tensors."""
         grad_mode = torch.is_grad_enabled()
+        self.inference = torch.is_inference_mode_enabled()
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(mode=False))
             torch._C._set_grad_enabled(grad_mode)

@@ -183,7 +183,13 @@ def _run(session: Session) -> Any:
     placeholders = session.captured.graph_module.graph.find_nodes(op="placeholder")
     arguments = [traced.argument for traced in session.inputs]
     owned = {path: arguments[index] for path, index in session.captured.owned.items()}
-    run = CapturedRun(session.captured.graph_module, owned, session.tracer, session.engine)
+    run = CapturedRun(
+        session.captured.graph_module,
+        owned,
+        session.tracer,
+        session.engine,
+        differentiable=not session.inference,
+    )
     return run.run(arguments[: len(placeholders)])
 
 

@@ -289,7 +289,10 @@ def _grad_fn(_tracer: TorchTracer, tensor: torch.Tensor) -> None:
 
 
 def _data(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
-    return tracer.record(getattr, (tensor, "data"), {})
+    found = tracer.record(getattr, (tensor, "data"), {})
+    if found.is_inference() is not tensor.is_inference():  # a stand-in differs from a tensor there
+        raise graph_break("unsupported-call", "Tensor.data in inference mode")
+    return found
 
 
 _LOADERS: dict[str, Callable[[TorchTracer, torch.Tensor], Any]] = {

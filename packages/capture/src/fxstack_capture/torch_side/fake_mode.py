@@ -179,8 +179,15 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
             meta = torch.empty_strided(part.size, part.stride, dtype=part.dtype, device="meta")
             return self.wrap(meta, part.device)
         assert type(part) is View
-        meta = torch.empty(0, dtype=part.dtype, device="meta")
         base = tensors[part.of]
+        inference = base.is_inference()
+        if inference is torch.is_inference_mode_enabled():
+            return self._view(part, base)
+        with torch.inference_mode(inference):  # a view is what its base is
+            return self._view(part, base)
+
+    def _view(self, part: View, base: FakeTensor) -> FakeTensor:
+        meta = torch.empty(0, dtype=part.dtype, device="meta")
         meta.set_(base.untyped_storage(), part.offset, part.size, part.stride)
         return self.wrap(meta, base.fake_device)
 

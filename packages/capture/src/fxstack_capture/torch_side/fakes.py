@@ -30,7 +30,7 @@ def with_history(fake: FakeTensor) -> FakeTensor:
     add_history = torch._C._functions.DelayedError(
         "a stand-in of a graph input has no history to differentiate", 1
     )
-    with torch.enable_grad():
+    with torch.inference_mode(mode=False), torch.enable_grad():
         return cast("FakeTensor", add_history(fake.requires_grad_()))
 
 
@@ -109,10 +109,11 @@ class Faker:
             del without_modes  # its life is the region
         if not real.requires_grad:
             return made
+        if inference:
+            with torch.inference_mode():
+                return cast("FakeTensor", made.requires_grad_())
         made.requires_grad_()
-        if real.is_leaf:
-            return made
-        return with_history(made)
+        return made if real.is_leaf else with_history(made)
 
     def _wrapped(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
         meta = self._meta(real, sizes, strides, offset)

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from fxstack_capture.breaks import graph_break
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,3 +68,18 @@ def open_truth(tracer: TorchTracer, value: Any) -> torch.SymBool | None:
 
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def specialized(tracer: TorchTracer, value: Any) -> Any:
+    """The plain number that a symbolic one is now, which is guarded; other values as they are."""
+    convert = _PLAIN.get(type(value))
+    if convert is None:
+        return value
+    try:
+        return convert(value)
+    except GuardOnDataDependentSymNode as error:
+        text = tracer.geometry.env.origin_of(value.node.expr)
+        raise graph_break("data-dependent-branch", text) from error
+
+
+_PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}

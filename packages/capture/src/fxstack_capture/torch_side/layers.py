@@ -25,6 +25,12 @@ def _layer(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
     return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
 
 
+def _flag(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Reads or sets what no operator sees; what it was outside is guarded."""
+    tracer.guard_flag(_FLAGS[fn])
+    return _layer(tracer, fn, args, kwargs)
+
+
 def _enter_dual(tracer: TorchTracer, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tracer.transforms.enter_dual(_BELOW.get(fn, fn), args, kwargs)
 
@@ -64,15 +70,21 @@ _OTHERS = (
     torch._VF._unpack_dual,  # type: ignore[attr-defined]
     *(getattr(torch, f"_{name}_functional_tensor") for name in ("to", "from", "is")),
     torch._sync,
-    torch._C._is_fwd_grad_enabled,
-    torch._C._set_fwd_grad_enabled,
     torch._C._are_functorch_transforms_active,
-    torch._C._autograd._saved_tensors_hooks_get_disabled_error_message,
-    torch._C._autograd._saved_tensors_hooks_disable,
-    torch._C._autograd._saved_tensors_hooks_enable,
 )
 
+_MESSAGE = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+_FLAGS: dict[Any, Callable[[], Any]] = {
+    torch._C._is_fwd_grad_enabled: torch._C._is_fwd_grad_enabled,
+    torch._C._set_fwd_grad_enabled: torch._C._is_fwd_grad_enabled,
+    _MESSAGE: _MESSAGE,
+    torch._C._autograd._saved_tensors_hooks_disable: _MESSAGE,
+    torch._C._autograd._saved_tensors_hooks_enable: _MESSAGE,
+}
+"""Function -> what reads the flag that it is about."""
+
 RULES: dict[Any, Rule] = {
+    **dict.fromkeys(_FLAGS, _flag),
     **dict.fromkeys((getattr(_C, name) for name in _LAYERS if hasattr(_C, name)), _layer),
     **dict.fromkeys(_OTHERS, _layer),
     **dict.fromkeys(_WRAPPERS.values(), _layer),

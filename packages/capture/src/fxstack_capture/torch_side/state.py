@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import fx
 
@@ -36,6 +36,8 @@ class Variable:
     read: Callable[[], tuple[Any, ...]]
     write: Callable[..., Any]
     fixed: tuple[Any, ...] = ()
+    in_graph: bool = True
+    """Whether operators of a graph depend on it."""
 
     def redo(self, values: tuple[Any, ...]) -> Redo:
         return self.write, (*self.fixed, *values)
@@ -67,6 +69,14 @@ def _attention_variable(name: str) -> Variable:
     return Variable(lambda: (getter(),), getattr(torch._C, f"_set_sdp_use_{name}"))
 
 
+def set_disabling_message(message: str | None) -> None:
+    """Disable hooks for saved tensors, with what is said of it; None: allow them."""
+    if message is None:
+        torch._C._autograd._saved_tensors_hooks_enable()
+    else:
+        torch._C._autograd._saved_tensors_hooks_disable(message)
+
+
 VARIABLES: tuple[Variable, ...] = (
     Variable(lambda: (torch.is_grad_enabled(),), torch._C._set_grad_enabled),
     *_autocast_variables("cpu"),
@@ -81,6 +91,16 @@ VARIABLES: tuple[Variable, ...] = (
         set_deterministic,
     ),
     *map(_attention_variable, ATTENTION_FLAGS),
+    Variable(
+        lambda: (torch._C._autograd._saved_tensors_hooks_get_disabled_error_message(),),
+        set_disabling_message,
+        in_graph=False,
+    ),
+    Variable(
+        lambda: (torch._C._is_fwd_grad_enabled(),),
+        torch._C._set_fwd_grad_enabled,
+        in_graph=False,
+    ),
 )
 
 
@@ -101,9 +121,9 @@ class StateLog:
         self.nesting = 0
         self.entry = present()
 
-    def delta(self) -> list[Redo]:
-        """Calls that lead from the entry state to the present one."""
-        redo = difference(self.entry, present())
+    def delta(self, start: State) -> list[Redo]:
+        """Calls that lead from ``start`` (the entry state, or what follows it) to the present one."""
+        redo = difference(start, present())
         step = torch.autocast_increment_nesting
         if self.nesting < 0:
             step = torch.autocast_decrement_nesting
@@ -125,6 +145,25 @@ def difference(before: State, after: State) -> list[Redo]:
         variable.redo(value)
         for variable, old, value in zip(VARIABLES, before, after, strict=True)
         if old != value
+    ]
+
+
+def all_of(wanted: State, others: Iterable[State]) -> list[Redo]:
+    """Calls that set what differs between ``wanted`` and any of ``others``."""
+    states = tuple(others)
+    return [
+        variable.redo(values[0])
+        for variable, values in zip(VARIABLES, zip(wanted, *states, strict=True), strict=True)
+        if any(value != values[0] for value in values)
+    ]
+
+
+def in_graph(before: State, after: State) -> list[Redo]:
+    """``difference`` in what operators depend on."""
+    return [
+        variable.redo(value)
+        for variable, old, value in zip(VARIABLES, before, after, strict=True)
+        if variable.in_graph and old != value
     ]
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import GraphBreak, graph_break
@@ -28,6 +27,7 @@ from fxstack_capture.torch_side import (
     finding,
     finishing,
     gradients,
+    inference,
     leaves,
     number_tensors,
     numpy_arrays,
@@ -54,7 +54,7 @@ from fxstack_capture.torch_side.symbols import Symbols
 from fxstack_capture.torch_side.targets import target_of, without_from
 from fxstack_capture.torch_side.transforms import Transforms
 from fxstack_capture.torch_side.wrappers import Wrappers, demand_wrapped, is_wrapper
-from fxstack_capture.torch_side.writes import written_lists
+from fxstack_capture.torch_side.writes import Listener, has_changed, version_of, written_lists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -83,6 +83,7 @@ class TorchTracer:
         self.numbers = InputNumbers(self)
         self.builder = GraphBuilder(self.symbols)
         self.state = state.StateLog()
+        self.regions = inference.Regions()
         self.transforms = Transforms(self)
         self.counters = Counters(self)
         self.steps: dict[torch.fx.Node, int] = {}
@@ -313,13 +314,14 @@ class TorchTracer:
         versions = [version_of(tensor) for tensor in tensors]
         wrapped = self.wrappers.demand_followed(args, kwargs)
         written = written_lists(fn, args, kwargs)
-        result = run_fake(self.mode, fn, args, kwargs, self.selection)
+        listener = Listener() if None in versions and self.selection is None else None
+        result = run_fake(self.mode, fn, args, kwargs, listener or self.selection)
         if wrapped:
             demand_wrapped(result)
         added = additions(target.target, target.args, kwargs)
         changed = False
         for tensor, version in zip(tensors, versions, strict=True):
-            if version is None or tensor._version != version or id(tensor) in written:
+            if id(tensor) in written or has_changed(tensor, version, listener):
                 self.note_mutated(tensor, added.get(id(tensor)))
                 changed = True
         if not changed and result is not None and self._is_known_data(result):
@@ -327,6 +329,7 @@ class TorchTracer:
         self._demand_recordable(fn, result)
         if type(result) is FakeTensor and result.requires_grad and result.is_leaf:
             self.has_leaves = True
+            inference.demand_followed(self.regions, result)
         node = builder.add(target.op, target.target, node_args, node_kwargs)
         self.annotate(node)
         builder.bind(result, node)
@@ -394,7 +397,8 @@ class TorchTracer:
             return self.record(torch.Tensor.detach, (tensor,), {}), gradients.with_spent_history
         if hidden:
             return tensor, parameters.with_hidden_history
-        return tensor, self._finishes.get(id(tensor))
+        finish = inference.leaves_as(tensor) if self.regions.used else None
+        return tensor, finish or self._finishes.get(id(tensor))
 
     def made_of(
         self, tensor: torch.Tensor
@@ -442,14 +446,7 @@ class TorchTracer:
         return finding.extremum(self, fn, first, second)
 
     def specialize(self, value: Any) -> Any:
-        convert = _PLAIN.get(type(value))
-        if convert is None:
-            return value
-        try:
-            return convert(value)
-        except GuardOnDataDependentSymNode as error:
-            text = self.geometry.env.origin_of(value.node.expr)
-            raise graph_break("data-dependent-branch", text) from error
+        return finding.specialized(self, value)
 
     def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
         return self.trace.interp.user_stack()
@@ -472,7 +469,14 @@ class TorchTracer:
         self._set_memo(active=True)
         try:
             aside = self.overrides.session(self.outer_modes)
-            with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside:
+            own = self.regions.session()
+            with (
+                state.session(self.state),
+                state.hooks_aside(),
+                self.transforms.session(),
+                aside,
+                own,
+            ):
                 if self.outer_modes:
                     self._guard_state()
                 yield
@@ -486,15 +490,8 @@ class TorchTracer:
 
     def state_delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Calls that bring torch's state from what it was when the trace began to what it is now."""
-        return self.state.delta() + self.overrides.delta()
+        entering, begin = self.regions.delta(self.state.entry)
+        return entering + self.state.delta(begin) + self.overrides.delta()
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         return finishing.finish(self, outputs)
-
-
-_PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-
-
-def version_of(tensor: torch.Tensor) -> int | None:
-    """The version counter; None for tensors without one, for which any call may be a mutation."""
-    return None if tensor.is_inference() else tensor._version

@@ -25,6 +25,7 @@ from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side import state
 from fxstack_capture.torch_side.execution import UNSUPPORTED, first_line, name_of
 from fxstack_capture.torch_side.wrapping import is_wrapped
+from fxstack_capture.torch_side.writes import written_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
 
 _C = torch._C._functorch
-_ASKS = torch._C._autograd
 _LIFT = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default})
 _UNRECORDED = frozenset({torch.ops.prim.device.default})
 _LARGEST_LITERAL = 4096
@@ -89,7 +89,7 @@ class Transforms:
     def _catch_up(self, wanted: list[tuple[Any, ...]]) -> None:
         """Bring the state that the graph's next operator runs under to ``wanted``."""
         assert self._believed is not None
-        for redo in state.difference(self._believed, wanted):
+        for redo in state.in_graph(self._believed, wanted):
             self._tracer.record_effect(*redo)
         self._believed = wanted
 
@@ -128,12 +128,11 @@ class Transforms:
         return fake
 
     def _note_mutations(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        for position, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                value = args[position] if position < len(args) else kwargs.get(argument.name)
-                for tensor in tree_leaves(value):
-                    if isinstance(tensor, torch.Tensor):
-                        self._tracer.note_mutated(tensor)
+        for position, name in written_arguments(func):
+            value = args[position] if position < len(args) else kwargs.get(name)
+            for tensor in tree_leaves(value):
+                if isinstance(tensor, torch.Tensor):
+                    self._tracer.note_mutated(tensor)
 
     def suspended(self) -> AbstractContextManager[object]:
         """Torch calls inside do not pass the layers."""
@@ -152,8 +151,6 @@ class Transforms:
     @contextmanager
     def session(self) -> Iterator[None]:
         """Take all layers off at the end, whatever has happened between."""
-        message = _ASKS._saved_tensors_hooks_get_disabled_error_message()
-        forward = torch._C._is_fwd_grad_enabled()
         try:
             yield
         finally:
@@ -161,11 +158,6 @@ class Transforms:
                 _C.pop_dynamic_layer_stack_and_undo_to_depth(0)
                 for level in reversed(range(self._dual_levels)):
                     torch._C._exit_dual_level(level=level)
-                torch._C._set_fwd_grad_enabled(forward)
-                if message is None:
-                    _ASKS._saved_tensors_hooks_enable()
-                else:
-                    _ASKS._saved_tensors_hooks_disable(message)
 
 
 class _BelowTransforms(TorchDispatchMode):

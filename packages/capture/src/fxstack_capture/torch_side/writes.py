@@ -1,6 +1,7 @@
 """What an operator writes to that the version counters of its arguments do not show.
 
-Operators on lists of tensors count their changes in their kernels, which stand-ins do not run: their schemas say it.
+Operators on lists of tensors count their changes in their kernels, which stand-ins do not run, and inference tensors have no
+counter: the schemas of the operators that run say it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
@@ -17,6 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """The version counter; None for tensors without one."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | None) -> bool:
+    """Whether a call wrote to a tensor that had ``version`` before; for one without, if nobody listened, it may have."""
+    if version is None:
+        return listener is None or listener.wrote_to(tensor)
+    return bool(tensor._version != version)
 
 
 def written_lists(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
@@ -28,6 +42,31 @@ def written_lists(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set
     if len(set(found)) < len(found):
         raise graph_break("unsupported-call", f"{fn.__name__} of one tensor twice")
     return set(found)
+
+
+class Listener(TorchDispatchMode):
+    """Notes the storages that the operators of a call write to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written: set[int] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        return False
+
+    def wrote_to(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._written
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for position, name in written_arguments(func):
+            given = args[position] if position < len(args) else kwargs.get(name)
+            for value in tree_leaves(given):
+                if isinstance(value, torch.Tensor):
+                    self._written.add(value.untyped_storage()._cdata)
+        return func(*args, **kwargs)
 
 
 def _written_to(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
@@ -47,9 +86,14 @@ def _written(name: str) -> tuple[tuple[int, str], ...]:
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return ()
-    schema = getattr(packet, packet.overloads()[0])._schema
+    return written_arguments(getattr(packet, packet.overloads()[0]))
+
+
+@cache
+def written_arguments(operator: Any) -> tuple[tuple[int, str], ...]:
+    """Position and name of the arguments that an overload writes to."""
     return tuple(
         (position, argument.name)
-        for position, argument in enumerate(schema.arguments)
+        for position, argument in enumerate(operator._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
