@@ -48,6 +48,8 @@ class GraphBreak(BaseException):
         """A step of the root frame before which the graph has to end, though the trouble comes later."""
         self.path: tuple[int, ...] = ()
         """Where to stop before it: a step of the root frame, of the frame that this step calls, and so on."""
+        self.below_c_code = False
+        """Whether it has left a frame that C code called, which cannot be continued."""
         self.is_error = False
         """Whether the program said that a break there is one (``error_on_graph_break``)."""
 

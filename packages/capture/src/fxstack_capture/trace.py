@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from fxstack_capture.world.growing import GrowingLists
     from fxstack_capture.world.iterators import BegunIterators
 
+    Request = tuple[Any, tuple[Any, ...]]
+
 
 class Lazy:
     """A pre-existing value that has not been looked at: it enters the world (and is guarded) when first loaded.
@@ -136,6 +138,9 @@ class Calls(Protocol):
 
     def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As ``call``, where the result is that of the step of the current frame: the graph may break inside of it."""
+
+    def request(self, what: str, *operands: Any) -> Request | None:
+        """The Python function, with its arguments, that does what C code would do (``calls.unfolding``); None to leave it."""
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a C function for real on trace-world objects; Python frames that it starts come back to the interpreter."""
@@ -378,6 +383,8 @@ class Trace:
     """What was agreed on about the sizes of the arguments."""
     may_retreat: bool = False
     """Whether the replacement can run its frame in plain Python after all."""
+    unfolding: bool = False
+    """Whether C code that calls functions of the program is interpreted as Python, so that the graph can break in them."""
 
     def guard(self, source: Source, check: Check) -> None:
         self.guards.add(source, check, self.interp.user_stack())

@@ -176,7 +176,7 @@ class PlainCalls:
 
 
 def interpreter(programs=None):
-    trace = SimpleNamespace(options=CaptureOptions(), world=PlainWorld())
+    trace = SimpleNamespace(options=CaptureOptions(), world=PlainWorld(), unfolding=False)
     trace.calls = PlainCalls(trace)
     trace.interp = BytecodeInterpreter(trace, programs or program_table())
     return trace.interp

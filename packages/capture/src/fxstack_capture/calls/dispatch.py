@@ -11,7 +11,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import classes, linked, operators, policy
+from fxstack_capture.calls import classes, linked, operators, policy, unfolding
 from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.marked import call_marked, is_marked
 from fxstack_capture.calls.native_run import run, run_intercepted
@@ -61,6 +61,9 @@ class CallDispatcher:
 
     def call_linked(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return linked.call(self, fn, args, kwargs)
+
+    def request(self, what: str, *operands: Any) -> tuple[Any, tuple[Any, ...]] | None:
+        return unfolding.request(self, unfolding.REQUESTS[what], operands)
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return run(self.trace, fn, args, kwargs)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.marked import call_marked, is_marked
 from fxstack_capture.calls.rules.torch_wrappers import code_rule
+from fxstack_capture.calls.unfolding import of_call
 from fxstack_capture.interpreter.stopping import RETURNED, Link
 from fxstack_capture.world.instances import has_finalizer
 
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 def call(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     while type(fn) is not types.FunctionType:
+        if calls.trace.unfolding:
+            unfolded = of_call(calls, fn, args, kwargs)
+            if unfolded is not None:
+                fn, args, kwargs = *unfolded, {}
+                continue
         if id(fn) in calls.rules:
             return calls.call(fn, args, kwargs)
         if isinstance(fn, type):
@@ -100,8 +106,10 @@ _object_new = object.__new__
 
 def _construct(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Any:
     """A class without ``__new__``, with a plain ``__init__``: the step's result is the object, not what it returns."""
-    plain = type(calls.world.classes.lookup(type(cls), "__call__")) is not types.FunctionType
-    if plain and not policy.is_pure_type(cls) and not calls.is_leaf(cls):
+    custom = calls.world.classes.lookup(type(cls), "__call__")
+    if type(custom) is types.FunctionType:
+        return call(calls, custom, (cls, *args), kwargs)
+    if not policy.is_pure_type(cls) and not calls.is_leaf(cls):
         lookup = calls.world.classes.lookup
         init = lookup(cls, "__init__")
         if (

@@ -28,8 +28,8 @@ _WHEN_NOBODY_KNOWS = {operator.eq: False, operator.ne: True}
 
 def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """What the object's method returns; NotImplemented where no such method serves."""
-    on_left = _is_plain_object(left)
-    if not on_left and not _is_plain_object(right):
+    on_left = is_plain_object(left)
+    if not on_left and not is_plain_object(right):
         return NotImplemented
     if op in IN_PLACE:
         name, op = IN_PLACE[op]
@@ -45,7 +45,7 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     return _WHEN_NOBODY_KNOWS.get(op, NotImplemented) if result is NotImplemented else result
 
 
-def _is_plain_object(value: object) -> bool:
+def is_plain_object(value: object) -> bool:
     """Whether its class, like all that it inherits from, is written in Python, and no tensor's nor a symbolic number's."""
     cls = type(value)
     if isinstance(value, (torch.Tensor, *_NUMBERS)) or hasattr(cls, "__torch_function__"):

@@ -37,7 +37,7 @@ BINARY: dict[Any, tuple[str, str]] = {
 IN_PLACE: dict[Any, tuple[str, Any]] = {
     getattr(operator, f"i{name}"): (f"__i{name}__", _operator(name)) for name in _ARITHMETIC
 }
-_UNARY: dict[Any, str] = {
+UNARY: dict[Any, str] = {
     **{op: f"__{op.__name__}__" for op in (operator.neg, operator.pos, operator.invert)},
     **dict.fromkeys((abs, operator.abs), "__abs__"),
 }
@@ -56,7 +56,7 @@ def method(calls: CallDispatcher, value: object, name: str) -> Any:
 
 def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
     """The result of a user's method; NotImplemented where torch's own serves."""
-    name = _UNARY.get(op)
+    name = UNARY.get(op)
     found = None if name is None else method(calls, value, name)
     return NotImplemented if found is None else calls.call(found, (value,), {})
 
@@ -86,10 +86,10 @@ def _ordered(
     left, right = operands
     attempts = [(left, names[0], right)]
     kinds = _kind(left), _kind(right)
-    if kinds[0] is not kinds[1] or op in _COMPARISONS:
+    if kinds[0] is not kinds[1] or op in COMPARISONS:
         reflected = right, names[1], left
         first = issubclass(kinds[1], kinds[0]) and kinds[0] is not kinds[1]
-        first = first and (op in _COMPARISONS or _differs(kinds, names[1]))
+        first = first and (op in COMPARISONS or _differs(kinds, names[1]))
         attempts.insert(0 if first else 1, reflected)
     for value, name, other in attempts:
         result = _attempt(calls, value, name, other)
@@ -98,7 +98,7 @@ def _ordered(
     raise graph_break("unsupported-call", f"operator {op.__name__}, which no operand implements,")
 
 
-_COMPARISONS = frozenset(map(_operator, _MIRRORED))
+COMPARISONS = frozenset(map(_operator, _MIRRORED))
 
 
 def _kind(value: object) -> type:

@@ -123,6 +123,8 @@ class FrameCompiler:
         self.records = records
         self.programs: ProgramTable = program_table()
         self.resumptions = Resumptions(self._never_trace)
+        self._unfolding: set[int] = set()
+        """Ids of the program's code objects in which a graph has broken below C code."""
         self.states = CodeStates()
 
     def _never_trace(self, code: CodeType) -> None:
@@ -264,16 +266,24 @@ class FrameCompiler:
         stop_at: tuple[int, ...] | None = None
         record: BreakRecord | None = None
         found: BreakRecord | None
-        assuming, is_error = True, False
+        resumed = self.resumptions.of(code)
+        user = id(code if resumed is None else resumed.user)
+        assuming, is_error, unfolding = True, False, user in self._unfolding
         for _ in range(_ATTEMPTS):
             try:
-                return self._traced(frame, code, state, stop_at, record, assuming=assuming)
+                return self._traced(
+                    frame, code, state, stop_at, record, assuming=assuming, unfolding=unfolding
+                )
             except RefusedError:
                 assuming, stop_at, record = False, None, None
                 continue
             except GraphBreak as reason:
                 if reason.error is not None:
                     raise reason.error from reason.error.__cause__
+                if reason.below_c_code and not (unfolding or self.options.fullgraph):
+                    unfolding, stop_at, record = True, None, None
+                    self._unfolding.add(user)
+                    continue
                 at, found, is_error = reason.path, reason.record, reason.is_error
             except CannotRebuildError as reason:
                 found = graph_break("escaping-object", reason.what).record
@@ -310,11 +320,13 @@ class FrameCompiler:
         record: BreakRecord | None,
         *,
         assuming: bool,
+        unfolding: bool,
     ) -> Written:
         contract = None if self.contract is None else self.contract.bind(frame)
         trace = new_trace(self.options, self.programs, state.history, contract)
         trace.for_entry = self.owner is not None
         trace.may_retreat = trace.for_entry
+        trace.unfolding = unfolding
         trace.torch.assumptions.allowed = assuming
         with attempt(frame, trace, stop_at) as done:
             draft, raised = self._draft(done, frame, code)

@@ -186,10 +186,11 @@ class _Ending:
         taken = _passed([*handled, *values.stack[seen:]])
         shown = [values.variables[name] for name in self._stub.variables]
         function, arguments = self._function(values, self._stub.code), [*shown, *taken]
-        for depth in range(len(self._levels) - 2, 0, -1):
+        between = [d for d in range(1, len(self._levels) - 1) if not self._levels[d].hidden]
+        for depth in reversed(between):
             function, arguments = self._between(depth, function, arguments)
         result = call(function, *arguments)
-        for _ in range(len(self._levels) - 2):
+        for _ in between:
             result = item(result, ast.Constant(0))
         return result
 
@@ -260,10 +261,11 @@ class _Ending:
                 level.op.offset,
                 level.results,
                 level.made,
+                None if level.end is None else level.end.offset,
             )
             values = self._values[depth]
             bound = self._bound(depth, level.live_after())
-            following = level.step.exits[0].next.offset
+            following = level.following.offset
             first = bool(values.first)
             place = Place(following, _slots(values.stack), bound, callee=callee, first=first)
             rest = [*_passed(values.stack), *inner_values.closure, *arguments]
@@ -300,7 +302,8 @@ class _Ending:
         none: ast.stmt = ast.Assign([store(kept)], ast.Constant(None))
         raised = ast.Compare(load(kept), [ast.IsNot()], [ast.Constant(None)])
         # The frame that raises again adds itself; at the root, stub and replacement stand for one frame.
-        frames = depth + 1 if len(self._levels) > 1 else 2
+        shown = sum(not level.hidden for level in self._levels[: depth + 1])
+        frames = shown if len(self._levels) > 1 else 2
         error = call(trim, load(kept), ast.Constant(frames))
         return [
             none,

@@ -10,10 +10,16 @@ NULL_AFTER = "CALL_KW" in dis.opmap
 """Since 3.13 the NULL of a call lies above the callable, before that below."""
 
 HAS_PRECALL = "PRECALL" in dis.opmap
-JUMP_IF_NONE = next(
-    name for name in ("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_IF_NONE") if name in dis.opmap
-)
-"""A jump forward."""
+
+
+def _jump_forward(condition: str) -> str:
+    names = f"POP_JUMP_FORWARD_IF_{condition}", f"POP_JUMP_IF_{condition}"
+    return next(name for name in names if name in dis.opmap)
+
+
+JUMP_IF_NONE = _jump_forward("NONE")
+JUMP_IF_FALSE = _jump_forward("FALSE")
+"""Jumps forward."""
 
 
 def calling(function: list[Op], arguments: list[Op], count: int) -> list[Op]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fxstack_capture import in_python
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.flow import handler_of
 from fxstack_capture.emit.layout import slot_names
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from fxstack_capture.emit.assemble import Op, Protected
     from fxstack_capture.emit.flow import Flow
     from fxstack_capture.trace import Stopped, StoppedFrame
+
+
+_KEEPS_BELOW = frozenset({"BEFORE_WITH", "FOR_ITER", "GET_LEN"})
+"""Operations that leave something on the stack before they call: ``__exit__``, the iterator, the container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +51,30 @@ class Level:
     @property
     def results(self) -> tuple[bool, ...]:
         """What a caller's operation leaves: True a NULL, False the value."""
+        if self._looks_again:
+            return (False,)
         results = self.step.exits[0].results
-        # BEFORE_WITH has put ``__exit__`` on the stack before it calls.
-        return results[-1:] if self.step.ops[-1].name == "BEFORE_WITH" else results
+        return results[-1:] if self.step.ops[-1].name in _KEEPS_BELOW else results
+
+    @property
+    def following(self) -> Op:
+        """Where a caller goes on when it has the result."""
+        return self.op if self._looks_again else self.step.exits[0].next
+
+    @property
+    def end(self) -> Op | None:
+        """Where it goes on instead if a loop has ended."""
+        return self.step.exits[1].next if self.step.ops[-1].name == "FOR_ITER" else None
+
+    @property
+    def _looks_again(self) -> bool:
+        """A jump gets a bool in the place of what it looks at."""
+        return len(self.step.exits) > 1 and self.end is None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it stands for C code, which has no frame."""
+        return self.user.co_filename == in_python.__file__
 
     def live_at(self, op: Op) -> set[str]:
         """Variables that are needed from ``op`` on."""

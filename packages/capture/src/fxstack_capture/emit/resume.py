@@ -18,11 +18,18 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.assemble import Body, Op, Protected, read
-from fxstack_capture.emit.calls import HAS_PRECALL, JUMP_IF_NONE, calling, calling_on_top
+from fxstack_capture.emit.calls import (
+    HAS_PRECALL,
+    JUMP_IF_FALSE,
+    JUMP_IF_NONE,
+    calling,
+    calling_on_top,
+)
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.flow import Flow, flow_of, handler_of
 from fxstack_capture.emit.layout import Layout, assemble, move, prologue, slot_names
 from fxstack_capture.emit.runtime import not_nothing
+from fxstack_capture.in_python import End
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +91,8 @@ class Callee:
     offset: int
     results: tuple[bool, ...]
     made: bool
+    end: int | None
+    """Where the caller goes on, without its iterator, if the value says that a loop has ended."""
 
     @property
     def inputs(self) -> int:
@@ -182,7 +191,7 @@ def resumption(user: CodeType, place: Place, inner: CodeType | None = None) -> R
         _raise(body, start, layout, entry, body.ops[first])
     elif place.callee is not None:
         assert inner is not None
-        call, constants = _call(layout, place.callee, user, inner)
+        call, constants = _call(body, layout, place.callee, user, inner)
         start += _protected(body, call, entry)
     if not place.raising:
         start.append(Op("JUMP_FORWARD", 0, target))
@@ -206,12 +215,14 @@ def _protected(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
 
 
 def _call(
-    layout: Layout, callee: Callee, user: CodeType, inner: CodeType
+    body: Body, layout: Layout, callee: Callee, user: CodeType, inner: CodeType
 ) -> tuple[list[Op], tuple[object, ...]]:
     """Call the function that continues the callee; what this needs as constants behind those of the user."""
     maker = partial(FunctionType, inner, callee.namespace, inner.co_name, None)
-    constants = (maker, None, not_nothing)
-    make, none, wrong = (Op("LOAD_CONST", len(user.co_consts) + i) for i in range(len(constants)))
+    constants = (maker, None, not_nothing, End)
+    make, none, wrong, ended = (
+        Op("LOAD_CONST", len(user.co_consts) + i) for i in range(len(constants))
+    )
     slots = [layout.slot(INNER_ARGUMENT.format(i)) for i in range(callee.inputs)]
     inputs = [[Op("LOAD_FAST", slot), Op("DELETE_FAST", slot)] for slot in slots]
     cells = len(free_variables(callee.user))
@@ -225,6 +236,10 @@ def _call(
         return [*ops, Op("COPY", 1), Op(JUMP_IF_NONE, 0, end), *error, end], constants
     if not callee.results:  # a store has no use for what it is told
         return [*ops, Op("POP_TOP")], constants
+    if callee.end is not None:
+        target, goes_on = body.ops[body.at(callee.end)], Op("NOP")
+        ops += [Op("COPY", 1), ended, Op("IS_OP", 0), Op(JUMP_IF_FALSE, 0, goes_on)]
+        ops += [Op("POP_TOP"), Op("POP_TOP"), Op("JUMP_FORWARD", 0, target), goes_on]
     if callee.results[0]:
         ops += [Op("PUSH_NULL"), Op("SWAP", 2)]
     if callee.results[-1]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import default_generator
 
 from fxstack_capture import native
+from fxstack_capture.in_python import given
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ class Continue(tuple[Any, ...]):
 
 if native.AVAILABLE:
     native.use_continuation(Continue)
+    native.hide_file(given.__code__.co_filename)
 
 
 def random_state() -> Any:

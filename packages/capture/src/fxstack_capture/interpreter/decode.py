@@ -10,6 +10,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fxstack_capture import in_python
 from fxstack_capture.interpreter import generators
 from fxstack_capture.interpreter.binding import Signature
 from fxstack_capture.interpreter.exception_table import exception_regions
@@ -78,6 +79,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         close_returns_value=instruction_set.close_returns_value,
         ours=code.co_filename == generators.__file__,
         library=_is_library(code.co_filename),
+        hidden=code.co_filename == in_python.__file__,
         traceback_stub=TracebackStub(code),
     )
 

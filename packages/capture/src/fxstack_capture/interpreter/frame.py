@@ -97,7 +97,8 @@ class Frame:
         at, stack = self.stack_at
         if at != self.pc:
             code = self.code
-            stack = (*self.outer_stack, (code.co_filename, self.line, code.co_qualname))
+            own = (code.co_filename, self.line, code.co_qualname)
+            stack = self.outer_stack if self.program.hidden else (*self.outer_stack, own)
             self.stack_at = self.pc, stack
         return stack
 

@@ -23,16 +23,17 @@ from fxstack_capture.interpreter.errors import (
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.handlers.half_made import settle
+from fxstack_capture.interpreter.handlers.unfolded import unfolded
 from fxstack_capture.interpreter.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.root import RootRun
-from fxstack_capture.interpreter.stopping import Descent, can_continue
+from fxstack_capture.interpreter.stopping import Descent, leave
 from fxstack_capture.interpreter.tracebacks import add_entry
 from fxstack_capture.trace import Lazy
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
-    from fxstack_capture.interpreter.program import ProgramTable
+    from fxstack_capture.interpreter.program import Program, ProgramTable, Step
     from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.trace import RootOutcome, Trace
 
@@ -52,6 +53,7 @@ class BytecodeInterpreter:
         self.handles = False
         self._flight: Flight | None = None
         self._pending_break: GraphBreak | None = None
+        self._unfolded: dict[int, tuple[Program, tuple[Step, ...]]] = {}
         self.descent: Descent | None = None
         """The way to where the trace is to stop."""
 
@@ -123,7 +125,7 @@ class BytecodeInterpreter:
         first.
         """
         self.enter(frame)
-        steps = frame.program.steps
+        steps = self.steps_of(frame.program)
         pc = frame.pc
         count = 0
         stop_at = -1 if self.descent is None else self.descent.step_in(frame)
@@ -147,7 +149,7 @@ class BytecodeInterpreter:
                             return frame.stack.pop()
                 except GraphBreak as reason:
                     self.locate(reason)
-                    reason.leave(count - 1, is_linked=can_continue(frame, reason))
+                    leave(frame, reason, count - 1)
                     raise
                 except BaseException as raised:
                     error = raised
@@ -156,6 +158,15 @@ class BytecodeInterpreter:
         finally:
             error = None  # the traceback would keep this frame alive
             self.frame = frame.back
+
+    def steps_of(self, program: Program) -> tuple[Step, ...]:
+        """The steps by which this trace runs a program."""
+        if not self.trace.unfolding:
+            return program.steps
+        found = self._unfolded.get(id(program))
+        if found is None:
+            found = self._unfolded[id(program)] = (program, unfolded(program.steps))
+        return found[1]
 
     def arrive(self, frame: Frame) -> None:
         """``frame`` is at the step to which the trace was asked to go; raises ``Reached`` at the end of the way."""
@@ -225,7 +236,8 @@ class BytecodeInterpreter:
                 chain_context(error, self.handled.topmost())
             elif error.__context__ is not flight.context:
                 error.__context__ = flight.context
-        if flight is None or flight.error is not error or not flight.counted:
+        counted = flight is not None and flight.error is error and flight.counted
+        if not counted and not frame.program.hidden:
             traceback = add_entry(traceback, frame)
         error.__traceback__ = traceback
         self._flight = Flight(error, traceback)

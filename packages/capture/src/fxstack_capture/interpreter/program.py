@@ -124,6 +124,8 @@ class Program:
     """A method of ``TraceGenerator``: not part of the program, so it is called, not interpreted."""
     library: bool
     """Python's standard library: a break in it ends the graph at the program's call of it."""
+    hidden: bool
+    """What stands for C code (``in_python``): no frame of the program's."""
     traceback_stub: TracebackStub
 
 

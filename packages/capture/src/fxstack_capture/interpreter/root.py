@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.handlers.unfolded import unfolded
 from fxstack_capture.interpreter.handlers.unread import entering
 from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
@@ -55,6 +56,8 @@ class RootRun:
         interp = self.interp
         names = self.program.names
         steps = entering(self.program.steps, names)
+        if interp.trace.unfolding:
+            steps = unfolded(steps)
         stop_at = -1 if interp.descent is None else interp.descent.root_step
         pc = 0
         while True:

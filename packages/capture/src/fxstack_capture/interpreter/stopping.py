@@ -10,6 +10,7 @@ times: every depth would have code of its own, while a real call runs what was c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import CO_GENERATOR
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +39,18 @@ class Link:
 RETURNED = Link()
 
 
-def can_continue(frame: Frame, reason: GraphBreak) -> bool:
+def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
+    """Note that ``reason`` leaves ``frame`` at its step number ``step``."""
+    if frame.link is None and not frame.code.co_flags & CO_GENERATOR:
+        reason.below_c_code = True
+    reason.leave(step, is_linked=_can_continue(frame, reason))
+
+
+def _can_continue(frame: Frame, reason: GraphBreak) -> bool:
     """Whether the graph may break inside of ``frame``, which ``reason`` leaves."""
     if frame.link is None or reason.record.reason.id == _HOPELESS:
         return False
-    if not reason.path and frame.program.library:
+    if not reason.path and (frame.program.library or frame.program.hidden):
         return False
     return _recurrences(frame) < _RECURRENCES
 

@@ -54,6 +54,7 @@ object goes that one of its guards refers to weakly. One tree belongs to one ent
 **Going on elsewhere**::
 
     use_continuation(type)    # a subclass of tuple, once and for all
+    hide_file(name)           # the co_filename of code whose frames no traceback shows
 
 A replacement may return a continuation ``type((function, arguments))``: when its frame is gone, the hook
 calls ``function(*arguments)`` in its place, and so on until something else is returned. ``function`` is
@@ -168,6 +169,7 @@ mark_finalized = _function("mark_finalized")
 upcoming = _function("upcoming")
 use_tensors = _function("use_tensors")
 use_continuation = _function("use_continuation")
+hide_file = _function("hide_file")
 bypass = _function("bypass")
 storage_key = _function("storage_key")
 time_check = _function("time_check")

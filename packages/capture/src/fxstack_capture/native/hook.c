@@ -367,15 +367,39 @@ static inline PyObject *evaluate(PyThreadState *ts, InterpreterFrame *f, int thr
     return compile_frame(ts, f);
 }
 
+static PyObject *hidden_file; /* the name of a file whose frames are not the program's */
+
+void hook_hide_file(PyObject *name) { Py_XSETREF(hidden_file, Py_NewRef(name)); }
+
+/* Take the entry that a hidden frame has added to the traceback of the exception off it again. */
+static COLD void leave_out(void) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL && PyTraceBack_Check(traceback)) {
+        PyCodeObject *code = PyFrame_GetCode(((PyTracebackObject *)traceback)->tb_frame);
+        if (code->co_filename == hidden_file) {
+            PyObject *next = (PyObject *)((PyTracebackObject *)traceback)->tb_next;
+            PyException_SetTraceback(value, next == NULL ? Py_None : next);
+            Py_XINCREF(next);
+            Py_SETREF(traceback, next);
+        }
+        Py_DECREF(code);
+    }
+    PyErr_Restore(type, value, traceback);
+}
+
 static PyObject *evaluator(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
     if (unlikely(handed_on == f)) {
         handed_on = NULL;
         return _PyEval_EvalFrameDefault(ts, f, throwflag);
     }
     if (unlikely(stack_is_low())) return refuse_depth(ts, f, throwflag);
+    int hidden = frame_code(f)->co_filename == hidden_file;
     RECURSION_SAVE(ts);
     PyObject *result = evaluate(ts, f, throwflag);
     RECURSION_RESTORE(ts);
+    if (unlikely(hidden) && result == NULL) leave_out();
     return result;
 }
 

@@ -23,6 +23,7 @@ HIDDEN Scope *current_scope(void);
 HIDDEN int hook_retain(void);  /* installs the evaluator for the first; -1 with an exception */
 HIDDEN void hook_release(void); /* uninstalls it for the last */
 HIDDEN PyObject *hook_stats(void);
+HIDDEN void hook_hide_file(PyObject *name); /* no traceback shows frames of code whose file name is this very object */
 HIDDEN int hook_use_continuation(PyObject *type); /* what replacements return to go on elsewhere; -1 with an exception */
 
 /* --- per code object (entries.c) ---------------------------------------------------------------- */

@@ -87,6 +87,12 @@ static PyObject *py_stats(PyObject *module, PyObject *unused) {
     return hook_stats();
 }
 
+static PyObject *py_hide_file(PyObject *module, PyObject *name) {
+    (void)module;
+    hook_hide_file(name);
+    Py_RETURN_NONE;
+}
+
 static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
     (void)module;
     if (hook_use_continuation(type) < 0) return NULL;
@@ -100,6 +106,7 @@ PyMethodDef scopes_methods[] = {
     {"intercept", (PyCFunction)(void *)py_intercept, METH_FASTCALL | METH_KEYWORDS,
      "intercept(callback, fn, args=(), kwargs=None, passthrough=None)"},
     {"mode", py_mode, METH_NOARGS, "mode() -> 'off', 'compile' or 'intercept'"},
+    {"hide_file", py_hide_file, METH_O, "hide_file(name): no traceback shows frames of code with this very file name"},
     {"use_continuation", py_use_continuation, METH_O, "use_continuation(type): what replacements return to go on"},
     {"bypass", py_bypass, METH_O, "bypass(on) -> whether it was on: this thread's Optimized callables run plainly"},
     {"stats", py_stats, METH_NOARGS, "stats() -> counters"},

@@ -77,6 +77,11 @@ def load(world: MirrorWorld, obj: Any, name: str) -> Any:
         return _fallback(world, obj, cls, name)
 
 
+def is_generic(custom: object) -> bool:
+    """Whether a ``__getattribute__`` is that of ``object``."""
+    return custom in _GENERIC_GETATTRIBUTES
+
+
 def is_plain_attribute(world: MirrorWorld, obj: Any, name: str) -> bool:
     """Whether an entry of the instance dictionary is what ``obj.name`` gives."""
     cls = type(obj)

@@ -128,6 +128,11 @@ class _Composed(Begun):
             raise self.refuse(f"a {type(obj).__name__} with more arguments")
         self._parts = [(part, Item(Item(reduced, 1), i)) for i, part in enumerate(parts[1])]
 
+    def function_and_iterators(self) -> tuple[Any, ...]:
+        """Of a ``map`` or ``filter``: what it calls, and the iterators that it asks."""
+        self.asked(1)
+        return self.world.enter(*self._parts[0]), *(part for part, _ in self._parts[1:])
+
     def asked(self, first: int = 0) -> list[Begun]:
         """The iterators that it asks, in order."""
         return [self.world.iterators.enter(*part) for part in self._parts[first:]]
@@ -224,6 +229,12 @@ class BegunIterators:
     def next(self, obj: object) -> Any:
         """The next item, not entered. Raises StopIteration, GraphBreak."""
         return self._begun[id(obj)].next()
+
+    def asked_by(self, obj: object) -> tuple[Any, ...]:
+        """What a ``map`` or ``filter`` calls, and the iterators that it asks. Raises GraphBreak."""
+        found = self._begun[id(obj)]
+        assert isinstance(found, _Composed)
+        return found.function_and_iterators()
 
     def entered(self, item: Any) -> Any:
         """An item as an object of the trace."""

@@ -7,6 +7,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture import in_python
 from fxstack_capture.calls.callbacks import Route
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
@@ -28,6 +29,8 @@ def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
 
 
 def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
+    if fn.__globals__ is vars(in_python):
+        return rebuilder.constant(fn, fn.__name__)
     if str(fn.__globals__.get("__name__")).startswith("fxstack_capture."):
         raise CannotRebuildError(f"a function of the compiler ({fn.__qualname__})")
     defaults, keyword_defaults, closure = rebuilder.trace.world.function_parts(fn)
