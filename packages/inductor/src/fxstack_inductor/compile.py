@@ -10,7 +10,7 @@ from fxstack_inductor.c_target import Lowered, load_c, lower_c
 from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
-from fxstack_inductor.triton_load import device_callable, load_triton
+from fxstack_inductor.triton_load import compile_for_device
 from fxstack_inductor.triton_target import LoweredTriton, lower_triton, on_cuda
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def compile_graph(
     if chosen.freezing and inference and not boxed and not on_cuda(graph_module):
         return frozen(graph_module, partial(compile_graph, options=replace(chosen, freezing=False)))
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
-        call = device_callable(*load_triton(graph_module, chosen, boxed=boxed), chosen)
+        call = compile_for_device(graph_module, chosen, boxed=boxed)
         return _boxed(call) if boxed and not call.boxed else call  # type: ignore[attr-defined]
     if chosen.repro_dir is not None:
         return recorded(graph_module, chosen, chosen.repro_dir, boxed=boxed)

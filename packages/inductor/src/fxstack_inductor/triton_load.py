@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import warnings
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device, stream_of
 from fxstack_inductor.runtime.loader import load_library
 from fxstack_inductor.runtime.native import bind
+from fxstack_inductor.schedule.small import too_large
 from fxstack_inductor.triton_target import (
     graph_refusal,
     interpreting,
@@ -42,8 +44,38 @@ if TYPE_CHECKING:
     from fxstack_inductor.triton_target import LoweredTriton
 
 
-def load_triton(
+def compile_for_device(
     graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False
+) -> Callable[..., tuple[Any, ...]]:
+    """The compiled graph; where it is called with sizes for which 32 bits of index are too few, it is compiled once more.
+
+    Raises what ``load_triton`` does.
+    """
+
+    def loaded(*, wide: bool) -> Callable[..., tuple[Any, ...]]:
+        parts = load_triton(graph_module, options, boxed=boxed, wide=wide)
+        return device_callable(*parts, options)
+
+    run = loaded(wide=False)
+    lowered: LoweredTriton = run.lowered  # type: ignore[attr-defined]
+    if not lowered.limits:
+        return run
+    check = too_large(lowered.limits, lowered.plan.program)
+    widened = lru_cache(maxsize=1)(lambda: loaded(wide=True))
+
+    def checked(*args: Any) -> tuple[Any, ...]:
+        return (widened() if check(args[0] if lowered.boxed else args) else run)(*args)
+
+    checked.__dict__.update(run.__dict__)
+    return checked
+
+
+def load_triton(
+    graph_module: GraphModule,
+    options: InductorOptions,
+    *,
+    boxed: bool = False,
+    wide: bool = False,
 ) -> tuple[LoweredTriton, Callable[..., tuple[Any, ...]]]:
     """The generated code and a callable of the graph's inputs (on CPU where Triton runs its interpreter).
 
@@ -58,7 +90,7 @@ def load_triton(
             "target='cuda' was asked for a graph of CPU tensors: move the tensors to a GPU, or set "
             "TRITON_INTERPRET=1 before Triton is imported to run the kernels in its interpreter"
         )
-    lowered = lower_triton(graph_module, options, interpreted=interpreted, boxed=boxed)
+    lowered = lower_triton(graph_module, options, interpreted=interpreted, boxed=boxed, wide=wide)
     name = f"<fxstack {graph_module._get_name()}>"
     device = _only_device(lowered.plan)
     if not interpreted and device is not None and _natively(lowered, options):

@@ -16,7 +16,9 @@ from fxstack_inductor.ir.nodes import Argument, ExternCall
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.lower.scalars import numbers_on_device
+from fxstack_inductor.lower.symbols import hints
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
+from fxstack_inductor.schedule.small import small_kernels
 from fxstack_inductor.schedule.split import split_reductions
 from fxstack_inductor.schedule.templates import candidates, worth
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.codegen.wrapper import HostProgram
     from fxstack_inductor.cost.devices import Gpu
     from fxstack_inductor.cost.model import Cost
+    from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.nodes import Node
     from fxstack_inductor.options import InductorOptions
     from fxstack_inductor.schedule.templates import Candidates
@@ -46,6 +49,8 @@ class LoweredTriton:
     target: str = "cuda"
     boxed: bool = False
     """Whether the program takes one list, which it empties."""
+    limits: tuple[Expr, ...] = ()
+    """Functions of the sizes that must fit into 32 bits where the program is called."""
 
     def predict(self, target: str = "") -> tuple[Cost, ...]:
         """Predicted times of the launches and calls, in order, on a GPU as in ``target`` (``cuda:sm_90``, ``cuda:H200``).
@@ -56,7 +61,7 @@ class LoweredTriton:
         from fxstack_inductor.cost import model  # noqa: PLC0415 - torch's operation counts take a while to import
 
         tilings = {name: function.tiling for name, function in self.source.functions.items()}
-        sizes = model.hints(self.values)
+        sizes = hints(self.values)
         return model.predict(self.plan, tilings, gpu_of(target or self.target), sizes)
 
     def report(self, target: str = "") -> str:
@@ -104,10 +109,12 @@ def lower_triton(
     interpreted: bool = False,
     target: str = "cuda",
     boxed: bool = False,
+    wide: bool = False,
 ) -> LoweredTriton:
     """The generated code, on any machine; neither a GPU nor Triton is needed.
 
-    ``boxed``: the program is to take one list, unless it is to be recorded as a CUDA graph.
+    ``boxed``: the program is to take one list, unless it is to be recorded as a CUDA graph. ``wide``: kernels index with 64 bits
+    where sizes are symbolic.
 
     Raises:
         ValueError: ``target`` is no GPU that is known.
@@ -119,13 +126,16 @@ def lower_triton(
     graph_module = numbers_on_device(graph_module)
     device = "cuda" if on_cuda(graph_module) else "cpu"
     scheduled, configs = _plan(graph_module, options, device, gpu_of(target))
+    values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
+    kernels, limits = (
+        (kernels, ()) if wide else small_kernels(kernels, scheduled.program, hints(values))
+    )
     source = triton_source(kernels, configs)
     write = interpreted_program if interpreted else device_program
     boxed = boxed and not (recorded(options) and graph_refusal(scheduled) is None)
-    values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
     host = write(scheduled, source.functions, boxed=boxed)
-    return LoweredTriton(scheduled, source, host, values, target, boxed)
+    return LoweredTriton(scheduled, source, host, values, target, boxed, limits)
 
 
 def _plan(

@@ -44,6 +44,12 @@ def products(x, w, b, y):
     return F.gelu(F.linear(x, w, b)) + y, (x[:1000] @ w[:1000].t()).relu()
 
 
+def sizes(x, y):
+    return (x.softmax(-1) + y).permute(2, 0, 1).reshape(x.shape[2], -1), (x @ y.mT).relu().mean(
+        (1, 2)
+    )
+
+
 def facts(kernel):
     target = re.search(r"\.target (sm_\d+)", kernel.asm["ptx"]).group(1)
     local = re.search(r"\.local[^;]*\[(\d+)\]", kernel.asm["ptx"])
@@ -58,8 +64,8 @@ def facts(kernel):
     }
 
 
-def compile_all(fn, inputs, capability, folder):
-    graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
+def compile_all(fn, inputs, capability, folder, mode="fake"):
+    graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode=mode)(*inputs)
     source = lower_triton(graph, InductorOptions()).source
     module = triton_runtime.load_module(source.text, folder)
     compiled = triton_runtime.compile_ahead(source, module, capability)
@@ -78,4 +84,6 @@ with tempfile.TemporaryDirectory() as name:
     half = [(4096, 512), (4096, 512), (4096,), (4096, 4096)]
     fifth = [torch.empty(shape, dtype=torch.bfloat16) for shape in half]
     result |= compile_all(products, fifth, int(sys.argv[1]), Path(name))
+    sixth = (torch.randn(3, 20, 30), torch.randn(3, 20, 30))
+    result |= compile_all(sizes, sixth, int(sys.argv[1]), Path(name), "symbolic")
     print(json.dumps(result))

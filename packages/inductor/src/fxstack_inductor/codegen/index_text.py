@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.atoms import Extremum, FloorDiv, Mod, Var
@@ -25,6 +25,7 @@ class IndexPrinter:
     remainder: str
     extremum: str
     """With ``{name}`` for ``min`` or ``max``."""
+    variable: str = "{}"
 
     def __call__(self, expr: Expr) -> str:
         if not expr.terms:
@@ -40,7 +41,7 @@ class IndexPrinter:
     def _atom(self, atom: Atom) -> str:
         match atom:
             case Var(name):
-                return name
+                return self.variable.format(name)
             case FloorDiv(num, den):
                 return self._quotient(self.divide, self.floordiv, num, den)
             case Mod(num, den):
@@ -70,3 +71,6 @@ triton_index = IndexPrinter(
     "tl.{name}imum",
 )
 """Triton, in the type of the loop variables."""
+
+wide_index = replace(triton_index, variable="({} + tl.full([], 0, tl.int64))")
+"""Triton, in 64 bits."""

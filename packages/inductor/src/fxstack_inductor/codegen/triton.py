@@ -45,7 +45,7 @@ class TritonKernel:
             f"a{k}": "i64" if ref.by_value else triton_ops.POINTERS[ref.dtype]
             for k, ref in enumerate(self.kernel.buffers)
         }
-        sizes = dict.fromkeys(self.kernel.sizes, "i64")
+        sizes = dict.fromkeys(self.kernel.sizes, "i32" if self.kernel.small else "i64")
         return {**pointers, **sizes, **dict.fromkeys(self.constants, "constexpr")}
 
     @property

@@ -14,7 +14,8 @@ import torch
 
 from fxstack_inductor.codegen.attention_tiles import attention_of
 from fxstack_inductor.codegen.index_text import triton_index
-from fxstack_inductor.codegen.triton_writer import INT32, KernelWriter
+from fxstack_inductor.codegen.index_width import INT32
+from fxstack_inductor.codegen.triton_writer import KernelWriter
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.attention import GRAD, SCORE
 from fxstack_inductor.ir.expr import of_atom
@@ -59,6 +60,7 @@ class AttentionWriter(KernelWriter):
         return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
 
     def _integer(self) -> str:
+        """Scores are no buffer: what counts are the tensors."""
         sizes = [ref.numel.bounds()[1] for ref in self.kernel.buffers]
         return "tl.int32" if all(s is not None and s <= INT32 for s in sizes) else "tl.int64"
 

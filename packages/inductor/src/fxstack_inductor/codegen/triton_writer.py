@@ -13,7 +13,8 @@ import torch
 
 from fxstack_inductor.codegen import triton_ops
 from fxstack_inductor.codegen.analysis import Analysis, analyse
-from fxstack_inductor.codegen.index_text import triton_index
+from fxstack_inductor.codegen.index_text import triton_index, wide_index
+from fxstack_inductor.codegen.index_width import fits, magnitude, narrow
 from fxstack_inductor.codegen.triton_tiles import extent
 from fxstack_inductor.ir.atoms import VarKind
 from fxstack_inductor.ir.kernel import (
@@ -49,8 +50,6 @@ SCANS = MappingProxyType(
 """Functions of the prelude that combine running values, in the registers' precision as torch's CUDA kernels do."""
 ATOMICS = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
 """Stores that combine with what is there."""
-INT32 = 2**31 - 2**16
-"""Sizes up to here are indexed with 32 bits: the last tile may reach beyond them."""
 
 
 class KernelWriter:
@@ -60,6 +59,7 @@ class KernelWriter:
         self.kind = tiling.kind
         self.kernel = kernel = tiling.kernel
         self.facts: Analysis = analyse(kernel)
+        self.narrow = narrow(kernel)
         self.dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
         self.by_value = {ref.name for ref in kernel.buffers if ref.by_value}
         self.pointers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
@@ -86,10 +86,8 @@ class KernelWriter:
     # axes
 
     def _integer(self) -> str:
-        """The type of index arithmetic: 64 bits only where a buffer needs them."""
-        sizes = [ref.numel.bounds()[1] for ref in self.kernel.buffers]
-        sizes.append(extent((*self.kernel.outer, *self.kernel.inner)).bounds()[1])
-        return "tl.int32" if all(s is not None and s <= INT32 for s in sizes) else "tl.int64"
+        """The type of index arithmetic: 64 bits only where they are needed."""
+        return "tl.int32" if self.narrow else "tl.int64"
 
     def _outer_axis(self, program: str = "tl.program_id(0)") -> None:
         integer = self._integer()
@@ -213,9 +211,11 @@ class KernelWriter:
 
     def _index_value(self, expr: Expr, dtype: torch.dtype) -> str:
         kind = triton_ops.TYPES[dtype]
+        most = magnitude(expr)
+        index = triton_index if most is not None and fits(most) else wide_index
         if all(v.kind is VarKind.SIZE for v in expr.variables):
-            return f"tl.full([], {triton_index(expr)}, {kind})"
-        return f"({triton_index(expr)}).to({kind})"
+            return f"tl.full([], {index(expr)}, {kind})"
+        return f"({index(expr)}).to({kind})"
 
     def _argument(self, load: Load) -> str:
         """A number that came as its bits."""

@@ -27,7 +27,7 @@ from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.schedule.plan import KernelStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from fxstack_inductor.codegen.triton_tiles import Tiling
     from fxstack_inductor.cost.devices import Gpu
@@ -258,16 +258,3 @@ def _shortened(text: str, most: int = 60) -> str:
 
 def seconds_text(seconds: float) -> str:
     return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
-
-
-def hints(values: Iterable[Any]) -> dict[str, int]:
-    """Sizes of the graph's symbols as they were when it was traced, from its fake values."""
-    found: dict[str, int] = {}
-    for value in values:
-        numbers = [value]
-        if isinstance(value, torch.Tensor):
-            numbers = [*value.shape, *value.stride()]
-        for number in numbers:
-            if isinstance(number, torch.SymInt) and number.node.hint is not None:
-                found[str(number.node.expr)] = int(number.node.hint)
-    return found

@@ -145,6 +145,8 @@ class Kernel:
     comments: tuple[str, ...] = ()
     guarded: bool = False
     """Whether nothing may be written once an index was out of range, in this kernel or before it."""
+    small: bool = False
+    """Whether who launches it sees to it that its index arithmetic fits into 32 bits (``codegen/index_width``)."""
     attention: Attention | None = None
     """What its values are for if it is no nest of loops that a target may order as it likes."""
 

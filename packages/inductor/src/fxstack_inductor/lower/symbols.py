@@ -19,7 +19,7 @@ from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, extremum, floordiv, integer, mod, of_atom
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import sympy
 
@@ -62,6 +62,19 @@ def _defined(expr: Any, ranges: Mapping[Any, Any]) -> Expr:
     name = f"size_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
     names = ",".join(sorted(str(symbol) for symbol in expr.free_symbols))
     return _variable(name, expr, ranges, f"lambda {names}: {text}")
+
+
+def hints(values: Iterable[Any]) -> dict[str, int]:
+    """Sizes of the graph's symbols as they were when it was traced, from its fake values."""
+    found: dict[str, int] = {}
+    for value in values:
+        numbers = [value]
+        if isinstance(value, torch.Tensor):
+            numbers = [*value.shape, *value.stride()]
+        for number in numbers:
+            if isinstance(number, torch.SymInt) and number.node.hint is not None:
+                found[str(number.node.expr)] = int(number.node.hint)
+    return found
 
 
 def evaluator(definition: str) -> tuple[Callable[..., int], tuple[str, ...]]:

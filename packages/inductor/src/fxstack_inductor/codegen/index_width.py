@@ -1,0 +1,88 @@
+"""Whether a kernel's index arithmetic fits into 32 bits, which GPUs compute several times faster than 64.
+
+Addresses may wrap around on the way, as long as what they come to fits; what is divided may not, nor how many points there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.atoms import FloorDiv, Mod, Var, VarKind, parts
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product
+from fxstack_inductor.ir.kernel import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_inductor.ir.atoms import Atom
+    from fxstack_inductor.ir.kernel import Kernel
+
+INT32 = 2**31 - 2**16
+"""What fits: the last tile may reach beyond it."""
+
+
+def narrow(kernel: Kernel) -> bool:
+    """Whether 32 bits are enough, known here or promised by who launches it."""
+    if kernel.small:
+        return True
+    found = limits(kernel)
+    return found is not None and all(fits(expr) for expr in found)
+
+
+def fits(expr: Expr) -> bool:
+    known = expr.as_int()
+    return known is not None and known <= INT32
+
+
+def limits(kernel: Kernel) -> tuple[Expr, ...] | None:
+    """What must fit, in terms of sizes; None where that is not known."""
+    extents = product(loop.extent for loop in (*kernel.outer, *kernel.inner))
+    found = [magnitude(e) for e in (extents, *(ref.numel for ref in kernel.buffers))]
+    for index in _indices(kernel):
+        found += _inside(index)
+    known = [expr for expr in found if expr is not None]
+    return tuple(dict.fromkeys(known)) if len(known) == len(found) else None
+
+
+def _indices(kernel: Kernel) -> Iterable[Expr]:
+    yield from (v.index for v in kernel.values if isinstance(v, Load))
+    yield from (store.index for store in kernel.stores)
+
+
+def _inside(expr: Expr) -> list[Expr | None]:
+    """Of what is divided or compared inside of ``expr``."""
+    return [magnitude(part) for atom in expr.atoms() for part in parts(atom)]
+
+
+def magnitude(expr: Expr) -> Expr | None:
+    """What the absolute values of ``expr`` and of its sums on the way do not exceed; None if nothing is known."""
+    total = ZERO
+    for monomial, coefficient in expr.terms:
+        factors = [_atom(atom) for atom in monomial]
+        known = [factor for factor in factors if factor is not None]
+        if len(known) < len(factors):
+            return None
+        total = total + product(known) * abs(coefficient)
+    return total
+
+
+def _atom(atom: Atom) -> Expr | None:
+    match atom:
+        case Var(_, VarKind.LOOP, extent):
+            most = None if extent is None else magnitude(extent)
+            return None if most is None else most - ONE
+        case Var(_, VarKind.SIZE):
+            return Expr((((atom,), 1),))
+        case Var(_, VarKind.VALUE):  # of 64 bits, and what it is added to is, too
+            return ZERO
+        case Var():
+            return None
+        case FloorDiv(num):
+            return magnitude(num)
+        case Mod(_, den):
+            return magnitude(den)
+    bounds = [magnitude(part) for part in parts(atom)]
+    return None if None in bounds else sum((b for b in bounds if b is not None), ZERO)
+
+
+__all__ = ["INT32", "fits", "limits", "magnitude", "narrow"]

@@ -1,0 +1,78 @@
+"""Kernels of symbolic sizes that index with 32 bits: what must hold of the sizes is asked before the program runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fxstack_inductor.codegen.index_width import INT32, fits, limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Kernel
+    from fxstack_inductor.lower.program import Program, SymbolBinding
+
+
+def small_kernels(
+    kernels: Sequence[Kernel], program: Program, hints: Mapping[str, int]
+) -> tuple[list[Kernel], tuple[Expr, ...]]:
+    """The kernels, those that may be ``small``, and what they promise; ``hints`` are the sizes that were traced."""
+    known = {b.symbol for b in _early(program)} & hints.keys()
+    made: list[Kernel] = []
+    promised: dict[Expr, None] = {}
+    for kernel in kernels:
+        found = limits(kernel) if kernel.sizes and _plain(kernel) else None
+        open_ = [expr for expr in found or () if not fits(expr)]
+        may = all(
+            {v.name for v in expr.variables} <= known and expr.evaluate(hints) <= INT32
+            for expr in open_
+        )
+        if not open_ or not may:
+            made.append(kernel)
+            continue
+        made.append(replace(kernel, small=True))
+        promised.update(dict.fromkeys(open_))
+    return made, _largest(promised)
+
+
+def _plain(kernel: Kernel) -> bool:
+    return kernel.attention is None and kernel.product is None
+
+
+def _early(program: Program) -> list[SymbolBinding]:
+    """Those that the inputs tell."""
+    return [b for b in program.bindings if b.source in program.parameters]
+
+
+def _largest(exprs: Iterable[Expr]) -> tuple[Expr, ...]:
+    """Of multiples of the same product the largest."""
+    found: dict[Any, tuple[int, Expr]] = {}
+    for expr in exprs:
+        if len(expr.terms) == 1:
+            ((monomial, coefficient),) = expr.terms
+            key: Any = monomial
+        else:
+            key, coefficient = expr, 1
+        if key not in found or found[key][0] < coefficient:
+            found[key] = coefficient, expr
+    return tuple(expr for _, expr in found.values())
+
+
+def too_large(exprs: Sequence[Expr], program: Program) -> Callable[[Sequence[Any]], bool]:
+    """A function of the program's inputs: whether one of ``exprs`` does not fit."""
+    wanted = {v.name for expr in exprs for v in expr.variables}
+    places = {name: k for k, name in enumerate(program.parameters)}
+    lines = ["def check(inputs):"]
+    for binding in _early(program):
+        if binding.symbol in wanted:
+            source = f"inputs[{places[binding.source]}]"
+            what = "stride" if binding.stride else "size"
+            value = source if binding.dim is None else f"{source}.{what}({binding.dim})"
+            lines.append(f"    {binding.symbol} = {value}")
+    tests = " or ".join(f"{expr} > {INT32}" for expr in exprs)
+    namespace: dict[str, Any] = {}
+    exec("\n".join([*lines, f"    return {tests}"]), {}, namespace)  # noqa: S102 - made of integers
+    check: Callable[[Sequence[Any]], bool] = namespace["check"]
+    return check
