@@ -51,14 +51,24 @@ def holds_a_tensor(x):
     return UNSET.get() + 1
 
 
-WHOLE = [reads, set_and_reset, stays_set, nested, changes_what_it_holds, holds_a_tensor]
-
-
 def not_set(x):
     try:
         return x + UNSET.get()
     except LookupError:
-        return x, UNSET.get(4)
+        return x + 1, UNSET.get(4)
+
+
+def set_where_nothing_was(x):
+    token = UNSET.set(5)
+    y = x + UNSET.get()
+    UNSET.reset(token)
+    return y + UNSET.get(3) + NUMBER.get(8)
+
+
+WHOLE = [
+    *(reads, set_and_reset, stays_set, nested, changes_what_it_holds, holds_a_tensor),
+    *(not_set, set_where_nothing_was),
+]
 
 
 def around_a_break(x):
@@ -113,7 +123,7 @@ def test_without_a_break(fn):
     assert graphs
 
 
-@pytest.mark.parametrize("fn", [not_set, around_a_break, reset_twice])
+@pytest.mark.parametrize("fn", [around_a_break, reset_twice])
 def test_with_a_break(fn):
     assert breaks_of(fn)
 

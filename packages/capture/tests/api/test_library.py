@@ -5,6 +5,7 @@ import io
 import itertools
 import math
 import operator
+import os
 import signal
 import threading
 import weakref
@@ -13,7 +14,7 @@ import pytest
 import torch
 from beside import breaks_beside_plain
 
-from fxstack_capture import graph_break, native, optimize
+from fxstack_capture import disable, graph_break, native, optimize
 from fxstack_capture.calls.rules import RULES
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
@@ -38,6 +39,40 @@ def returned_map(x):
 
 def test_a_map_that_is_returned_calls_what_the_program_gave_it():
     breaks_beside_plain(lambda x: (x + 1, list(returned_map(x))), lambda: (torch.ones(2),))
+
+
+class Named:
+    def __fspath__(self):
+        return "folder"
+
+
+def paths(x):
+    joined = os.path.join(Named(), "a.txt"), os.path.normpath("a/../b")  # noqa: PTH118
+    try:
+        os.fspath(3)
+    except TypeError as error:
+        return x + 1, joined, str(error)
+
+
+def test_functions_of_paths_are_part_of_the_graph():
+    assert breaks_beside_plain(paths, lambda: (torch.ones(2),)) == []
+
+
+def read_lines(x, path):
+    y = x + 1
+    with path.open() as file:
+        return y, [line.strip() for line in file], file.closed
+
+
+def test_files_are_read_in_plain_python(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("a\nb\n")
+    assert breaks_beside_plain(read_lines, lambda: (torch.ones(2), path))
+
+
+def test_a_partial_without_a_name_is_called_behind_a_break():
+    called = functools.partial(disable(lambda a, b: a + b), 3)
+    assert breaks_beside_plain(lambda x: (x + 1, called(4)), lambda: (torch.ones(2),))
 
 
 def compared_by_function(x):

@@ -28,6 +28,7 @@ import functools
 import io
 import itertools
 import math
+import os
 import re
 import string
 import struct
@@ -218,6 +219,8 @@ _PURE_BUILTINS = (
     sum,
     str.maketrans,
     _thread.allocate_lock,
+    os.fspath,
+    *(fn for name, fn in vars(os.path).items() if name.startswith("_path_")),
     bytes.maketrans,
     bytearray.maketrans,
     builtins.__build_class__,

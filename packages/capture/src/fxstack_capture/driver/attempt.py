@@ -18,7 +18,7 @@ from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.strictness import is_error
 from fxstack_capture.torch_side import TorchTracer
-from fxstack_capture.torch_side.modes_aside import set_aside
+from fxstack_capture.torch_side.modes_aside import no_modes_left, set_aside
 from fxstack_capture.trace import Lazy, Trace
 from fxstack_capture.world import MirrorWorld
 from fxstack_capture.world.functions import Parts, mirror_cell
@@ -69,7 +69,7 @@ def attempt(
     root = _root_function(frame, trace)
     arguments = {name: Lazy(value, Local(name)) for name, value in frame.arguments.items()}
     try:
-        with _room(), set_aside() as modes:
+        with _room(), set_aside() as modes, no_modes_left():
             trace.torch.outer_modes = modes
             with trace.torch.session():
                 outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)

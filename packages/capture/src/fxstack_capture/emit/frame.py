@@ -15,7 +15,7 @@ from fxstack_capture.effects import diff
 from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
-from fxstack_capture.emit.errors import CycleError
+from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 from fxstack_capture.emit.restore import Restore
@@ -222,7 +222,11 @@ def with_cycles(write: Callable[[bool], Draft]) -> Draft:
     try:
         return write(False)
     except CycleError:
+        pass
+    try:
         return write(True)
+    except CycleError:
+        raise CannotRebuildError("an object that holds itself") from None
 
 
 def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: Any) -> Draft:

@@ -37,7 +37,7 @@ class Stub:
 
 def looks_at_frame(stack: tuple[object, ...]) -> bool:
     """Whether the operation may ask for the variables of the frame that it runs in."""
-    names = {value.__name__ for value in stack if issubclass(type(value), _NAMED)}  # type: ignore[attr-defined]
+    names = {getattr(v, "__name__", None) for v in stack if issubclass(type(v), _NAMED)}
     return bool(names & _INSPECTS_FRAME)
 
 

@@ -57,6 +57,17 @@ def set_aside() -> Iterator[tuple[Any, ...]]:
 
 
 @contextmanager
+def no_modes_left() -> Iterator[None]:
+    """Take off what was put on inside and is still there: a signal's exception may come before a mode has been left."""
+    before = _COUNT()
+    try:
+        yield
+    finally:
+        while _COUNT() > before:
+            _POP()
+
+
+@contextmanager
 def put_back() -> Iterator[None]:
     """Inside of ``set_aside``: torch's state is the program's again, for guards to look at."""
     modes = _ASIDE.get()

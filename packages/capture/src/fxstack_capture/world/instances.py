@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import types
 from typing import Any
 
@@ -65,9 +66,29 @@ def slots(cls: type) -> list[types.MemberDescriptorType]:
 
 
 def is_bare(cls: type) -> bool:
-    """Whether ``object.__new__`` makes instances: C types without a constructor refuse."""
+    """Whether ``object.__new__`` makes instances: C types without a constructor refuse, or have more state."""
+    if _has_state_of_c(cls):
+        return False
     try:
         without_finalizer(object.__new__(cls))
     except TypeError:
         return False
     return True
+
+
+def _has_state_of_c(cls: type) -> bool:
+    """Whether instances have room for more than what ``class`` statements give: a dictionary, weak references, slots."""
+    while cls is not object:
+        base: type = cls.__base__  # type: ignore[assignment]
+        pointers = int(cls.__dictoffset__ > 0 >= base.__dictoffset__)
+        pointers += bool(cls.__weakrefoffset__ > 0 >= base.__weakrefoffset__)
+        if declares_slots(cls):
+            members = cls.__dict__.values()
+            pointers += sum(type(member) is types.MemberDescriptorType for member in members)
+        if cls.__basicsize__ - base.__basicsize__ > pointers * _POINTER:
+            return True
+        cls = base
+    return False
+
+
+_POINTER = struct.calcsize("P")

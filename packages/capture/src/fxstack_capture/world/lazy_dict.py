@@ -145,6 +145,14 @@ class LazyDict:
                 return len(self.original)
         return len(self.mirror)
 
+    def names(self) -> set[Any]:
+        """The keys, without a look at the values."""
+        if self.expanded:
+            return set(self.mirror)
+        self.world.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
+        gone = {key for key, was in self.known.items() if was is not ABSENT}
+        return {*(key for key in self.original if key not in gone), *self.mirror}
+
     def expand(self) -> None:
         """Fill the mirror completely, in the original's order."""
         if self.expanded:

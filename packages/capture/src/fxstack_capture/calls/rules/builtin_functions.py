@@ -14,6 +14,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import operators, tensor_methods
 from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.rules.listed_names import listed_names
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
@@ -352,8 +353,9 @@ def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _dir(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    trace.world.expand(args[0])
-    raise graph_break("unsupported-call", "dir")
+    if len(args) != 1 or kwargs:
+        return dir(*args, **kwargs)  # raises
+    return listed_names(trace, args[0])
 
 
 _OF_OBJECTS: dict[Any, Any] = {vars: _vars, dir: _dir}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.sources import Converted
+from fxstack_capture.guards.records import IdentityIs
+from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.world.lazy_dict import ABSENT, UNREAD
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ def _get(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if value is not UNREAD:
         return value
     source = trace.world.source_of(var)
-    found = var.get(ABSENT)
-    if source is None or (found is ABSENT and _has_no_default(var)):
-        raise graph_break("unsupported-call", "ContextVar.get of a variable that is not set")
-    if found is ABSENT and len(args) == 2:
-        raise graph_break("unsupported-call", "ContextVar.get of a variable that is not set")
+    if source is None:
+        raise graph_break("unsupported-call", "ContextVar.get of a new variable")
+    if var.get(ABSENT) is ABSENT and (len(args) == 2 or _has_no_default(var)):
+        trace.guard(Converted(pinned(ABSENT, "absent"), var.get), IdentityIs(ABSENT, id(ABSENT)))
+        return _GET(*args)  # what was given, or a LookupError
     return trace.world.enter(_GET(var), Converted(source, _GET))
 
 

@@ -70,7 +70,7 @@ def _state_rule(method: Any) -> None:
     RULES.add(method, rule)
 
 
-for _method in (object.__reduce_ex__, object.__reduce__, object.__getstate__, object.__dir__):
+for _method in (object.__reduce_ex__, object.__reduce__, object.__getstate__):
     _state_rule(_method)
 
 
