@@ -102,7 +102,7 @@ def queries_that_see_nothing(c):
     return attend(c, lambda s, b, h, q, k: s + h, block_mask=mask)
 
 
-@program()
+@program(graphs=1, breaks=0)
 def mask_made_inside(c):
     def fn(q, k, v):
         mask = create_block_mask(causal, None, None, q.shape[2], k.shape[2], q.device)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from beside_eager import Programs, attempt
 from torch import nn
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch.autograd import forward_ad
 from torch.func import (
     functional_call,
@@ -394,6 +395,37 @@ def double_precision_by_default(c):
             torch.set_default_dtype(torch.float32)
 
     return twice(c, fn, *data((2, 3)))
+
+
+# --- indices that vmap maps over -----------------------------------------------------------------
+
+
+def mapped_over_indices(fn, *sizes):
+    for place in reversed(range(len(sizes))):
+        fn = vmap(fn, in_dims=tuple(0 if i == place else None for i in range(len(sizes))))
+    with TransformGetItemToIndex():
+        return fn(*map(torch.arange, sizes))
+
+
+@program(breaks=0)
+def masks_of_documents(c):
+    def masked(x, document):
+        same = mapped_over_indices(
+            lambda b, q, k: (q >= k) & (document[b, q] == document[b, k]), 2, 4, 4
+        )
+        return x.masked_fill(~same, -1.0)
+
+    x, document = torch.randn(2, 4, 4), torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
+    return twice(c, masked, x.requires_grad_(), document)
+
+
+@program(breaks=0)
+def items_of_tensors_under_the_mode_of_indices(c):
+    def fn(x):
+        with TransformGetItemToIndex():
+            return x[0] * 2 + x[torch.tensor(1)]
+
+    return twice(c, fn, torch.randn(3, 2))
 
 
 # --- transforms around compiled functions --------------------------------------------------------

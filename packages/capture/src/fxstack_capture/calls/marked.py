@@ -35,6 +35,8 @@ _COMPILER_MODULES = (
     "fxstack_capture.marking",
     "fxstack_capture.stance",
 )
+_NOT_OF_COMPILERS = frozenset({"torch._dynamo._trace_wrapped_higher_order_op"})
+"""Kept beside torch's compiler, but for every program: the mode under which ``mask[index]`` can be mapped over indices."""
 _ALLOWED_BY_TORCH = "torch._dynamo.trace_rules"
 """Where torch remembers what ``torch.compiler.allow_in_graph`` was told, if it was ever called."""
 
@@ -45,7 +47,7 @@ def is_marked(fn: FunctionType) -> bool:
         return True
     module = fn.__module__
     if type(module) is str and module.startswith(_COMPILER_MODULES):
-        return True
+        return module not in _NOT_OF_COMPILERS
     return is_allowed_by_torch(fn)
 
 
