@@ -56,6 +56,26 @@ def test_a_second_start_traces_nothing(traces, train):
         assert len(traces) == count
 
 
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_symbolic_sizes(traces, dynamic):
+    for rows in ((6, 9, 12), (6, 8, 7)):
+        fxstack.reset()
+        plain, compiled = program(), fxstack.compile(program(), dynamic=dynamic)
+        for n in rows:
+            x = torch.linspace(-1, 1, 4 * n).reshape(n, 4)
+            torch.testing.assert_close(
+                results(compiled, x), results(plain, x), rtol=1e-4, atol=1e-4
+            )
+        assert len(traces) == (1 if dynamic else 2)
+
+
+def test_a_forward_without_a_backward(traces):
+    for _ in range(2):
+        fxstack.reset()
+        assert fxstack.compile(program())(X).requires_grad
+    assert len(traces) == 1
+
+
 def test_the_report_of_a_second_start_has_its_graphs(traces):
     stages = []
     for _ in range(2):

@@ -47,10 +47,15 @@ def test_images_are_equal_data():
     assert image_to_json(again.image) == image_to_json(compiled.image)
 
 
-def test_memory_that_depends_on_symbolic_sizes_has_no_form():
+def test_memory_that_depends_on_symbolic_sizes():
     cache = ProgramCache(InductorOptions())
-    graph = make_fx(lambda x, w: (x.exp() @ w.cos(),), tracing_mode="symbolic")(X, W)
-    assert cache.pack(compile_graph(graph, (X, W))) is None
+    graph = make_fx(lambda x, w: (torch.cat([x, x[1:]]).exp() @ w.cos(),), tracing_mode="symbolic")(
+        X, W
+    )
+    record = cache.pack(compile_graph(graph, (X, W)))
+    again = cache.unpack(json.loads(json.dumps(record)), lambda: graph)
+    x = torch.randn(2 * X.shape[0], X.shape[1])
+    torch.testing.assert_close(again(x, W), graph(x, W))
 
 
 @pytest.mark.parametrize("name", ["text", "constants", "slots", "windows", "state", "source"])

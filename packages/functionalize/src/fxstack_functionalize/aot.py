@@ -101,7 +101,7 @@ def aot(
     Whether it trains is decided by the examples' ``requires_grad`` and the grad mode now. ``fw_compiler`` gets the
     forward graph, ``bw_compiler`` (default: the same) the backward, at its first use unless it has symbolic sizes,
     ``inference_compiler`` (default: the same) a graph without gradients. What ``store`` holds of an earlier compilation of
-    the same graph is used again; a training step is kept there when its backward has run.
+    the same graph is used again; the backward of a training step is kept there when it has run.
 
     Raises:
         UnsupportedGraphError: if the graph cannot be made functional exactly; nothing has run then.
@@ -165,7 +165,7 @@ def _request(captured: Captured, options: AotOptions) -> TraceRequest:
 
 
 def _program(traced: Traced, stages: Stages, shelf: Shelf) -> Program:
-    def made(pair: Pair, variant: Variant, backward: Callable[..., Any]) -> None:
+    def made(pair: Pair, variant: Variant | None, backward: Callable[..., Any] | None) -> None:
         shelf.keep_training(traced.shell, pair, variant, backward)
 
     def pair() -> Pair:

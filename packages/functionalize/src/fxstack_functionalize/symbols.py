@@ -32,7 +32,7 @@ def symbol_specs(captured: Captured) -> tuple[SymbolSpec, ...]:
     specs = []
     for symbol in _bindings(captured):
         bounds = shape_env.var_to_range.get(symbol)
-        hint = _hint(shape_env, symbol)
+        hint = _integer(values_in(shape_env).get(symbol), None)
         specs.append(
             SymbolSpec(
                 str(symbol),
@@ -141,12 +141,11 @@ def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
     return found
 
 
-def _hint(shape_env: Any, symbol: sympy.Symbol) -> int | None:
+def values_in(shape_env: Any) -> dict[sympy.Symbol, Any]:
+    """Return the values of symbols that a graph was captured with; those that depend on data have none."""
     # torch 2.11 knows the second name only; later ones warn about it
     name = "backed_var_to_val" if hasattr(shape_env, "backed_var_to_val") else "var_to_val"
-    table = getattr(shape_env, name, {})
-    value = table.get(symbol)
-    return None if value is None else _integer(value, None)
+    return getattr(shape_env, name, {})
 
 
 def _integer(value: Any, otherwise: int | None) -> Any:

@@ -16,7 +16,7 @@ from torch.fx import Interpreter
 from fxstack_inductor.codegen.native import NativeProgram
 from fxstack_inductor.codegen.wrapper import HELPERS, linked
 from fxstack_inductor.errors import IndexOutOfRange
-from fxstack_inductor.ir.expr import integer
+from fxstack_inductor.ir.expr_json import expr_from_json, expr_to_json
 from fxstack_inductor.ir.nodes import Layout
 from fxstack_inductor.runtime.arena import Window, Workspace, flat, shared_pool
 from fxstack_inductor.runtime.dropout import DRAW, bernoulli
@@ -156,19 +156,18 @@ def image_to_json(image: Image) -> dict[str, Any]:
     """An image as JSON.
 
     Raises:
-        SaveError: it depends on symbolic sizes, or holds something that has no form on disk.
+        SaveError: it holds something that has no form on disk.
     """
-    if image.symbols:
-        raise SaveError("its memory depends on symbolic sizes")
     constants = {name: v for name, v in image.constants.items() if name not in HELPERS}
     plain = ("name", "text", "source", "arguments", "calls_back", "checked", "boxed")
     return {
         **{name: getattr(image, name) for name in plain},
         "state": None if image.state is None else list(image.state),
         "constants": {name: _constant_to_json(value) for name, value in constants.items()},
+        "symbols": list(image.symbols),
         "slots": [_slot_to_json(slot) for slot in image.slots],
         "windows": [
-            [window.slot, _ints(window.shape), _ints(window.stride), *_ints([window.offset])]
+            [window.slot, *_sizes(window.shape, window.stride, (window.offset,))]
             for window in image.windows
         ],
     }
@@ -189,10 +188,10 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
             constants={**HELPERS, **constants},
             slots=tuple(map(_slot, content["slots"])),
             windows=tuple(
-                Window(slot, _exprs(shape), _exprs(stride), integer(offset))
+                Window(slot, _exprs(shape), _exprs(stride), expr_from_json(*offset))
                 for slot, shape, stride, offset in content["windows"]
             ),
-            symbols=(),
+            symbols=tuple(content["symbols"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LoadError(f"malformed image: {error}") from error
@@ -224,14 +223,12 @@ def _constant(content: Any) -> Any:
 
 def _slot_to_json(slot: Slot) -> list[Any]:
     layout = slot.layout
-    shape, stride = _ints(layout.shape), _ints(layout.stride)
     kind = [encode(layout.dtype), encode(layout.device)]
     return [
         slot.name,
-        shape,
-        stride,
+        *_sizes(layout.shape, layout.stride),
         *kind,
-        *_ints([slot.elements]),
+        expr_to_json(slot.elements),
         slot.first,
         slot.last,
         slot.group,
@@ -242,15 +239,12 @@ def _slot(content: list[Any]) -> Slot:
     name, shape, stride, dtype, device, elements, *life = content
     kind = (decode_constant(dtype), decode_constant(device))
     layout = Layout(_exprs(shape), _exprs(stride), *kind)
-    return Slot(name, layout, integer(elements), *life)
+    return Slot(name, layout, expr_from_json(elements), *life)
 
 
-def _ints(values: Iterable[Expr]) -> list[int]:
-    found = [value.as_int() for value in values]
-    if None in found:
-        raise SaveError("a size is symbolic")
-    return [number for number in found if number is not None]
+def _sizes(*groups: Iterable[Expr]) -> list[list[Any]]:
+    return [[expr_to_json(size) for size in group] for group in groups]
 
 
-def _exprs(values: Iterable[int]) -> tuple[Expr, ...]:
-    return tuple(map(integer, values))
+def _exprs(values: Iterable[Any]) -> tuple[Expr, ...]:
+    return tuple(map(expr_from_json, values))

@@ -15,6 +15,7 @@ from fxstack_functionalize.runtime import (
     Backwards,
     Pair,
     Program,
+    Variant,
     inference_wrapper,
     training_wrapper,
 )
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime import Stages
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.trace import Traced
-    from fxstack_interchange import Partition
+    from fxstack_interchange import Partition, StageGraph
 
     Run = Callable[[Callable[[], Any]], Any]
 
@@ -74,27 +75,47 @@ def from_disk(
 ) -> Callable[..., Any] | None:
     """Return the callable; None if a compiled graph cannot be loaded."""
     shell, plan, variant = found.shell, found.plan, found.variant
-    if plan is None or variant is None:
+    if plan is None:
         compiled = shelf.load(found.forward, lambda: remade.traced.stage_graph.graph_module)
         return None if compiled is None else inference_wrapper(shell, compiled, options)
     forward = shelf.load(found.forward, lambda: remade.partition.forward.graph_module)
     if forward is None:
         return None
 
-    backwards = Backwards(
-        shell, plan, lambda: remade.checked(plan).backward, remade.stages.backward
-    )
+    def made(made_variant: Variant, backward: Compiled) -> None:
+        if variant is None:
+            shelf.keep_training(shell, pair, made_variant, backward)
 
-    def load_backward() -> Compiled:
-        stage = backwards.stage(variant)
-        backward = shelf.load(found.backward, lambda: stage().graph_module)
-        return remade.stages.backward(stage()) if backward is None else backward
+    def graph() -> StageGraph:
+        return remade.checked(plan).backward
 
-    backwards.add(variant, load_backward)
+    backwards = Backwards(shell, plan, graph, remade.stages.backward, made)
     pair = Pair(plan, forward, backwards)
+    if variant is not None and not _add(backwards, variant, found, shelf, remade):
+        return None
     program = Program(shell, lambda: remade.traced, lambda: pair, remade.stages)
     shelf.used(lambda: remade.partition)
     return training_wrapper(program, options)
+
+
+def _add(
+    backwards: Backwards, variant: Variant, found: Stored, shelf: Shelf, remade: Remade
+) -> bool:
+    """Have the stored backward loaded when it is needed: now, if it has symbolic sizes. False if it cannot be."""
+    stage = backwards.stage(variant)
+
+    def load() -> Compiled | None:
+        return shelf.load(found.backward, lambda: stage().graph_module)
+
+    if not found.symbolic:
+        backwards.add(variant, lambda: load() or remade.stages.backward(stage()))
+        return True
+    # Compiling it later could assume something of sizes, when nobody guards that any more.
+    backward = load()
+    if backward is None:
+        return False
+    backwards.add(variant, lambda: backward)
+    return True
 
 
 def in_present_state() -> Run:

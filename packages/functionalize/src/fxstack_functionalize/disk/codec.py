@@ -1,12 +1,13 @@
 """Records as JSON: frozen dataclasses of this package, their enumerations, views' steps, and the literals of graphs.
 
-What has no form here (symbolic sizes, objects of the program) raises ``SaveError``, and is not kept on disk.
+Symbolic sizes are texts over the symbols of the inputs (``sizes``). What has no form here (objects of the program) raises
+``SaveError``, and is not kept on disk.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _functionalization as views
@@ -26,7 +27,11 @@ from fxstack_functionalize.runtime.plan import TangentPlan, TensorMeta, Training
 from fxstack_functionalize.runtime.saved import SavedTensor
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.arguments import decode_constant, encode
+from fxstack_interchange.expressions import to_text
 from fxstack_interchange.literals import LITERAL_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RECORDS: dict[str, Any] = {
     kind.__name__: kind
@@ -58,6 +63,10 @@ def to_json(value: Any) -> Any:
     """
     if type(value) is tuple:
         return [to_json(item) for item in value]
+    if type(value) is list:
+        return {"list": [to_json(item) for item in value]}
+    if type(value) is torch.SymInt:
+        return {"size": to_text(value.node.expr)}
     if is_dataclass(value) and type(value).__name__ in RECORDS:
         content = [to_json(getattr(value, field.name)) for field in fields(value)]
         return {"record": type(value).__name__, "fields": content}
@@ -78,25 +87,30 @@ def _check_literal(value: Any) -> None:
         raise SaveError(f"a {type(value).__name__} has no form on disk")
 
 
-def from_json(content: Any) -> Any:
-    """Return what ``to_json`` was given.
+def from_json(content: Any, size: Callable[[Any], Any]) -> Any:
+    """Return what ``to_json`` was given; ``size`` makes a symbolic size of its text.
 
     Raises:
         LoadError: the content is malformed, or of another version.
     """
     try:
-        return _read(content)
+        return _read(content, size)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise LoadError(f"malformed record: {error}") from error
 
 
-def _read(content: Any) -> Any:
+def _read(content: Any, size: Callable[[Any], Any]) -> Any:
     if isinstance(content, list):
-        return tuple(map(_read, content))
+        return tuple(_read(item, size) for item in content)
+    if "list" in content:
+        return [_read(item, size) for item in content["list"]]
+    if "size" in content:
+        return size(content["size"])
     if "record" in content:
         kind = RECORDS[content["record"]]
         names = [field.name for field in fields(kind)]
-        return kind(**dict(zip(names, map(_read, content["fields"]), strict=True)))
+        values = [_read(item, size) for item in content["fields"]]
+        return kind(**dict(zip(names, values, strict=True)))
     if "enum" in content:
         return ENUMS[content["enum"]].__members__[content["name"]]
     if "view" in content:

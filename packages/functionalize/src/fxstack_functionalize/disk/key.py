@@ -1,7 +1,8 @@
 """The key of a captured graph's compiled program: a hash of everything that tracing and compiling it depend on.
 
-Graphs that depend on what a hash cannot hold have none: symbolic sizes, code of the program's own (custom operators, hooks,
-``autograd.Function``), modules that are called whole, subclasses of tensors. Nothing in the key depends on the process.
+Symbolic sizes are in it as expressions. Graphs that depend on what a hash cannot hold have none: numbers that depend on
+data, code of the program's own (custom operators, hooks, ``autograd.Function``), modules that are called whole, subclasses
+of tensors. Nothing in the key depends on the process.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fxstack_interchange.targets import is_tensor_method, name_of
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
+    from fxstack_functionalize.disk.sizes import Sizes
     from fxstack_functionalize.inputs import Captured, CapturedInput
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.trace import TraceRequest
@@ -31,7 +33,7 @@ NAMESPACES = frozenset({"aten", "prims", "prim", "_operator"})
 
 
 def program_key(
-    captured: Captured, request: TraceRequest, options: AotOptions, salt: str
+    captured: Captured, sizes: Sizes, request: TraceRequest, options: AotOptions, salt: str
 ) -> str | None:
     """Return the key, None if the graph has none."""
     try:
@@ -39,6 +41,7 @@ def program_key(
             salt,
             repr((request, replace(options, on_error=None))),
             _inputs(captured),
+            sizes.known(),
             _graph(captured.graph_module),
             sorted(captured.owned.items()),
             [torch.__version__, torch.version.git_version],
@@ -58,23 +61,19 @@ def _input(spec: CapturedInput, storages: dict[int, int]) -> list[Any]:
     """Describe one input; tensors on one storage get the same number."""
     record: list[Any] = [spec.kind, spec.target]
     fake = spec.fake
-    if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise SaveError("a symbolic number")
     if not isinstance(fake, torch.Tensor):
         return [*record, encode(fake)]
     if type(fake) is not FakeTensor or fake.layout is not torch.strided:
         raise SaveError("a tensor of a special kind")
     storage = fake.untyped_storage()
     numbers = [*fake.shape, *fake.stride(), fake.storage_offset(), storage.nbytes()]
-    if not all(type(number) is int for number in numbers):
-        raise SaveError("a symbolic size")
     base = fake._base
     return [
         *record,
         str(fake.dtype),
         str(fake.device),
         fake.dim(),
-        numbers,
+        [encode(number) for number in numbers],
         storages.setdefault(storage._cdata, len(storages)),
         [fake.requires_grad, fake.is_leaf, fake.is_conj(), fake.is_neg(), fake.is_inference()],
         None if base is None else base.requires_grad,

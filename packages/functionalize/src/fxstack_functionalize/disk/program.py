@@ -16,26 +16,37 @@ from fxstack_functionalize.shell import Shell
 from fxstack_interchange import LoadError, SaveError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_functionalize.disk.sizes import Sizes
     from fxstack_functionalize.inputs import Captured
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A program from the disk. ``plan``, ``variant`` and ``backward`` are None for an inference graph."""
+    """A program from the disk. ``plan`` is None for an inference graph, ``variant`` and ``backward`` without a backward."""
 
     shell: Shell
     plan: TrainingPlan | None
     variant: Variant | None
     forward: Any
     backward: Any
+    symbolic: bool
+    """Whether it has symbolic sizes."""
 
 
 def encode_program(
-    shell: Shell, training: tuple[TrainingPlan, Variant] | None, forward: Any, backward: Any
+    shell: Shell,
+    training: tuple[TrainingPlan, Variant | None] | None,
+    assumed: Sequence[str],
+    forward: Any,
+    backward: Any,
 ) -> dict[str, Any]:
     """Return the document of a program whose compiled graphs are the data ``forward`` and ``backward``.
+
+    ``assumed``: of symbolic sizes, when it was compiled.
 
     Raises:
         SaveError: something in the records has no form on disk.
@@ -49,14 +60,15 @@ def encode_program(
         "info": to_json(shell.info),
         "outputs": spec.num_leaves,
         "groups": to_json(tuple(groups)),
+        "assumed": [*assumed],
         "plan": None if training is None else to_json(training),
         "forward": forward,
         "backward": backward,
     }
 
 
-def decode_program(document: Any, captured: Captured) -> Stored:
-    """Return the program of a document, for a captured graph like the one that it was made of.
+def decode_program(document: Any, captured: Captured, sizes: Sizes) -> Stored | None:
+    """Return the program of a document, for a captured graph like the one that it was made of; None if it is not for these sizes.
 
     Raises:
         LoadError: the document is malformed, or does not fit the graph.
@@ -64,18 +76,21 @@ def decode_program(document: Any, captured: Captured) -> Stored:
     try:
         if document["format"] != FORMAT:
             raise LoadError(f"format {document['format']!r:.20} is not {FORMAT}")
-        groups = from_json(document["groups"])
-        info = from_json(document["info"])
-        plan, variant = (None, None) if document["plan"] is None else from_json(document["plan"])
+        if not sizes.assume(document["assumed"]):
+            return None
+        groups = from_json(document["groups"], sizes.size)
+        info = from_json(document["info"], sizes.size)
+        plan, variant = (None, None)
+        if document["plan"] is not None:
+            plan, variant = from_json(document["plan"], sizes.size)
         spec = pytree.tree_structure(tuple(range(document["outputs"])))
         forward, backward = document["forward"], document["backward"]
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise LoadError(f"malformed program: {error}") from error
     merged = with_bases(captured, groups) if groups else captured
     fits = isinstance(info, GraphInfo) and len(info.inputs) == len(merged.inputs)
-    trains = (
-        isinstance(plan, TrainingPlan) and isinstance(variant, Variant) and backward is not None
-    )
+    differentiated = isinstance(variant, Variant) and backward is not None
+    trains = isinstance(plan, TrainingPlan) and (differentiated or variant is backward is None)
     if not fits or not (trains or plan is None) or len(info.outputs) != spec.num_leaves:
         raise LoadError("the program is not one of this graph")
-    return Stored(Shell(merged, info, spec), plan, variant, forward, backward)
+    return Stored(Shell(merged, info, spec), plan, variant, forward, backward, sizes.used)

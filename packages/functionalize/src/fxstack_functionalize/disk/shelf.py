@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_functionalize.disk.key import program_key
 from fxstack_functionalize.disk.program import decode_program, encode_program
+from fxstack_functionalize.disk.sizes import Sizes
 from fxstack_interchange import LoadError, SaveError
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ class Shelf:
         self.captured = captured
         self.key = None
         self._kept = False
+        self.sizes = Sizes(captured)
         if store is not None:
-            self.key = program_key(captured, request, options, store.salt)
+            self.key = program_key(captured, self.sizes, request, options, store.salt)
 
     def find(self) -> Stored | None:
         """Return the program if it was kept; what is damaged or foreign is left alone, with a line in the log."""
@@ -48,7 +50,7 @@ class Shelf:
         if document is None:
             return None
         try:
-            return decode_program(document, self.captured)
+            return decode_program(document, self.captured, self.sizes)
         except LoadError as error:
             logger.warning("stored program %s is compiled anew: %s", self.key[:12], error)
             return None
@@ -69,36 +71,29 @@ class Shelf:
     def keep_inference(self, shell: Shell, compiled: Compiled) -> None:
         self._keep(shell, None, (compiled, None))
 
-    def keep_training(self, shell: Shell, pair: Pair, variant: Variant, backward: Compiled) -> None:
-        """Keep a program with its first backward; others that it comes to need are made anew by each process."""
+    def keep_training(
+        self, shell: Shell, pair: Pair, variant: Variant | None, backward: Compiled | None
+    ) -> None:
+        """Keep a forward, or with it the first backward; others that it comes to need are made anew by each process."""
         if not self._kept:
-            self._kept = True
+            self._kept = variant is not None
             self._keep(shell, (pair.plan, variant), (pair.forward, backward))
 
     def _keep(
         self,
         shell: Shell,
-        training: tuple[TrainingPlan, Variant] | None,
+        training: tuple[TrainingPlan, Variant | None] | None,
         graphs: tuple[Compiled, Compiled | None],
     ) -> None:
         if self.store is None or self.key is None:
             return
         try:
-            self._write(self.store, self.key, shell, training, graphs)
+            forms = [None if graph is None else self.store.pack(graph) for graph in graphs]
+            if any(form is None for form, graph in zip(forms, graphs, strict=True) if graph):
+                return
+            document = encode_program(shell, training, self.sizes.assumed(), *forms)
+            self.store.write(self.key, document)
         except SaveError as error:
             logger.debug("program %s is not kept: %s", self.key[:12], error)
         except Exception as error:
             logger.warning("program %s is not kept: %r", self.key[:12], error)
-
-    @staticmethod
-    def _write(
-        store: Store,
-        key: str,
-        shell: Shell,
-        training: tuple[TrainingPlan, Variant] | None,
-        graphs: tuple[Compiled, Compiled | None],
-    ) -> None:
-        forms = [None if graph is None else store.pack(graph) for graph in graphs]
-        if forms[0] is None or (training is not None and forms[1] is None):
-            return
-        store.write(key, encode_program(shell, training, *forms))

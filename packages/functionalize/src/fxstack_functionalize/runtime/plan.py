@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """A strided tensor of constant size, with the part of a tensor's methods that describe it."""
+    """A strided tensor, with the part of a tensor's methods that describe it. Sizes may be symbolic."""
 
     dtype: torch.dtype
     device: torch.device
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
     contiguous: bool
 
     layout = torch.strided
@@ -44,7 +44,7 @@ class TensorMeta:
 
 
 Example: TypeAlias = torch.Tensor | TensorMeta
-"""What is known of a tensor ahead of time: a fake tensor where something is symbolic."""
+"""What is known of a tensor ahead of time: a fake tensor where it is not strided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
 
 
 def described(value: torch.Tensor) -> Example:
-    """Return the description of a fake tensor, or itself where there is no constant one."""
-    if value.layout is not torch.strided or value._has_symbolic_sizes_strides:
+    """Return the description of a fake tensor, or itself where there is none."""
+    if value.layout is not torch.strided:
         return value
     shape, strides = tuple(value.shape), tuple(value.stride())
     return TensorMeta(value.dtype, value.device, shape, strides, value.is_contiguous())

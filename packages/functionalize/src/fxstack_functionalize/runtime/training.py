@@ -81,9 +81,9 @@ def compile_pair(
     traced: Traced,
     partition: Partition,
     stages: Stages,
-    made: Callable[[Pair, Variant, Compiled], None] = lambda _pair, _variant, _backward: None,
+    made: Callable[[Pair, Variant | None, Compiled | None], None] = lambda *_: None,
 ) -> Pair:
-    """Compile both parts of a partition; ``made`` is told when a backward has been compiled, too."""
+    """Compile both parts of a partition; ``made`` is told of the forward, and when a backward has been compiled, too."""
     plan = plan_training(traced, partition)
     forward = stages.forward(partition)
 
@@ -92,9 +92,13 @@ def compile_pair(
 
     backward = partition.backward
     backwards = Backwards(traced.shell, plan, lambda: backward, stages.backward, tell)
-    if stages.early(backward):
-        backwards.add(Variant((), None), stages.now_or_later(backward))
     pair = Pair(plan, forward, backwards)
+    if not stages.early(backward):
+        made(pair, None, None)
+        return pair
+    variant, compiled = Variant((), None), stages.backward(backward)
+    backwards.add(variant, lambda: compiled)
+    made(pair, variant, compiled)
     return pair
 
 

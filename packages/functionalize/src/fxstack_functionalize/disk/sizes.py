@@ -1,0 +1,113 @@
+"""Symbolic sizes of a program on disk: what its key says of them, their text, and what was assumed of them.
+
+Sizes that a program was compiled for are not part of its key: every decision by them is a guard of the ShapeEnv, and these
+guards are kept with it. A later process makes them again, if they hold for its sizes; where they do not, it compiles anew.
+Symbols are found by their names, which follow from the program.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+from fxstack_functionalize.symbols import values_in
+from fxstack_interchange import LoadError, SaveError
+from fxstack_interchange.expressions import from_text, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from fxstack_functionalize.inputs import Captured
+
+
+NO_SYMBOLS = SimpleNamespace(
+    guards=(), var_to_range={}, replacements={}, deferred_runtime_asserts={}, backed_var_to_val={}
+)
+KINDS = (SymT.SIZE, SymT.FLOAT)
+"""What is known when a program is called."""
+
+
+class Sizes:
+    """The symbols of a captured graph's inputs. ``start`` guards were there before it was compiled."""
+
+    def __init__(self, captured: Captured) -> None:
+        env = captured.fake_mode.shape_env
+        # Making a ShapeEnv for a graph without symbols would import the whole of torch's compiler.
+        self._env: Any = NO_SYMBOLS if env is None else env
+        self._start = len(self._env.guards)
+
+    @cached_property
+    def _symbols(self) -> dict[str, sympy.Symbol]:
+        return {str(symbol): symbol for symbol in self._env.var_to_range}
+
+    @property
+    def used(self) -> bool:
+        """Whether there are any."""
+        return bool(self._symbols)
+
+    def known(self) -> list[Any]:
+        """Describe what is known of all symbols now, for a key.
+
+        Raises:
+            SaveError: one of them depends on data.
+        """
+        if not all(symbol_is_type(symbol, KINDS) for symbol in self._symbols.values()):
+            raise SaveError("a number that depends on data")
+        ranges = sorted(
+            [name, str(bounds.lower), str(bounds.upper)]
+            for name, bounds in zip(self._symbols, self._env.var_to_range.values(), strict=True)
+        )
+        replaced = sorted([str(one), to_text(by)] for one, by in self._env.replacements.items())
+        return [ranges, replaced, [to_text(guard.expr) for guard in self._env.guards]]
+
+    def assumed(self) -> list[str]:
+        """Return what compiling the program assumed.
+
+        Raises:
+            SaveError: a part of it speaks of numbers that depend on data, or is checked when the program runs.
+        """
+        made = self._env.guards[self._start :]
+        known = set(self._symbols.values())
+        if self._env.deferred_runtime_asserts or any(
+            guard.size_oblivious or not guard.expr.free_symbols <= known for guard in made
+        ):
+            raise SaveError("something is assumed of a number that depends on data")
+        return [to_text(guard.expr) for guard in made]
+
+    def assume(self, texts: Sequence[str]) -> bool:
+        """Assume what an earlier process did; nothing is assumed, and False returned, if that is not so for these sizes.
+
+        Raises:
+            LoadError: a text is malformed.
+        """
+        found = [from_text(text, self._symbols) for text in texts]
+        if not all(expr.xreplace(self._hints) == sympy.true for expr in found):
+            return False
+        for expr in found:
+            self._env.evaluate_expr(expr)
+        return True
+
+    def size(self, text: object) -> int | torch.SymInt:
+        """Return the number that ``text`` is about.
+
+        Raises:
+            LoadError: it is malformed, or of other symbols.
+        """
+        expr = from_text(text, self._symbols)
+        if not expr.free_symbols:
+            return int(expr)
+        hint = expr.xreplace(self._hints)
+        if not hint.is_Integer:
+            raise LoadError(f"{text!r:.100} is no size")
+        made: torch.SymInt = self._env.create_symintnode(expr, hint=int(hint))
+        return made
+
+    @cached_property
+    def _hints(self) -> dict[sympy.Symbol, sympy.Number]:
+        return {symbol: sympy.sympify(n) for symbol, n in values_in(self._env).items()}
