@@ -6,13 +6,35 @@ threaded through a graph for this; every stage asks here.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from torch._higher_order_ops.auto_functionalize import auto_functionalized, auto_functionalized_v2
 from torch._higher_order_ops.effects import has_effects
 from torch._ops import HigherOrderOperator, OpOverload
 
+if TYPE_CHECKING:
+    from torch.fx import Node
+
 BUILTIN = frozenset({"aten", "prim", "prims"})
 """Namespaces whose operators return nothing only to check something, unless they are registered."""
+
+_KNOWN = BUILTIN | {
+    *(
+        "fxstack_triton",
+        "fxstack_attention",
+        "inductor",
+        "rngprims",
+        "debugprims",
+        "mkldnn",
+        "mkl",
+        "onednn",
+        "quantized",
+    ),
+    *("quantized_decomposed", "_quantized", "torchvision", "torchaudio", "sparse"),
+}
+"""Namespaces whose operators do nothing but give results, as far as they are not ordered."""
+_FUNCTIONAL_FORMS = (auto_functionalized, auto_functionalized_v2)
+"""What stands for an operator that writes to its arguments, the first argument."""
 
 
 def is_ordered(target: Any) -> bool:
@@ -20,6 +42,14 @@ def is_ordered(target: Any) -> bool:
     if not isinstance(target, (OpOverload, HigherOrderOperator)):
         return False
     return has_effects(target) or (isinstance(target, OpOverload) and _only_acts(target))
+
+
+def may_act(node: Node) -> bool:
+    """Whether ``node`` calls an operator of somebody's own, which does what nobody has declared: eager runs it, used or not."""
+    target = node.target
+    if target in _FUNCTIONAL_FORMS:
+        target = node.args[0]  # type: ignore[assignment]
+    return isinstance(target, OpOverload) and target.namespace not in _KNOWN
 
 
 def _only_acts(operator: OpOverload[..., Any]) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fxstack_interchange.effects import is_ordered
+from fxstack_interchange.effects import is_ordered, may_act
 
 aten = torch.ops.aten
 
@@ -39,3 +39,27 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 )
 def test_is_ordered(target, expected):
     assert is_ordered(target) is expected
+
+
+def node_of(target, *args):
+    return torch.fx.Graph().call_function(target, args)
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "expected"),
+    [
+        (torch.ops.fxstack_interchange_test.twice.default, (), True),
+        (torch.ops.fxstack_interchange_test.scale_.default, (), True),
+        (
+            torch.ops.higher_order.auto_functionalized_v2,
+            (torch.ops.fxstack_interchange_test.scale_.default,),
+            True,
+        ),
+        (torch.ops.higher_order.auto_functionalized_v2, (aten.add_.Tensor,), False),
+        (aten.add.Tensor, (), False),
+        (torch.ops.prims.convert_element_type.default, (), False),
+        (torch.sin, (), False),
+    ],
+)
+def test_may_act(target, args, expected):
+    assert may_act(node_of(target, *args)) is expected

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
-from fxstack_interchange.effects import is_ordered
+from fxstack_interchange.effects import is_ordered, may_act
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -250,6 +250,8 @@ def kind_of(node: Node) -> OpKind:
         return OpKind.CONSTANT
     if node.target is operator.getitem and not is_symbolic_value(node.meta.get("val")):
         return OpKind.GETITEM
+    if may_act(node) and not any(item.users for item in _results(node)):
+        return OpKind.EFFECT
     if isinstance(node.target, HigherOrderOperator):
         return OpKind.HIGHER_ORDER
     known = _kind_of_overload(node.target) if isinstance(node.target, OpOverload) else None
@@ -258,3 +260,9 @@ def kind_of(node: Node) -> OpKind:
     if node.is_impure():
         return OpKind.EFFECT
     return OpKind.SYMBOLIC if is_symbolic_value(node.meta.get("val")) else OpKind.OTHER
+
+
+def _results(node: Node) -> tuple[Node, ...]:
+    """``node``, or the elements that are taken of its results: a call of which nobody reads any is there for what it does."""
+    items = tuple(user for user in node.users if user.target is operator.getitem)
+    return items if len(items) == len(node.users) and items else (node,)

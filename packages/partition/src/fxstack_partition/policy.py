@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_interchange.effects import may_act
 from fxstack_partition.ops import OpKind, is_symbolic_value
 from fxstack_partition.redraw import can_be_redrawn
 
@@ -176,6 +177,16 @@ SELECTIVE_TAGS: tuple[Rule, ...] = (
 )
 """Tags as selective checkpointing means them: must is must, a preference may be overruled by a clear gain."""
 
+
+def _custom(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return Verdict.KEEP if may_act(node) and node not in facts.backward else None
+
+
+_CUSTOM = Rule(
+    "custom",
+    "is an operator of the program's own, which runs where and as often as the program says",
+    _custom,
+)
 _HIGHER_ORDER = of_kind(
     "higher-order",
     "is a higher-order operator, as costly as its body",
@@ -193,6 +204,7 @@ _VIEW = Rule("view", "is a view, free to make again", _view, (OpKind.VIEW,))
 MIN_CUT_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
+    _CUSTOM,
     Rule(
         "backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward
     ),
@@ -218,6 +230,7 @@ MIN_CUT_RULES: tuple[Rule, ...] = (
 BUDGET_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
+    _CUSTOM,
     _HIGHER_ORDER,
     of_kind("unknown", "is not known to be cheap", OpKind.OTHER, verdict=Verdict.KEEP),
     of_kind("priced", "costs memory to save and time to make again", verdict=Verdict.EITHER),
@@ -227,6 +240,7 @@ BUDGET_RULES: tuple[Rule, ...] = (
 SAVE_ALL_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
+    _CUSTOM,
     _VIEW,
     of_kind("symbolic", "is arithmetic on sizes", OpKind.SYMBOLIC, verdict=Verdict.EITHER),
     Rule("backward-only", "is used by the backward alone", _backward_only),

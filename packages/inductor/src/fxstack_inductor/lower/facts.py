@@ -8,7 +8,7 @@ import torch
 
 from fxstack_inductor.ir.nodes import Node
 from fxstack_inductor.lower.pointwise import REGISTER_DTYPES
-from fxstack_interchange.effects import is_ordered
+from fxstack_interchange.effects import is_ordered, may_act
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def has_effect(node: FxNode) -> bool:
         return True
     tags = getattr(node.target, "tags", ())
     seeded = torch.Tag.nondeterministic_seeded in tags
-    return seeded or is_ordered(node.target) or node.is_impure()
+    return seeded or is_ordered(node.target) or may_act(node) or node.is_impure()
 
 
 def may_alias(node: FxNode) -> bool:

@@ -1,0 +1,186 @@
+"""Operators of the program's own run as often as in eager and in its order, whether somebody uses what they give or not."""
+
+import torch
+from beside_eager import Programs
+from torch.library import Library, custom_op
+
+program = Programs()
+ran = []
+
+
+@custom_op("fxstack_custom::double", mutates_args=())
+def double(x: torch.Tensor) -> torch.Tensor:
+    ran.append("double")
+    return x * 2
+
+
+@double.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+double.register_autograd(lambda ctx, grad: grad * 2)
+
+
+@custom_op("fxstack_custom::gather", mutates_args=())
+def gather(x: torch.Tensor) -> torch.Tensor:
+    ran.append("gather")
+    return x * 3
+
+
+@gather.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+gather.register_autograd(lambda ctx, grad: grad * 3)
+
+
+@custom_op("fxstack_custom::note", mutates_args=())
+def note(x: torch.Tensor) -> None:
+    ran.append("note")
+
+
+@note.register_fake
+def _(x):
+    return None
+
+
+@custom_op("fxstack_custom::write", mutates_args={"out"})
+def write(x: torch.Tensor, out: torch.Tensor) -> None:
+    ran.append("write")
+    out.copy_(x)
+
+
+@custom_op("fxstack_custom::update", mutates_args={"outs", "scaled"})
+def update(
+    x: torch.Tensor, outs: list[torch.Tensor], scaled: torch.Tensor | None = None
+) -> torch.Tensor:
+    ran.append("update")
+    for out in outs:
+        out.add_(x)
+    if scaled is not None:
+        scaled.mul_(2)
+    return x + 1
+
+
+@update.register_fake
+def _(x, outs, scaled=None):
+    return torch.empty_like(x)
+
+
+_LIBRARY = Library("fxstack_custom", "FRAGMENT")
+_LIBRARY.define("old(Tensor x) -> Tensor")
+_LIBRARY.impl("old", lambda x: (ran.append("old"), x + 1)[1], "CPU")
+_LIBRARY.impl("old", lambda x: torch.empty_like(x), "Meta")
+
+
+def calls(c, fn, *inputs, train=False):
+    """What two calls give, with gradients where wanted, and which operators ran, up to each point."""
+    ran.clear()
+    compiled, seen = c(fn), []
+    for _ in range(2):
+        seen.append(compiled(*inputs))
+        seen.append(list(ran))
+        if train:
+            seen[-2].backward()
+            seen.append(list(ran))
+    return seen, inputs
+
+
+def leaf():
+    return (torch.arange(4.0) + 1).requires_grad_()
+
+
+@program(graphs=1, breaks=0)
+def results_that_nobody_uses(c):
+    def f(x):
+        double(x)
+        torch.ops.fxstack_custom.old(x)
+        write(x, torch.empty(4))
+        return x + 1
+
+    return calls(c, f, torch.ones(4))
+
+
+@program(graphs=1, breaks=0)
+def results_that_nobody_uses_in_training(c):
+    def f(x):
+        double(x)
+        write(x.detach(), torch.empty(4))
+        return (x + 1).sum()
+
+    return calls(c, f, leaf(), train=True)
+
+
+@program(graphs=1, breaks=0)
+def the_order_of_calls(c):
+    def f(x):
+        out, plain = torch.empty(4), x.detach()
+        double(plain)
+        write(plain, out)
+        used = double(x + 1)
+        note(plain)
+        update(plain, [out])
+        double(out)
+        return (out * used).sum()
+
+    return calls(c, f, leaf(), train=True)
+
+
+@program(graphs=1, breaks=0)
+def one_that_is_named_like_a_cheap_operator(c):
+    return calls(c, lambda x: (gather(x) * x.sin()).exp().sum(), leaf(), train=True)
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(double(x))
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (doubled,) = ctx.saved_tensors
+        return gather(grad * doubled)
+
+
+@program(graphs=1, breaks=0)
+def a_result_that_only_the_backward_uses(c):
+    return calls(c, lambda x: Squared.apply(x).sum(), leaf(), train=True)
+
+
+@program(graphs=1, breaks=0)
+def inside_of_a_checkpoint(c):
+    def region(x):
+        return double(x.sin()).exp()
+
+    def f(x):
+        return torch.utils.checkpoint.checkpoint(region, x, use_reentrant=False).sum()
+
+    return calls(c, f, leaf(), train=True)
+
+
+@program(breaks=0)
+def writes_to_views_lists_and_optional_tensors(c):
+    def f(x, out):
+        scaled = x * 3
+        write(x, out[5:])
+        given = update(x, [out[:4], out[4:8]], scaled)
+        return given, out + 1, scaled, update(x, [out[:4]])
+
+    return calls(c, f, torch.ones(4), torch.zeros(9))
+
+
+@program(dynamic=True, breaks=0)
+def writes_under_symbolic_sizes(c):
+    def f(x, out):
+        made = torch.empty_like(x)
+        write(x, made)
+        update(x, [out[: x.shape[0]]])
+        return made
+
+    return [calls(c, f, torch.ones(n), torch.zeros(8)) for n in (3, 4, 6)]
+
+
+test_programs = program.tests()
