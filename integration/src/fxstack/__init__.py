@@ -4,9 +4,11 @@
 """
 
 from fxstack.api import compile, compile_log, optimize
+from fxstack.artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
 from fxstack.backends import list_backends, lookup_backend, register_backend
 from fxstack.log import CompileLog, StageTime
 from fxstack.scripts import repro
+from fxstack.settings import list_mode_options, list_options
 from fxstack_capture import (
     BackendError,
     CaptureOptions,
@@ -41,11 +43,13 @@ from fxstack_capture import (
     set_stance,
     skip,
     substitute_in_graph,
+    wrap_numpy,
 )
 from fxstack_capture import patch_options as options
 
 __all__ = [
     "BackendError",
+    "CacheInfo",
     "CaptureOptions",
     "CompileLog",
     "OptimizedModule",
@@ -70,6 +74,9 @@ __all__ = [
     "graph_break",
     "is_compiling",
     "list_backends",
+    "list_mode_options",
+    "list_options",
+    "load_cache_artifacts",
     "lookup_backend",
     "mark_dynamic",
     "mark_static",
@@ -85,7 +92,9 @@ __all__ = [
     "repro",
     "reset",
     "run",
+    "save_cache_artifacts",
     "set_stance",
     "skip",
     "substitute_in_graph",
+    "wrap_numpy",
 ]

@@ -24,6 +24,15 @@ MODES: dict[str, str] = {
 }
 
 
+_OF_MODES: dict[str, dict[str, bool]] = {
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"cuda_graphs": True, "autotune": True, "freezing": True},
+    "max-autotune-no-cudagraphs": {"autotune": True, "freezing": True},
+}
+"""Options that a mode sets, where ``options`` does not say otherwise."""
+_OFF = {"cuda_graphs": False, "autotune": False, "freezing": False}
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What each layer is told. ``partitioner`` is a registered name or a callable."""
@@ -47,17 +56,13 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
     """
     if mode is not None and mode not in MODES:
         raise ValueError(_unknown("mode", mode, MODES))
-    capture = {f.name for f in fields(CaptureOptions)} - {"fullgraph", "dynamic"}
-    inductor = {f.name for f in fields(InductorOptions)}
-    functionalize = {f.name for f in fields(AotOptions)} - {"on_error"}
+    capture, inductor, functionalize = _layers()
     known = {"partitioner"} | capture | inductor | functionalize
     given = in_our_words(options or {}, frozenset(known))
     for name in given:
         if name not in known:
             raise ValueError(_unknown("option", name, known))
-    given.setdefault("cuda_graphs", mode in {"reduce-overhead", "max-autotune"})
-    given.setdefault("autotune", mode in {"max-autotune", "max-autotune-no-cudagraphs"})
-    given.setdefault("freezing", mode in {"max-autotune", "max-autotune-no-cudagraphs"})
+    given = {**_OFF, **_OF_MODES.get(mode or "default", {}), **given}
     return CompileOptions(
         mode or "default",
         given.get("partitioner", "min_cut"),
@@ -71,7 +76,35 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
     )
 
 
+def _layers() -> tuple[set[str], set[str], set[str]]:
+    """Names of the options of capture, inductor and functionalize."""
+    return (
+        {f.name for f in fields(CaptureOptions)} - {"fullgraph", "dynamic"},
+        {f.name for f in fields(InductorOptions)},
+        {f.name for f in fields(AotOptions)} - {"on_error"},
+    )
+
+
+def list_options() -> list[str]:
+    """Names that ``compile(options=...)`` takes: ours, then those of ``torch.compile`` that are understood."""
+    return [*sorted(set().union({"partitioner"}, *_layers())), *sorted(TORCH_OPTIONS)]
+
+
+def list_mode_options(mode: str | None = None) -> dict[str, Any]:
+    """The options that each mode of ``compile`` sets, by mode; with ``mode`` those of this one.
+
+    Raises:
+        ValueError: an unknown mode.
+    """
+    if mode is None:
+        return {name: dict(_OF_MODES.get(name, {})) for name in MODES}
+    if mode not in MODES:
+        raise ValueError(_unknown("mode", mode, MODES))
+    return dict(_OF_MODES.get(mode, {}))
+
+
 def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, [*known, *TORCH_OPTIONS], n=1)
+    candidates = [*known, *(TORCH_OPTIONS if kind == "option" else ())]
+    close = difflib.get_close_matches(name, candidates, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"fxstack.compile: unknown {kind} {name!r}.{hint} Known: {', '.join(sorted(known))}."

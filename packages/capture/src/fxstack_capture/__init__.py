@@ -30,6 +30,7 @@ from fxstack_capture.marking import (
     nonstrict_trace,
     substitute_in_graph,
 )
+from fxstack_capture.numpy_side.wrapping import wrap_numpy
 from fxstack_capture.optimized_module import OptimizedModule
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.marks import (
@@ -81,4 +82,5 @@ __all__ = [
     "set_stance",
     "skip",
     "substitute_in_graph",
+    "wrap_numpy",
 ]

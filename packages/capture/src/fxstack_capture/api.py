@@ -25,6 +25,7 @@ from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.errors import BackendError, SkipFrame, Unsupported, WrongResultError
 from fxstack_capture.driver.explanation import Explanation
 from fxstack_capture.driver.whole import Captured, capture_whole
+from fxstack_capture.numpy_side.wrapping import ours
 from fxstack_capture.optimized_module import OptimizedModule, wrap
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError
@@ -105,7 +106,7 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
     if isinstance(fn, torch.nn.Module):
         compiler.root = fn
         return wrap(fn, run, again)
-    made = run(_with_frame(fn))
+    made = run(_with_frame(ours(fn)))
     functools.update_wrapper(made, fn)
     return made
 

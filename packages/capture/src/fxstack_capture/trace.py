@@ -381,6 +381,8 @@ class Trace:
     """Whether the replacement runs as an entry, whose guards hand the graph's inputs over."""
     contract: Bound | None = None
     """What was agreed on about the sizes of the arguments."""
+    exporting: bool = False
+    """Whether the graph is for somebody else than this call (``export``)."""
     may_retreat: bool = False
     """Whether the replacement can run its frame in plain Python after all."""
     unfolding: bool = False

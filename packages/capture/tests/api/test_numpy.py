@@ -5,6 +5,8 @@ import pytest
 import torch
 from beside import breaks_beside_plain
 
+import fxstack_capture as fx
+
 PROGRAMS = {}
 """name -> (function of a tensor and an array, ids of its graph breaks)"""
 
@@ -370,3 +372,43 @@ def test_under_a_transform():
         lambda x: torch.func.vmap(lambda t: torch.from_numpy(t.numpy()))(x),
         lambda: (torch.ones(2, 3),),
     )
+
+
+def eager(graph_module, _):
+    return graph_module.forward
+
+
+@pytest.mark.parametrize("wrap", [torch.compiler.wrap_numpy, fx.wrap_numpy])
+class TestWrapNumpy:
+    """Functions of arrays as functions of tensors."""
+
+    def test_values(self, wrap):
+        @wrap
+        def program(a, b, *, k=1):
+            return {"s": np.sin(a) * b + k, "t": (a.T.copy(), 3), "m": a.mean(0)}
+
+        a, b = torch.randn(3, 2), torch.randn(3, 2)
+        for fn in (program, lambda *args, **more: program(*args, **more)):
+            found = fx.optimize(eager, fullgraph=True)(fn)(a, b=b, k=2)
+            torch.testing.assert_close(found, program(a, b, k=2))
+
+    def test_gradients(self, wrap):
+        x = torch.arange(6.0, requires_grad=True)
+        fx.optimize(eager, fullgraph=True)(wrap(lambda a: np.sum(a * a)))(x).backward()
+        assert x.grad.tolist() == [0, 2, 4, 6, 8, 10]
+
+    def test_memory_is_the_argument_s(self, wrap):
+        def program(a):
+            a += 1
+            return a
+
+        x = torch.zeros(3)
+        result = fx.optimize(eager, fullgraph=True)(wrap(program))(x)
+        assert result is not x
+        assert result.data_ptr() == x.data_ptr()
+        assert x.tolist() == [1, 1, 1]
+
+
+def test_wrap_numpy_takes_functions_only():
+    with pytest.raises(TypeError, match="wrap_numpy: expected a function, got 3"):
+        fx.wrap_numpy(3)

@@ -194,3 +194,15 @@ def test_errors_of_convolutions(shape):
             fn(t(*shape))
         texts.append(str(raised.value))
     assert texts[0] == texts[1]
+
+
+def test_a_program_can_tell_that_it_is_exported():
+    def program(x):
+        return x + torch.compiler.is_exporting() + 2 * torch.compiler.is_compiling()
+
+    assert fx.export(program, (torch.zeros(3),))(torch.zeros(3)).tolist() == [3.0, 3.0, 3.0]
+    assert fx.optimize(lambda graph, _: graph.forward)(program)(torch.zeros(3)).tolist() == [
+        2.0,
+        2.0,
+        2.0,
+    ]

@@ -87,7 +87,7 @@ def capture_whole(
     bound = None if agreed is None else agreed.bind(frame)
     demand_general(bound)
     trace = new_trace(options, program_table(), FrameHistory(), bound)
-    trace.for_entry = False
+    trace.for_entry, trace.exporting = False, contract is not None
     try:
         with attempt(frame, trace) as done:
             if isinstance(done.outcome, Raised):

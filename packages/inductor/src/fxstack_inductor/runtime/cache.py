@@ -18,12 +18,12 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from filelock import FileLock, Timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
 FORMAT = 1
 LIBRARY = "kernels.so"
@@ -35,6 +35,8 @@ CHECKED = ".checked"
 _MINUTE = 60
 _UNCHECKED: dict[Path, int] = {}
 """Bytes that this process has written since, by directory."""
+_USED: Final[dict[Path, dict[str, None]]] = {}
+"""Keys of the entries that this process has read or written, in order, by directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Cache:
         if intact:
             with suppress(OSError):  # read-only, or just evicted
                 os.utime(directory)
+            self._note(key)
             return directory / LIBRARY
         if directory.exists():
             shutil.rmtree(directory, ignore_errors=True)
@@ -92,7 +95,22 @@ class Cache:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         self._grown_by(size)
+        self._note(key)
         return directory / LIBRARY
+
+    def _note(self, key: str) -> None:
+        _USED.setdefault(self.root, {})[key] = None
+
+    def put(self, key: str, files: Mapping[str, bytes]) -> bool:
+        """Make an entry of the files of another cache's; False if they are damaged, or it is there already."""
+        if self.find(key) is not None or not _is_whole(files):
+            return False
+
+        def copy(_: Path, library: Path) -> None:
+            library.write_bytes(files[LIBRARY])
+
+        self.build(key, files[SOURCE].decode(), copy)
+        return True
 
     def _grown_by(self, size: int) -> None:
         """Evict when a twentieth of the limit was written, or nobody has looked for a minute: looking costs a call per file."""
@@ -145,6 +163,26 @@ class Cache:
     def clear(self) -> None:
         for path in [*self.entries(), *self.left_behind(0)]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def used_entries() -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Keys and files of the entries that this process has used and that are still there."""
+    for root, keys in [*_USED.items()]:
+        for key in [*keys]:
+            directory = Cache(root, 0).directory(key)
+            with suppress(OSError):
+                yield key, {name: (directory / name).read_bytes() for name in _FILES}
+
+
+_FILES = (SOURCE, LIBRARY, ENTRY)
+
+
+def _is_whole(files: Mapping[str, bytes]) -> bool:
+    try:
+        digest = hashlib.sha256(files[LIBRARY]).hexdigest()
+        return bool(json.loads(files[ENTRY])["sha256"] == digest) and SOURCE in files
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def file_hash(path: Path) -> str:

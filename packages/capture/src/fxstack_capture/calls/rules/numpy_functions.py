@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.numpy_side import wrapping
 from fxstack_capture.numpy_side.functions import pairs
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
 RULES: RuleTable = RuleTable()
+
+RULES.add(wrapping.to_arrays, wrapping.traced_to_arrays)
+RULES.add(wrapping.to_tensors, wrapping.traced_to_tensors)
 
 _TAKE_TENSORS = (np.array, np.asarray, np.ascontiguousarray)
 

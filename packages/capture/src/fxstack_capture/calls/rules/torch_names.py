@@ -25,8 +25,12 @@ _COMPUTE_OTHERWISE = frozenset({"torch.optim.sgd", "torch.nn.modules.transformer
 """Modules whose results differ when they are compiled, for the sake of another compiler."""
 
 
+@RULES.rule(torch.compiler.is_exporting)
+def _is_exporting(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return trace.exporting
+
+
 @RULES.rule(
-    torch.compiler.is_exporting,
     torch.jit.is_scripting,
     torch.jit.is_tracing,
     torch._jit_internal.is_scripting,

@@ -18,6 +18,7 @@ from torch.optim import optimizer as _optimizer
 
 from fxstack_capture.calls.rules import plain_optimizers, typing_forms
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced_to_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,11 +79,21 @@ def _untagged(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dic
     return trace.calls.call(fn.__closure__[place].cell_contents, args, kwargs)
 
 
+def _of_arrays(
+    trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What ``torch.compiler.wrap_numpy`` makes."""
+    args, kwargs = traced_to_arrays(trace, ((args, kwargs),), {})
+    return traced_to_tensors(trace, (_wrapped(trace, fn, args, kwargs),), {})
+
+
 def code_rule(fn: FunctionType) -> CodeRule | None:
     """The rule for calls of ``fn``, if it is a wrapper."""
     found = CODE_RULES.get(id(fn.__code__))
     if found is not None:
         return found[1]
+    if fn.__code__.co_qualname == TORCHS:
+        return _of_arrays
     if fn.__qualname__ in _TAGGING:
         return _untagged
     return _original if fn.__dict__ and _is_only_torchs_compilers(fn) else None

@@ -1,0 +1,82 @@
+"""What a process has compiled, as bytes: for a process on another machine of the same kind, which then compiles less.
+
+Each entry of the disk cache is named by a hash of everything that it depends on, the processor and fxstack's sources among it:
+what does not fit the reader is never looked up there.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+import zipfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fxstack_inductor import options_from_environment
+from fxstack_inductor.runtime.cache import Cache, used_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAME = "fxstack-cache-artifacts"
+_FORMAT = b"1"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """``keys``: names of entries of the disk cache; ``size``: bytes of their files."""
+
+    keys: tuple[str, ...]
+    size: int
+
+
+def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
+    """All that this process has read from or written to the disk cache so far: kernels and compiled programs; None: nothing."""
+    found = dict(used_entries())
+    if not found:
+        return None
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr(_NAME, _FORMAT)
+        for key, files in found.items():
+            for name, content in files.items():
+                packed.writestr(f"{key}/{name}", content)
+    return buffer.getvalue(), _info(found)
+
+
+def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> CacheInfo | None:
+    """Put what ``save_cache_artifacts`` gave into the disk cache; says what was not there yet.
+
+    They hold native code that will run: load only what you trust. ``cache_dir`` is that of the environment unless
+    given. What cannot be read gives a warning, and None.
+    """
+    options = options_from_environment()
+    cache = Cache(Path(cache_dir or options.cache_dir), options.cache_limit)
+    try:
+        entries = _unpacked(artifacts)
+        return _info({key: files for key, files in entries.items() if cache.put(key, files)})
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        warnings.warn(
+            f"load_cache_artifacts: these are no artifacts of this version, or cannot be kept in {cache.root}: {error}",
+            stacklevel=2,
+        )
+        return None
+
+
+def _unpacked(artifacts: bytes) -> Mapping[str, dict[str, bytes]]:
+    entries: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
+    with zipfile.ZipFile(io.BytesIO(artifacts)) as packed:
+        if packed.read(_NAME) != _FORMAT:
+            raise ValueError("another format")
+        for path in packed.namelist():
+            key, _, name = path.partition("/")
+            if path != _NAME and len(key) == 64 and set(key) <= set("0123456789abcdef"):
+                entries[key][name] = packed.read(path)
+    return entries
+
+
+def _info(entries: Mapping[str, Mapping[str, bytes]]) -> CacheInfo:
+    size = sum(len(content) for files in entries.values() for content in files.values())
+    return CacheInfo(tuple(entries), size)
