@@ -133,6 +133,9 @@ class World(Protocol):
 class Calls(Protocol):
     """Who runs a call: a rule, the interpreter, torch's recorder or CPython (subpackage ``calls``)."""
 
+    scanned: dict[type, int]
+    """What ``calls.scan`` knows of classes."""
+
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call any trace-world callable. Raises what the program raises, or GraphBreak."""
 

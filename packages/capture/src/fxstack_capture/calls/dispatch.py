@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 import weakref
@@ -11,7 +12,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import classes, linked, operators, policy, unfolding
+from fxstack_capture.calls import classes, linked, operators, policy, scan, unfolding
 from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.marked import call_marked, is_marked
 from fxstack_capture.calls.native_run import run, run_intercepted
@@ -45,6 +46,8 @@ class CallDispatcher:
         self.rules = {**rules.by_id(), **launch_rules(), **registered()}
         self.forwards = rules.forwards_by_id()
         self.leaves: dict[int, tuple[object, bool]] = {}
+        self.scanned = dict(scan.CODES)
+        """What ``scan`` knows of classes."""
 
     @property
     def world(self) -> MirrorWorld:
@@ -196,9 +199,15 @@ _MOVERS: frozenset[object] = frozenset(
         dict.copy,
         dict.clear,
         dict.popitem,
-        str.join,
+        collections.deque.append,
+        collections.deque.appendleft,
+        collections.deque.pop,
+        collections.deque.popleft,
+        collections.deque.clear,
+        collections.deque.copy,
+        collections.deque.reverse,
     }
-) - {str.join}
+)
 
 
 def _bound_slot(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:

@@ -154,6 +154,24 @@ _HASHING: frozenset[int] = _KEYED_FUNCTIONS | {
 }
 """Functions that may tell objects apart by their hashes."""
 
+_HASHED = (dict, set, frozenset)
+
+_MOVES_VALUES: frozenset[int] = frozenset(
+    id(vars(cls)[name])
+    for cls in (dict, collections.OrderedDict, collections.defaultdict)
+    for name in ("update", "popitem", "clear", "copy", "__iter__", "__len__", "__copy__")
+    if name in vars(cls)
+)
+"""Functions of dictionaries that do not look at the values of their first argument."""
+
+
+def hashes(fn: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a function may tell objects apart by their hashes."""
+    if id(fn) in _KEYED_FUNCTIONS:
+        return bool(args) and isinstance(args[0], _HASHED)
+    return id(fn) in _HASHING
+
+
 _FORMATTING: frozenset[int] = frozenset(map(id, (operator.mod, operator.imod)))
 """Functions that are something else for text than for numbers."""
 
@@ -182,12 +200,13 @@ def _run_on(
     world: Any = trace.world
     values = (*args, *kwargs.values()) if kwargs else args
     found: list[Any] = []
-    flags = scan.scan(world.lazy, values, found)
+    every, keys = hashes(fn, args), id(fn) in _KEYED_FUNCTIONS or id(fn) in _MOVES_VALUES
+    flags = scan.scan(trace, values, found, every=every, keys=keys)
     if not flags:
         return fn(*args, **kwargs)
     if flags & scan.LAZY:
         scan.complete(world, values, instances=False)
-        flags |= scan.scan(world.lazy, values, found)
+        flags |= scan.scan(trace, values, found, every=every, keys=keys)
     watched = found if flags & (scan.TENSOR | scan.PYTHON) else None
     if flags & scan.SYMBOLIC:
         args, kwargs = _plain_numbers(trace, fn, args, kwargs)
@@ -215,11 +234,12 @@ def _run(
     if watched is None:
         return fn(*args, **kwargs)
     world: Any = trace.world
+    identified = hashes(fn, args)
     for value in watched:
         if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
             raise graph_break("unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}")
         world.classes.note_special_methods(type(value))
-        if id(fn) in _HASHING:
+        if identified:
             world.distinctions.note_identified(value)
     return run_intercepted(trace, fn, args, kwargs)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import collections
 import itertools
 import types
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from fxstack_capture import native
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
+
+    from fxstack_capture.trace import Trace
 
 TENSOR: Final = 1
 PYTHON: Final = 2  # something whose use may start Python frames
@@ -27,58 +31,88 @@ _SIMPLE = (IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, slice}
 _SEQUENCES = frozenset({list, tuple, set, frozenset, collections.deque, torch.Size})
 _VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 
+# How instances of a class are walked (native/scan.c); flags stand in the bits above.
+_LIST, _TUPLE, _DICT, _ITEMS, _RECEIVER = range(1, 6)
+_SHIFT: Final = 3
+CODES: Final[Mapping[type, int]] = MappingProxyType(
+    {
+        **dict.fromkeys(_SIMPLE, 0),
+        **dict.fromkeys(_SYMBOLIC, SYMBOLIC << _SHIFT),
+        **dict.fromkeys((set, frozenset, collections.deque), _ITEMS),
+        list: _LIST,
+        tuple: _TUPLE,
+        torch.Size: _TUPLE,
+        dict: _DICT,
+    }
+)
+"""What is known of classes; a trace adds those that it meets."""
 
-def scan(lazy: dict[int, Any], values: Iterable[Any], found: list[Any]) -> int:
-    """Flags of everything reachable through builtin containers; ``PYTHON`` objects are added to
-    ``found``.
 
-    ``lazy`` holds the incomplete dictionaries by id.
+def code_of(cls: type) -> int:
+    """What is to be known of a class that is not in ``CODES``: instances may start Python frames, iterators hold anything."""
+    if issubclass(cls, torch.Tensor):
+        return TENSOR << _SHIFT
+    walks = (dict, _DICT), (list, _LIST), (tuple, _TUPLE), (types.BuiltinMethodType, _RECEIVER)
+    for base, walk in walks:
+        if issubclass(cls, base):
+            return PYTHON << _SHIFT | walk
+    if hasattr(cls, "__next__") or cls in _VIEWS:
+        return (PYTHON | TENSOR) << _SHIFT
+    return PYTHON << _SHIFT
+
+
+def scan(
+    trace: Trace,
+    values: tuple[Any, ...],
+    found: list[Any],
+    *,
+    every: bool = True,
+    keys: bool = False,
+) -> int:
+    """Flags of everything reachable through builtin containers.
+
+    ``found`` gets the ``PYTHON`` objects; one of each class, and the opaque ones, if not ``every``. ``keys``: only
+    the keys of the first value count, if it is a dictionary.
     """
+    if native.AVAILABLE:
+        world: Any = trace.world
+        state = trace.calls.scanned, world.lazy, world.opaque
+        return native.scan(*state, values, found, every, keys, code_of)  # type: ignore[no-any-return]
+    return scan_in_python(trace, values, found)
+
+
+def scan_in_python(trace: Trace, values: tuple[Any, ...], found: list[Any]) -> int:
+    """As ``scan`` of every object."""
     flags = 0
     seen: set[int] = set()
     work = list(values)
+    lazy, scanned = trace.world.lazy, trace.calls.scanned  # type: ignore[attr-defined]
     while work:
         value = work.pop()
-        cls = type(value)
-        if cls in _SIMPLE:
+        code = scanned.get(type(value))
+        if code is None:
+            code = scanned[type(value)] = code_of(type(value))
+        if not code or id(value) in seen:
             continue
-        if id(value) in seen:
-            continue
-        if cls in _SEQUENCES:
-            seen.add(id(value))
-            work.extend(value)
-        elif cls is dict:
-            seen.add(id(value))
-            if id(value) in lazy:
-                flags |= LAZY
-            work.extend(value)
-            work.extend(value.values())
-        elif isinstance(value, torch.Tensor):
-            flags |= TENSOR
-        elif cls in _SYMBOLIC:
-            flags |= SYMBOLIC
-        else:
-            seen.add(id(value))
+        seen.add(id(value))
+        flags |= code >> _SHIFT
+        if code >> _SHIFT & PYTHON:
             found.append(value)
-            flags |= PYTHON | _scan_subclass(value, work)
+        if code & _WALK == _DICT and id(value) in lazy:
+            flags |= LAZY
+        work.extend(_WALKS[code & _WALK](value))
     return flags
 
 
-def _scan_subclass(value: Any, work: list[Any]) -> int:
-    """Instances: items of container subclasses, receivers of bound methods; iterators may hold
-    anything.
-    """
-    if isinstance(value, dict):
-        work.extend(dict.items(value))
-    elif isinstance(value, list):
-        work.extend(list.__iter__(value))
-    elif isinstance(value, tuple):
-        work.extend(tuple.__iter__(value))
-    elif isinstance(value, types.BuiltinMethodType):
-        work.append(value.__self__)
-    elif hasattr(type(value), "__next__") or type(value) in _VIEWS:
-        return TENSOR
-    return 0
+_WALK: Final = (1 << _SHIFT) - 1
+_WALKS: Final[tuple[Callable[[Any], Iterable[Any]], ...]] = (
+    lambda _: (),
+    list.__iter__,
+    tuple.__iter__,
+    lambda value: itertools.chain.from_iterable(dict.items(value)),
+    iter,
+    lambda value: (value.__self__,),
+)
 
 
 def complete(world: Any, values: Iterable[Any], *, instances: bool) -> None:

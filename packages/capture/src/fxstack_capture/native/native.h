@@ -92,6 +92,10 @@ static inline Group *find_group(CodeState *state, PyObject *owner) {
 extern HIDDEN PyMethodDef scopes_methods[];
 extern HIDDEN PyMethodDef finalizers_methods[];
 extern HIDDEN PyMethodDef upcoming_methods[];
+
+/* --- walks over arguments (scan.c) -------------------------------------------------------------- */
+
+extern HIDDEN PyMethodDef scan_methods[];
 HIDDEN int passthrough_decides(PyObject *passthrough, PyCodeObject *code); /* 1 yes, 0 no, -1 exception */
 
 /* --- guards (tree.c) ------------------------------------------------------------------------------ */

@@ -59,8 +59,7 @@ def _text(trace: Trace, value: Any) -> Any:
     """What ``print`` writes for a value; a symbolic number is written as what it is in the run."""
     if type(value) in _NUMBERS:
         return value
-    world: Any = trace.world
-    if scan.scan(world.lazy, (value,), []) & scan.TENSOR:
+    if scan.scan(trace, (value,), []) & scan.TENSOR:
         raise graph_break("side-effect-call", "print of a tensor")
     return trace.calls.call(str, (value,), {})
 
