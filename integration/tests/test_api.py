@@ -213,3 +213,9 @@ def test_what_a_gpu_needs_and_is_not_there_costs_only_speed(monkeypatch, error):
     compiled = fxstack.compile(lambda x: x + 1, options={"target": "cuda"})
     with pytest.warns(UserWarning, match=r"CUDA .*The captured graph runs in eager torch"):
         assert compiled(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_the_environment_turns_compilation_off(monkeypatch):
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    assert fxstack.compile(len) is len
+    assert fxstack.compile()(len) is len

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -73,7 +74,7 @@ def compile(
         mode: See ``fxstack.settings.MODES``.
         options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions`` and
             ``fxstack_inductor.InductorOptions``.
-        disable: Return the model as it is.
+        disable: Return the model as it is; so does ``TORCH_COMPILE_DISABLE=1`` in the environment, as for ``torch.compile``.
 
     Raises:
         ValueError: unknown backend, mode or option; ``dynamic`` is something else than True, False or None.
@@ -81,7 +82,7 @@ def compile(
     """
     if dynamic not in (None, True, False):
         raise ValueError(f"fxstack.compile: dynamic must be True, False or None, not {dynamic!r}.")
-    if disable:
+    if disable or os.environ.get("TORCH_COMPILE_DISABLE") == "1":
         return model if model is not None else lambda fn: fn
     log = CompileLog()
     made = make_options(mode, options)

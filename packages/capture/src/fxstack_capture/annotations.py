@@ -23,17 +23,17 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     Args:
         fn: A function, method or module; None gives a decorator.
-        recursive: False: only ``fn`` itself is left alone, what it calls is compiled (``skip``).
+        recursive: False: only ``fn`` itself is left alone, what it calls is compiled; compiling the result compiles ``fn``.
         reason: For people: why. Shown by ``explain`` where the graph breaks.
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
-    if not recursive:
-        return skip(fn)
     if isinstance(fn, torch.nn.Module):
-        fn.forward = disable(fn.forward, reason=reason)
+        fn.forward = disable(fn.forward, recursive, reason=reason)
         return fn
     check_callable(fn, "disable")
+    if not recursive:
+        return _disabled_alone(fn, reason)
     off = native.Disabled(fn) if native.AVAILABLE else fn
 
     @functools.wraps(fn)
@@ -42,6 +42,15 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     setattr(disabled, DISABLED, reason or True)
     return disabled
+
+
+def _disabled_alone(fn: Callable[..., Any], reason: str | None) -> Any:
+    @functools.wraps(fn)
+    def nonrecursive_disable_wrapper(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    setattr(nonrecursive_disable_wrapper, DISABLED, reason or True)
+    return nonrecursive_disable_wrapper
 
 
 def skip(fn: F) -> F:

@@ -22,6 +22,7 @@ from fxstack_capture.driver.backend import eager
 from fxstack_capture.driver.calling import frame_of_call
 from fxstack_capture.driver.compiler import FrameCompiler
 from fxstack_capture.driver.contracts import CallContract
+from fxstack_capture.driver.disabling import what_is_disabled
 from fxstack_capture.driver.errors import BackendError, SkipFrame, Unsupported, WrongResultError
 from fxstack_capture.driver.explanation import Explanation
 from fxstack_capture.driver.whole import Captured, capture_whole
@@ -106,7 +107,7 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
     if isinstance(fn, torch.nn.Module):
         compiler.root = fn
         return wrap(fn, run, again)
-    made = run(_with_frame(ours(fn)))
+    made = run(_with_frame(ours(what_is_disabled(fn))))
     functools.update_wrapper(made, fn)
     return made
 

@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 import torch
+from counting import Counting
 
 import fxstack_capture as fx
 
@@ -142,9 +143,9 @@ def test_not_recursively_disabled_is_skipped():
         return inner(x) + 1
 
     marked = fx.disable(outer, recursive=False)
-    assert marked is outer
     _, graphs = run(lambda x: marked(x * 2) * 3, X)
     assert any("sin" in g.code for g in graphs)
+    assert not any("sin" in g.code and "add" in g.code for g in graphs)
 
 
 @pytest.mark.parametrize(
@@ -186,3 +187,73 @@ def test_unguarded_addresses_are_a_hint():
 def test_addresses_of_tensors_only():
     with pytest.raises(TypeError, match="a tensor is needed, this is a list"):
         fx.mark_static_address([1])
+
+
+class TestNotRecursivelyDisabled:
+    """The function itself is as it was, and is what is compiled where the wrapper is given to the compiler."""
+
+    @staticmethod
+    def asks(x):
+        return x - 1 if torch.compiler.is_compiling() else x + 1
+
+    @pytest.mark.parametrize("disable", [fx.disable, torch.compiler.disable])
+    def test_it_is_another_function(self, disable):
+        kept = disable(self.asks, recursive=False)
+        x = torch.zeros(2)
+        call = fx.optimize(Counting())(lambda f, x: f(x))
+        assert [call(f, x).tolist() for f in (self.asks, kept)] == [[-1, -1], [1, 1]]
+        assert fx.optimize(Counting())(kept)(x).tolist() == [-1, -1]
+        assert kept(x).tolist() == [1, 1]
+
+    def test_modules(self):
+        module = fx.disable(torch.nn.Linear(2, 2), recursive=False)
+        x = torch.zeros(2)
+        assert torch.equal(fx.optimize(Counting())(lambda x: module(x))(x), module(x))
+
+
+CLOSED = torch.ones(1, requires_grad=True)
+LAYERS = {"a": torch.nn.Linear(2, 2), "b": torch.nn.Linear(2, 2)}
+
+
+@fx.nonstrict_trace
+def over_closure(x):
+    fx.graph_break()
+    return x * CLOSED
+
+
+@fx.nonstrict_trace
+def over_modules(x, layers):
+    fx.graph_break()
+    return layers["a"](x) + layers["b"](x)
+
+
+def plain(x):
+    fx.graph_break()
+    return x * 3
+
+
+@pytest.mark.parametrize(
+    ("program", "leaves"),
+    [
+        (over_closure, [CLOSED]),
+        (lambda x: over_modules(x, LAYERS), [*LAYERS["a"].parameters()]),
+        (lambda x: fx.nonstrict_trace(plain)(x) * CLOSED, [CLOSED]),
+    ],
+)
+def test_nonstrict_functions_read_tensors_from_outside(program, leaves):
+    x = torch.randn(2, 2)
+    compiled = fx.optimize(Counting(), fullgraph=True)(lambda x: program(x) + 1)
+    for _ in range(2):
+        gradients = [torch.autograd.grad(f(x).sum(), leaves) for f in (compiled, program)]
+        torch.testing.assert_close(*gradients)
+        with torch.no_grad():
+            leaves[0].mul_(2)
+        torch.testing.assert_close(compiled(x), program(x) + 1)
+
+
+def test_nonstrict_trace_of_a_new_function_is_refused():
+    def program(x):
+        return fx.nonstrict_trace(lambda x: x + 1)(x)
+
+    with pytest.raises(fx.Unsupported, match="nonstrict_trace of a function that was made inside"):
+        fx.optimize(Counting(), fullgraph=True)(program)(torch.zeros(2))

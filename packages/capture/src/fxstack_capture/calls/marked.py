@@ -6,8 +6,9 @@ be loaded.
 
 from __future__ import annotations
 
+import functools
 import sys
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +21,6 @@ from fxstack_capture.calls.rules.compiling import compiled_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FunctionType
 
     from fxstack_capture.trace import Trace
 
@@ -125,11 +125,31 @@ def _error_on_graph_break(trace: Trace, error_on_graph_break: bool) -> Any:
     return trace.calls.call(strictness.error_on_graph_break, (error_on_graph_break,), {})
 
 
+def _nonstrict_trace(trace: Trace, traceable_fn: Any = None, fn: Any = None) -> Any:
+    """``nonstrict_trace`` of a function from outside: what its calls are is known to this trace alone."""
+    function = traceable_fn if fn is None else fn
+    world: Any = trace.world
+    if type(function) is not FunctionType or world.is_new(function):
+        raise graph_break("unsupported-call", "nonstrict_trace of a function that was made inside")
+    world.remade.pin((function,))
+
+    @functools.wraps(function)
+    def traced(*_args: Any, **_kwargs: Any) -> Any:
+        raise AssertionError("this has a rule")
+
+    calls: Any = trace.calls
+    calls.rules[id(traced)] = as_operations(function)
+    calls.leaves[id(traced)] = traced, True  # keeps the id valid
+    return traced
+
+
 _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyType(
     {
         ("torch._dynamo.decorators", "mark_static"): _mark_static,
         ("torch._dynamo.external_utils", "is_compiling"): _is_compiling,
         ("torch._dynamo.decorators", "error_on_graph_break"): _error_on_graph_break,
         ("fxstack.api", "compile"): _compile,
+        ("fxstack_capture.marking", "nonstrict_trace"): _nonstrict_trace,
+        ("torch._dynamo.decorators", "nonstrict_trace"): _nonstrict_trace,
     }
 )

@@ -11,11 +11,12 @@ import importlib
 import inspect
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxstack_capture import native
+from fxstack_capture.annotations import disable
 from fxstack_capture.emit.builder import Builder, call, load, tuple_of
 from fxstack_capture.emit.code import compile_replacement
 from fxstack_capture.emit.loads import Loads
@@ -41,13 +42,18 @@ def is_disabled(function: FunctionType) -> bool:
 
 
 def is_skipping(code: CodeType | None) -> bool:
-    """Whether this is the wrapper that ``torch.compiler.disable(recursive=False)`` puts around a function.
+    """Whether this is the wrapper that ``disable(recursive=False)``, torch's or ours, puts around a function.
 
     It and the frame that it calls run plainly; what that calls is compiled.
     """
     if code is None or code.co_name != "nonrecursive_disable_wrapper":
         return False
-    return code.co_filename.startswith(_TORCHS_COMPILER)
+    return code.co_filename.startswith((_TORCHS_COMPILER, disable.__code__.co_filename))
+
+
+def what_is_disabled(fn: Any) -> Any:
+    """The function in such a wrapper, which is what is compiled where the wrapper is given to the compiler; or ``fn``."""
+    return fn.__wrapped__ if is_skipping(getattr(fn, "__code__", None)) else fn
 
 
 def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
