@@ -87,4 +87,4 @@ def test_what_no_kernel_implements_is_eagers_exception_in_one_graph(
     with pytest.raises(NotImplementedError) as eager:
         call(argument)
     with pytest.raises(NotImplementedError, match=re.escape(str(eager.value))):
-        optimize(backend="eager", fullgraph=True)(call)(argument)
+        optimize(fullgraph=True)(call)(argument)

@@ -30,6 +30,7 @@ from fxstack_capture.torch_side.operator_cache import (
     process_cache,
     recipe_of,
 )
+from fxstack_capture.torch_side.size_checks import SIZE_RULES, check_sizes
 from fxstack_interchange.dtypes import differ, eager_dtypes, in_dtypes
 from fxstack_interchange.layouts import eager_strides, in_layout
 
@@ -136,8 +137,11 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
     def _as_eager(
         self, make: Callable[..., Any], func: Any, types: Any, args: Any, kwargs: Any, *more: Any
     ) -> Any:
-        """What ``make`` says, but eager's refusals of dtypes, and the dtypes that eager returns."""
+        """What ``make`` says, but eager's refusals of dtypes and sizes, and the dtypes that eager returns."""
         dtypes = eager_dtypes(func, args, kwargs)
+        if func in SIZE_RULES:
+            with self:
+                check_sizes(func, args)
         result = make(func, types, args, kwargs, *more)
         if dtypes is None or not differ(result, dtypes):
             return result

@@ -1,0 +1,148 @@
+"""Sizes that eager's kernels refuse and torch's fake kernels accept, most of them because they broadcast.
+
+A rule says whether eager refuses a call. The exception is not made here: the caller repeats a refused call on zeros, for
+eager's own. Comparing symbolic sizes guards them; what is not known of sizes that depend on data is not refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_ATEN = torch.ops.aten
+_MASKS = (torch.bool, torch.uint8)
+
+
+class RefusedSizesError(RuntimeError):
+    """Eager refuses the sizes of this call."""
+
+
+def check_sizes(func: Any, args: Sequence[Any]) -> None:
+    """Raise RefusedSizesError if eager's kernel refuses the sizes of ``func(*args)``; ``func`` has a rule."""
+    if SIZE_RULES[func](*args):
+        message = f"sizes that {func} does not take"
+        raise RefusedSizesError(message)
+
+
+def _differ(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    return len(left) != len(right) or any(
+        guard_or_false(a != b) for a, b in zip(left, right, strict=True)
+    )
+
+
+def _does_not_expand(sizes: Sequence[Any], to: Sequence[Any]) -> bool:
+    """Whether a tensor of ``sizes`` cannot be expanded to the sizes ``to``."""
+    shift = len(to) - len(sizes)
+    return shift < 0 or any(
+        guard_or_false(mine != 1) and guard_or_false(mine != size)
+        for mine, size in zip(sizes, to[shift:], strict=True)
+    )
+
+
+def _scattered(view: Callable[..., Tensor]) -> Callable[..., bool]:
+    """What is scattered has the sizes of the view that it replaces."""
+    return lambda x, source, *where: _differ(source.shape, view(x, *where).shape)
+
+
+def _without(sizes: Sequence[Any], dim: int) -> list[Any]:
+    at = dim % len(sizes) if sizes else 0
+    return [*sizes[:at], *sizes[at + 1 :]]
+
+
+def _rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: Any) -> bool:
+    """Rows that are added or copied have the sizes of those that they are added to."""
+    if not -x.dim() <= dim < x.dim() or not source.dim():
+        return False
+    return _differ(_without(x.shape, dim), _without(source.shape, dim))
+
+
+def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: Any) -> bool:
+    """Values expand to what the indices select."""
+    at = [dim for dim, index in enumerate(indices) if index is not None]
+    given = [index for index in indices if index is not None]
+    if not given or any(index.dtype in _MASKS for index in given) or at[-1] >= x.dim():
+        return False
+    shape = torch.broadcast_shapes(*(index.shape for index in given))
+    adjacent = at[-1] - at[0] + 1 == len(at)
+    before = list(x.shape[: at[0]]) if adjacent else []
+    after = [n for dim, n in enumerate(x.shape) if dim not in at and not (adjacent and dim < at[0])]
+    return _does_not_expand(values.shape, [*before, *shape, *after])
+
+
+def _masked(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
+    """Masks have the sizes of the dimensions that they select from."""
+    dim = 0
+    for index in indices:
+        if index is not None and index.dtype in _MASKS:
+            if _differ(index.shape, x.shape[dim : dim + index.dim()]):
+                return True
+            dim += index.dim()
+        else:
+            dim += 1
+    return False
+
+
+def _select(x: Tensor, _dim: int, index: Tensor) -> bool:
+    return index.dim() > 1 or (not x.dim() and guard_or_false(index.numel() != 1))
+
+
+def _elementwise_loss(x: Tensor, target: Tensor, *_: Any) -> bool:
+    """The result is written where the first argument's sizes say."""
+    return _differ(torch.broadcast_shapes(x.shape, target.shape), x.shape)
+
+
+def _spatial_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: Any) -> bool:
+    if x.dim() != 4 or target.dim() != 3:
+        return False
+    unweighted = weight is None or not guard_or_false(weight.numel() != x.shape[1])
+    return not unweighted or _differ(target.shape, _without(x.shape, 1))
+
+
+def _resized(x: Tensor, sizes: Sequence[Any], *_: Any) -> bool:
+    """There is something to interpolate, and somewhere to put it; only the batch may be empty."""
+    return any(guard_or_false(n <= 0) for n in (*x.shape[1:], *sizes))
+
+
+SIZE_RULES: dict[Any, Callable[..., bool]] = {
+    _ATEN.slice_scatter.default: _scattered(_ATEN.slice.Tensor),
+    _ATEN.select_scatter.default: _scattered(_ATEN.select.int),
+    _ATEN.diagonal_scatter.default: _scattered(_ATEN.diagonal.default),
+    _ATEN.as_strided_scatter.default: _scattered(_ATEN.as_strided.default),
+    _ATEN.soft_margin_loss.default: _elementwise_loss,
+    _ATEN.nll_loss2d_forward.default: _spatial_loss,
+    _ATEN.index.Tensor: _masked,
+    _ATEN.index_select.default: _select,
+    **dict.fromkeys((_ATEN.index_put.default, _ATEN.index_put_.default), _put),
+    **dict.fromkeys(
+        (
+            _ATEN.index_add.default,
+            _ATEN.index_add_.default,
+            _ATEN.index_copy.default,
+            _ATEN.index_copy_.default,
+            _ATEN.index_reduce.default,
+            _ATEN.index_reduce_.default,
+        ),
+        _rows,
+    ),
+    **dict.fromkeys(
+        (
+            _ATEN.upsample_nearest1d.default,
+            _ATEN.upsample_nearest2d.default,
+            _ATEN.upsample_nearest3d.default,
+            _ATEN._upsample_nearest_exact1d.default,
+            _ATEN._upsample_nearest_exact2d.default,
+            _ATEN._upsample_nearest_exact3d.default,
+            _ATEN.upsample_linear1d.default,
+            _ATEN.upsample_bilinear2d.default,
+            _ATEN.upsample_bicubic2d.default,
+            _ATEN.upsample_trilinear3d.default,
+        ),
+        _resized,
+    ),
+}
