@@ -7,6 +7,7 @@ from fxstack_functionalize.errors import (
     TraceFailedError,
     UnsupportedGraphError,
 )
+from fxstack_functionalize.functional_random import with_random_state
 from fxstack_functionalize.options import AotOptions, SavedTensorHooks
 from fxstack_functionalize.plain import aot_function, aot_module
 
@@ -22,4 +23,5 @@ __all__ = [
     "aot_module",
     "trace_inference",
     "trace_joint",
+    "with_random_state",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import torch
 from fxstack_functionalize.disk import Shelf
 from fxstack_functionalize.disk.again import Remade, from_disk, in_present_state
 from fxstack_functionalize.errors import CompilerContractError
+from fxstack_functionalize.functional_random import draws, stateful, with_random_state
 from fxstack_functionalize.inputs import prepare
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime import (
@@ -125,6 +127,20 @@ def aot(
         )
     captured = prepare(gm, example_inputs)
     request = _request(captured, options)
+    if options.functional_random and draws(trace(captured, request, decompositions).stage_graph):
+        pure, inputs = with_random_state(gm, example_inputs)
+        return stateful(
+            aot(
+                pure,
+                inputs,
+                fw_compiler=fw_compiler,
+                bw_compiler=bw_compiler,
+                inference_compiler=inference_compiler,
+                partitioner=partitioner,
+                decompositions=decompositions,
+                options=replace(options, functional_random=False),
+            )
+        )
 
     def make() -> Traced:
         traced = trace(captured, request, decompositions)

@@ -35,6 +35,8 @@ class AotOptions:
     """Return outputs that are views of intermediates as real views (``_is_view``, one shared storage)."""
     saved_tensor_hooks: SavedTensorHooks = SavedTensorHooks.INLINE
     """What becomes of hooks set by ``torch.autograd.graph.saved_tensors_hooks``; those that cannot be traced run in eager."""
+    functional_random: bool = False
+    """Make graphs that draw random numbers on CPU pure: they take the generator's state and return the next one."""
     verify: bool = False
     """Check every graph that is made, and what the partitioner returns, against the interchange format's rules."""
     whole_attention: tuple[str, ...] = ()

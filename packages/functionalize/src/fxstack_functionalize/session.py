@@ -23,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import (
 )
 
 from fxstack_functionalize.engine import ModeEngine, current_value, version_of
+from fxstack_functionalize.functional_random import FunctionalRandomMode, state_input
 from fxstack_functionalize.metadata import view_steps
 from fxstack_functionalize.recording import RecordingMode
 from fxstack_functionalize.rng import random_rules
@@ -119,7 +120,8 @@ class Session:
         """Return the recording mode; with it, what higher-order operators need to trace their branches."""
         exact = isinstance(self.engine, ModeEngine)
         table = {**random_rules(self.tracer, exact=exact), **self.decompositions}
-        mode = RecordingMode(self.tracer, table)
+        pure = state_input(self.captured.graph_module.graph) is not None
+        mode = (FunctionalRandomMode if pure else RecordingMode)(self.tracer, table)
         if exact:
             stack.enter_context(_set_make_fx_tracer(self._make_fx(mode, table)))
         opened = ExitStack()

@@ -44,7 +44,7 @@ class AtenTracer(PythonKeyTracer):
         self.tensor_tracker = TensorMap()
         self._origin: dict[str, Any] = {}
         self.backward_nodes: list[Node] = []
-        self._in_backward = False
+        self.in_backward = False
         self._starts: list[int] = []
         self._origins: list[dict[str, Any]] = []
 
@@ -64,7 +64,7 @@ class AtenTracer(PythonKeyTracer):
         self._starts.append(torch.autograd._get_sequence_nr())
         self._origins.append({})
         self._origin = {}
-        self._in_backward = True
+        self.in_backward = True
 
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         node: Node = super().create_node(*args, **kwargs)
@@ -81,7 +81,7 @@ class AtenTracer(PythonKeyTracer):
         return node
 
     def _attribute(self, node: Node) -> None:
-        if self._in_backward:
+        if self.in_backward:
             self.backward_nodes.append(node)
             node.meta.update(self._backward_origin())
         else:
@@ -91,7 +91,7 @@ class AtenTracer(PythonKeyTracer):
         """Add the selection of one result of ``node``."""
         item = self.graph.create_node("call_function", operator.getitem, (node, index), {})
         item.meta.update({key: node.meta[key] for key in INHERITED if key in node.meta})
-        if self._in_backward:
+        if self.in_backward:
             self.backward_nodes.append(item)
         return item
 

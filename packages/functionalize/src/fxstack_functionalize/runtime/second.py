@@ -24,6 +24,7 @@ from fxstack_functionalize.errors import (
     double_backward,
 )
 from fxstack_functionalize.finalize import has_effect
+from fxstack_functionalize.functional_random import state_input
 from fxstack_functionalize.runtime.links import owners
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ class SecondOrder:
         kept = [i for i in range(len(inputs)) if i not in (held or {})]
         tensors = [i for i in kept if inputs[i].is_tensor]
         cut = shell.info.cut  # nobody else holds what a call has cut off
-        leaves = [i for i in tensors if i in cut or (inputs[i].requires_grad and inputs[i].is_leaf)]
+        alone = {*cut, state_input(shell.captured.graph_module.graph)}
+        leaves = [
+            i for i in tensors if i in alone or (inputs[i].requires_grad and inputs[i].is_leaf)
+        ]
         others = [i for i in tensors if i not in leaves]
         numbers = [i for i in kept if i not in tensors]
         self.keeps = bool(kept)
