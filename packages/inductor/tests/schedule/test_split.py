@@ -57,5 +57,37 @@ def test_what_fills_the_device_or_is_short_is_not_split(shape):
     assert check(lambda x: x.sum(-1), randn(*shape)) == 1
 
 
-def test_positions_are_not_split():
-    assert check(lambda x: x.argmax(), randn(9000)) == 1
+def spiked(*shape, value=float("nan")):
+    x = randn(*shape)
+    x.view(-1)[20::70] = value
+    return x
+
+
+@pytest.mark.parametrize("fn", [torch.argmax, torch.argmin])
+@pytest.mark.parametrize(
+    "x",
+    [
+        (randn(3, 301) * 3).int(),
+        randn(3, 301).bfloat16(),
+        spiked(3, 301),
+        spiked(2, 301, value=float("inf")),
+        torch.full((1, 256), float("-inf")),
+        torch.zeros(130, 3),
+        randn(1, 400),
+    ],
+    ids=lambda x: f"{tuple(x.shape)}-{x.dtype}",
+)
+def test_positions_of_few_long_rows_take_two_kernels(fn, x, monkeypatch):
+    """What is long is made short: Triton's interpreter reduces positions one by one."""
+    monkeypatch.setattr("fxstack_inductor.schedule.split.ROW", 64)
+    assert check(lambda x: fn(x, -1 if x.shape[-1] > 3 else 0), x) == 2
+
+
+def test_the_value_beside_its_position_is_split_once(monkeypatch):
+    monkeypatch.setattr("fxstack_inductor.schedule.split.ROW", 64)
+    assert check(lambda x: tuple(x.max(-1)), randn(2, 300)) <= 3
+
+
+def test_the_position_in_the_whole(monkeypatch):
+    monkeypatch.setattr("fxstack_inductor.schedule.split.ROW", 64)
+    assert check(torch.argmax, randn(3, 5, 30)) == 2

@@ -1,7 +1,8 @@
 """Split reductions that would keep few of a GPU's processors busy: partial results first, then the reduction of those.
 
 ``sum(x[n])`` becomes ``sum over s of p[s]`` with ``p[s] = sum over c of x[s*C + c]``. Which reductions are split depends only on
-their sizes and on the direction of memory, so that reductions that could share a loop nest still can.
+their sizes and on the direction of memory, so that reductions that could share a loop nest still can. Positions (argmax) are
+split into the best values of the parts and where they are.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ COLUMN = 64
 """Elements across memory that one program reduces at least, and columns that it covers."""
 
 
+POSITIONS = {"argmax": "max", "argmin": "min"}
+"""Reductions that give positions, and those that give the values there."""
+
+
 def split_reductions(program: Program) -> None:
     """Change ``program`` in place."""
     steps: list[Node | ExternCall | HostCall] = []
     for step in program.steps:
         if isinstance(step, Reduction) and (parts := _parts(step)) > 1:
-            steps.append(_split(step, parts))
+            steps += _split(step, parts)
         steps.append(step)
     program.steps = steps
 
@@ -55,7 +60,7 @@ def split_reductions(program: Program) -> None:
 def _parts(node: Reduction) -> int:
     """Into how many parts the reduced elements are split."""
     points, count = product(node.shape).as_int(), product(node.ranges).as_int()
-    if points is None or count is None or identity(node.op, node.body.dtype) is None:
+    if points is None or count is None or _neutral(node) is None:
         return 1
     across = _across(node)
     programs = -(-points // COLUMN) if across else points
@@ -66,6 +71,10 @@ def _parts(node: Reduction) -> int:
     parts = 1 << (wanted.bit_length() - 1)
     even = count & -count
     return min(parts, even) if min(parts, even) * 2 >= parts else parts
+
+
+def _neutral(node: Reduction) -> bool | float | None:
+    return identity(POSITIONS.get(node.op, node.op), node.body.dtype)
 
 
 def _across(node: Reduction) -> bool:
@@ -83,32 +92,70 @@ def _across(node: Reduction) -> bool:
     return across > along
 
 
-def _split(node: Reduction, parts: int) -> Reduction:
-    """The partial reduction; ``node`` is changed to reduce what it gives."""
-    count = product(node.ranges).as_int() or 0
-    size = -(-count // parts)
-    layout = contiguous_layout((*node.shape, parts), value_dtype(node.dtype), node.device)
-    partial = Reduction(
-        name=f"{node.name}_parts",
-        layout=layout,
+def _split(node: Reduction, parts: int) -> list[Reduction]:
+    """The partial reductions; ``node`` is changed to reduce what they give."""
+    if node.op in POSITIONS:
+        return _split_positions(node, parts)
+    partial = _partial(node, node.op, value_dtype(node.dtype), parts)
+    _reduce_parts(node, node.op, Read(partial, (*node.index, loop_var("r0", parts))), parts)
+    return [partial]
+
+
+def _split_positions(node: Reduction, parts: int) -> list[Reduction]:
+    """The best value and its position in each part, then the least position of the best of all; NaN is better than anything."""
+    op, dtype = POSITIONS[node.op], node.body.dtype
+    values = _partial(node, op, dtype, parts)
+    positions = _partial(node, node.op, torch.int64, parts)
+    size = positions.ranges[0]
+    best = Reduction(
+        name=f"{node.name}_best",
+        layout=contiguous_layout(node.shape, dtype, node.device),
         origin=node.origin,
         comment=node.comment,
         body=node.body,
-        op=node.op,
+        op=op,
+        ranges=node.ranges,
+    )
+    part = loop_var("r0", parts)
+    value = Read(values, (*node.index, part))
+    _reduce_parts(best, op, value, parts)
+    is_best: Body = Call("eq", (value, Read(best, node.index)), torch.bool)
+    if dtype.is_floating_point:
+        unordered = Call("ne", (value, value), torch.bool)
+        is_best = Call("bitwise_or", (is_best, unordered), torch.bool)
+    at = Call("add", (Read(positions, (*node.index, part)), Index(part * size)), torch.int64)
+    body = Call("where", (is_best, at, Const(2**63 - 1, torch.int64)), torch.int64)
+    _reduce_parts(node, "min", body, parts)
+    return [values, positions, best]
+
+
+def _reduce_parts(node: Reduction, op: str, body: Body, parts: int) -> None:
+    node.op, node.ranges, node.body = op, (integer(parts),), body
+    for derived in ("reduced", "position", "reads"):
+        node.__dict__.pop(derived, None)
+
+
+def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduction:
+    """``op`` over each part of what ``node`` reduces, as another dimension."""
+    count = product(node.ranges).as_int() or 0
+    size = -(-count // parts)
+    partial = Reduction(
+        name=f"{node.name}_parts" if op == node.op else f"{node.name}_{op}_parts",
+        layout=contiguous_layout((*node.shape, parts), dtype, node.device),
+        origin=node.origin,
+        comment=node.comment,
+        body=node.body,
+        op=op,
         ranges=(integer(size),),
     )
     flat = partial.index[-1] * size + partial.reduced[0]
     partial.body = _moved(node.body, _coordinates(node, flat))
     if size * parts != count:
         inside = Call("lt", (Index(flat), Index(integer(count))), torch.bool)
-        neutral = identity(node.op, node.body.dtype)
+        neutral = identity(POSITIONS.get(op, op), node.body.dtype)
         assert neutral is not None
         value = float(neutral) if node.body.dtype.is_floating_point else neutral
         partial.body = Masked(inside, partial.body, Const(value, node.body.dtype))
-    node.ranges = (integer(parts),)
-    node.__dict__.pop("reduced", None)
-    node.__dict__.pop("reads", None)
-    node.body = Read(partial, (*node.index, loop_var("r0", parts)))
     return partial
 
 
