@@ -190,6 +190,9 @@ class TorchSide(Protocol):
     def is_leaf(self, fn: object) -> bool:
         """Whether calls of ``fn`` are recorded as one node instead of being inlined."""
 
+    def is_usual(self, fn: FunctionType) -> bool:
+        """Whether a function that torch has written in Python, and that is not interpreted, does what it always did."""
+
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one torch-level call and return its fake result (in-place operators return the same object)."""
 

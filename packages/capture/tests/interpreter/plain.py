@@ -177,6 +177,8 @@ class PlainCalls:
 
 def interpreter(programs=None):
     trace = SimpleNamespace(options=CaptureOptions(), world=PlainWorld(), unfolding=False)
+    trace.guard = lambda _source, _check: None
+    trace.world.trace = trace
     trace.calls = PlainCalls(trace)
     trace.interp = BytecodeInterpreter(trace, programs or program_table())
     return trace.interp

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 from torch.utils._pytree import tree_flatten
@@ -38,6 +39,10 @@ class World:
     def __init__(self, trace):
         self.trace = trace
         self.entered = {}
+        self.classes = SimpleNamespace(note=lambda _cls, _names: None)
+
+    def namespace(self, names):
+        return names
 
     def enter(self, obj, source):
         if isinstance(obj, torch.Tensor):

@@ -25,13 +25,14 @@ from fxstack_capture.kernels.launching import launch_rules
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.torch_side.overrides import is_accessor
 from fxstack_capture.world.constants import BUILTIN_METHOD
+from fxstack_capture.world.functions import guard_part
 from fxstack_capture.world.instances import has_finalizer
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.table import RuleTable
+    from fxstack_capture.calls.table import Rule, RuleTable
     from fxstack_capture.trace import Trace
     from fxstack_capture.world.world import MirrorWorld
 
@@ -45,6 +46,8 @@ class CallDispatcher:
         self.trace = trace
         self.rules = {**rules.by_id(), **launch_rules(), **registered()}
         self.forwards = rules.forwards_by_id()
+        self.codes = rules.codes_by_id()
+        self.guarded: set[int] = set()
         self.leaves: dict[int, tuple[object, bool]] = {}
         self.scanned = dict(scan.CODES)
         """What ``scan`` knows of classes."""
@@ -53,8 +56,19 @@ class CallDispatcher:
     def world(self) -> MirrorWorld:
         return self.trace.world  # type: ignore[return-value]
 
-    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def rule_of(self, fn: Any) -> Rule | None:
+        """The rule of a callable; of a function written in Python, as long as it has its code."""
         rule = self.rules.get(id(fn))
+        code = None if rule is None else self.codes.get(id(fn))
+        if code is not None and id(fn) not in self.guarded:
+            if fn.__code__ is not code:
+                return None
+            self.guarded.add(id(fn))
+            guard_part(self.world, fn, "__code__", pinned(fn, fn.__qualname__))
+        return rule
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = self.rule_of(fn)
         if rule is not None:
             return rule(self.trace, args, kwargs)
         caller = _CALLERS.get(type(fn))

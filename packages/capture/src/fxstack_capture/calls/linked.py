@@ -33,7 +33,7 @@ def call(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str
             if unfolded is not None:
                 fn, args, kwargs = *unfolded, {}
                 continue
-        if id(fn) in calls.rules:
+        if calls.rule_of(fn) is not None:
             return calls.call(fn, args, kwargs)
         if isinstance(fn, type):
             return _construct(calls, fn, args, kwargs)
@@ -47,7 +47,7 @@ def call(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str
 def _function(
     calls: CallDispatcher, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    if id(fn) in calls.rules:
+    if calls.rule_of(fn) is not None:
         forward = calls.forwards.get(id(fn))
         if forward is not None:
             return call(calls, *forward(calls.trace, args, kwargs))

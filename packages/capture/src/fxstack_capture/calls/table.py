@@ -7,10 +7,12 @@ see, or breaks the graph.
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import CodeType
 
     from fxstack_capture.trace import Trace
 
@@ -66,6 +68,10 @@ class RuleTable:
     def by_id(self) -> dict[int, Rule]:
         """The rules by the id of their callable (which the table keeps alive)."""
         return {key: rule for key, (_, rule) in self._rules.items()}
+
+    def codes_by_id(self) -> dict[int, CodeType]:
+        """What the functions written in Python do that the rules say in other words."""
+        return {k: fn.__code__ for k, (fn, _) in self._rules.items() if type(fn) is FunctionType}
 
     def __contains__(self, fn: object) -> bool:
         return id(fn) in self._rules

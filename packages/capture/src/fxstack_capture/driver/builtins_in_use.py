@@ -1,8 +1,12 @@
-"""Functions and classes of ``builtins`` that the compiler itself calls: while a program replaces one, nothing is compiled."""
+"""Functions and classes of ``builtins`` that the compiler itself calls, and methods of tensors that graphs are made of: while a
+program replaces one, nothing is compiled.
+"""
 
 from __future__ import annotations
 
 import builtins
+
+from fxstack_capture.torch_side.names import replaced_method
 
 _TABLE = vars(builtins)
 _NEEDED = tuple(
@@ -55,7 +59,7 @@ _NEEDED = tuple(
 
 def are_replaced() -> bool:
     """Calls nothing that a program could have replaced."""
-    for name, value in _NEEDED:  # noqa: SIM110 - ``any`` is one of them
+    for name, value in _NEEDED:
         if _TABLE.get(name) is not value:
             return True
-    return False
+    return replaced_method() is not None

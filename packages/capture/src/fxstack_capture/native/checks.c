@@ -433,6 +433,7 @@ int test_build(Tree *tree, Test *test, const char *kind, PyObject *args) {
         if (test->run == check_members_are) test->first = note_members, test->again = check_members_again;
         if (table[i].build(tree, test, args) < 0) return -1;
         test->of_constant = is_of_constant(test);
+        test->of_class = test->run == check_class_unchanged;
         return 0;
     }
     return PyErr_Format(PyExc_ValueError, "unknown check %s", kind), -1;

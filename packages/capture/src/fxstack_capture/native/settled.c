@@ -22,8 +22,7 @@ static Dictionary deciding(const Node *node) {
     return found;
 }
 
-/* Nothing is asked of it that could change while it is the same object. */
-static int is_constant_leaf(const Node *node) {
+int is_constant_leaf(const Node *node) {
     if (node->child_count > 0 || node->register_index >= 0) return 0;
     for (int i = 0; i < node->test_count; i++)
         if (!node->tests[i].of_constant) return 0;

@@ -72,10 +72,20 @@ FUNCTION_FIELD(globals, func_globals)
 static const struct {
     const char *name;
     StepFunction step;
+    size_t offset;
 } function_fields[] = {
-    {"__code__", step_code},         {"__defaults__", step_defaults}, {"__kwdefaults__", step_kwdefaults},
-    {"__closure__", step_closure}, {"__globals__", step_globals},
+    {"__code__", step_code, offsetof(PyFunctionObject, func_code)},
+    {"__defaults__", step_defaults, offsetof(PyFunctionObject, func_defaults)},
+    {"__kwdefaults__", step_kwdefaults, offsetof(PyFunctionObject, func_kwdefaults)},
+    {"__closure__", step_closure, offsetof(PyFunctionObject, func_closure)},
+    {"__globals__", step_globals, offsetof(PyFunctionObject, func_globals)},
 };
+
+Py_ssize_t function_field(const Node *node) {
+    for (size_t i = 0; i < sizeof function_fields / sizeof *function_fields; i++)
+        if (node->root == ROOT_STEP && node->step == function_fields[i].step) return function_fields[i].offset;
+    return -1;
+}
 
 static StepFunction builtin_attr_step(PyObject *name) {
     for (size_t i = 0; i < sizeof function_fields / sizeof *function_fields; i++)

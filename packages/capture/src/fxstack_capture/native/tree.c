@@ -127,11 +127,23 @@ static int check_node(Node *node, Run *run, const Value *from, int settled) {
     return ok;
 }
 
+/* The roots that a few words answer for (stable.c). */
+static int check_stable(Tree *tree, Run *run) {
+    uint64_t values[STABLE_WORDS];
+    for (int i = stable_differs(tree, 0); unlikely(i < tree->word_count); i = stable_differs(tree, i + 1)) {
+        int first = stable_read(tree, i, values);
+        if (!check_node(&tree->roots[tree->words[i].root], run, NULL, 0)) return 0;
+        stable_remember(tree, first, values);
+    }
+    return 1;
+}
+
 static int check_all(Tree *tree, Run *run) {
     int first = tree->failed_last; /* what failed last is likely to fail next */
-    if (first < tree->root_count && !check_node(&tree->roots[first], run, NULL, 0)) return 0;
+    if (first < tree->root_count && !tree->roots[first].stable && !check_node(&tree->roots[first], run, NULL, 0)) return 0;
+    if (!check_stable(tree, run)) return 0;
     for (int i = 0; i < tree->root_count; i++)
-        if (i != first && !check_node(&tree->roots[i], run, NULL, 0)) return tree->failed_last = i, 0;
+        if (i != first && !tree->roots[i].stable && !check_node(&tree->roots[i], run, NULL, 0)) return tree->failed_last = i, 0;
     for (int i = 0; i < tree->relation_count; i++) {
         Test *t = &tree->relations[i];
         if (!t->relation(t, run->registers)) return run->failed = t->guard, 0;
@@ -308,6 +320,7 @@ static PyObject *tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     if (tree_start(tree) < 0) return Py_DECREF((PyObject *)tree), NULL;
     if (outputs != NULL) build_outputs(tree, outputs);
     if (!PyErr_Occurred()) tree->roots = build_nodes(tree, roots, &tree->root_count);
+    if (!PyErr_Occurred()) stable_build(tree);
     if (!PyErr_Occurred()) tree->relations = build_tests(tree, relations, &tree->relation_count, 1);
     if (PyErr_Occurred()) return Py_DECREF((PyObject *)tree), NULL;
     return (PyObject *)tree;
@@ -332,6 +345,7 @@ static void tree_dealloc(Tree *tree) {
     if (tree->link) ((Link *)tree->link)->tree = NULL;
     free_nodes(tree->roots, tree->root_count);
     free_tests(tree->relations, tree->relation_count);
+    PyMem_Free(tree->words);
     PyMem_Free(tree->outputs);
     tree_clear(tree);
     Py_XDECREF(tree->link);

@@ -31,6 +31,7 @@ struct Test {
     TestFunction first, again; /* the same, noting what `again` needs to check what is left while the dictionary is as it was; or NULL */
     Dictionary settled_by;     /* holds, or its `again` does, as long as this dictionary is as it was */
     int of_constant;           /* holds of an object for ever */
+    int of_class;              /* holds of a class as long as it has its version tag */
     RelationFunction relation;
     int guard;                 /* index of the guard that it stands for */
     int weak;                  /* object is a weak reference */
@@ -56,14 +57,26 @@ struct Node {
     Py_ssize_t hint;  /* where a key was found last time */
     /* settled.c: what need not be asked again while a dictionary is as it was */
     Dictionary settles, follows; /* decides about its children; has decided what its value is */
+    int stable;         /* a root that stable.c answers for */
     int open_tests, open_children; /* how many, the first ones, must be looked at nevertheless */
     uint64_t version;            /* of the dictionary, when everything held */
     PyObject *known;             /* the value then; borrowed, alive as long as the dictionary of the parent is as it was */
 };
 
+/* stable.c: a word of memory, and what it was when its root's checks held */
+typedef struct {
+    const void *at;
+    uint64_t value;
+    int narrow; /* 32 bits */
+    int root;
+} Word;
+enum { STABLE_WORDS = 3 }; /* of one root, at most */
+
 struct Tree {
     PyObject_HEAD
     Node *roots;
+    Word *words; /* those of a root lie together */
+    int word_count;
     int failed_last; /* index of a root */
     int root_count, register_count, relation_count, guard_count, output_count;
     int *outputs; /* the registers whose values the entry takes as its graph's inputs */
@@ -95,7 +108,16 @@ HIDDEN int is_instance_attr(const Node *node);
 HIDDEN int is_key(const Node *node);
 HIDDEN extern PyTypeObject *deque_type;
 
+HIDDEN Py_ssize_t function_field(const Node *node); /* where in a function the step reads; -1: it does something else */
+
+/* stable.c */
+HIDDEN int stable_build(Tree *tree); /* -1 with an exception */
+HIDDEN int stable_differs(const Tree *tree, int from);
+HIDDEN int stable_read(const Tree *tree, int first, uint64_t *values);
+HIDDEN void stable_remember(Tree *tree, int first, const uint64_t *values);
+
 /* settled.c */
+HIDDEN int is_constant_leaf(const Node *node); /* nothing is asked of it that could change while it is the same object */
 HIDDEN void node_settle(Node *node); /* once its tests and children are built */
 
 /* checks.c, relations.c */

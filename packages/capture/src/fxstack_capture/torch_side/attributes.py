@@ -60,6 +60,8 @@ class AttributeWrite:
 
 def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     """CPython's attribute protocol on a stand-in; raises the AttributeError of a real tensor."""
+    world: Any = tracer.trace.world
+    world.classes.note(tracer.python_type(tensor), (name,))
     if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
         return _of_user_class(tracer, tensor, name)
     if tracer.overrides.concern(None, (tensor,), {}):

@@ -23,6 +23,8 @@ import torch
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
+from fxstack_capture.torch_side.originals import is_unchanged
+
 _PYTHON_OP_MODULES = frozenset(
     {
         "torch.functional",
@@ -98,7 +100,8 @@ def _is_builtin_operator(fn: object) -> bool:
 
 
 def _is_python_operator(fn: object) -> bool:
-    return fn in _python_ops()
+    assert isinstance(fn, FunctionType)
+    return fn in _python_ops() and is_unchanged(fn)
 
 
 def _is_tensor_method(fn: object) -> bool:

@@ -49,6 +49,7 @@ from fxstack_capture.torch_side.function_mode import RecordingMode
 from fxstack_capture.torch_side.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
 from fxstack_capture.torch_side.input_numbers import InputNumbers
 from fxstack_capture.torch_side.modes_aside import put_back
+from fxstack_capture.torch_side.names import NamesOfTorch
 from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.symbols import Symbols
 from fxstack_capture.torch_side.targets import target_of, without_from
@@ -110,6 +111,7 @@ class TorchTracer:
         self.faker = Faker(self.mode)
         self.wrappers = Wrappers(self)
         self.notes = Annotations()
+        self.names = NamesOfTorch(trace)
         self.copies = Copies()
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
@@ -240,7 +242,12 @@ class TorchTracer:
     # --- calls -----------------------------------------------------------------------------------
 
     def is_leaf(self, fn: object) -> bool:
-        return leaves.is_operator(fn) or rules.has_rule(fn)
+        if not leaves.is_operator(fn):
+            return rules.has_rule(fn)
+        return type(fn) is not FunctionType or self.names.is_usual(fn)
+
+    def is_usual(self, fn: FunctionType) -> bool:
+        return self.names.is_usual(fn)
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._entry_state is not None:
@@ -282,6 +289,7 @@ class TorchTracer:
             self._entry_state = replace(self._entry_state, function_modes=())
         self.trace.guard(pinned(torch, "torch"), TorchStateIs(self._entry_state))
         self._entry_state = None
+        self.names.guard_operators()
 
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
         """Guard what ``getter`` gives; called before the trace changes it."""
@@ -306,6 +314,7 @@ class TorchTracer:
             kwargs = number_tensors.with_scalars(self, fn, kwargs)
         args = numpy_arrays.with_plain_scalars(args)
         target = target_of(fn, args)
+        self.names.guard_target(target)
         if "from" in kwargs:
             target, kwargs = without_from(target, kwargs)
         tensors: list[torch.Tensor] = []

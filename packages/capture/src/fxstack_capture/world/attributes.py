@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.guards.records import HasKey
 from fxstack_capture.numpy_side import types as numpy_types
 from fxstack_capture.numpy_side.array import Array
@@ -35,7 +36,6 @@ from fxstack_capture.world.loaders import (
     load_module,
     load_super,
 )
-from fxstack_capture.world.trusted import is_fixed_class
 from fxstack_interchange.literals import LITERAL_TYPES
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _load_own(world: MirrorWorld, obj: Any, cls: type, name: str) -> Any:
     if own is None:
         return ABSENT
     source = world.source_of(obj)
-    if source is None or is_fixed_class(cls):
+    if source is None or is_immutable(cls):
         return own.get(name, ABSENT)
     if name not in own:
         world.trace.guard(InstanceDict(source), HasKey(name, present=False))

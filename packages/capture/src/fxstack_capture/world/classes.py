@@ -15,14 +15,25 @@ from fxstack_capture.guards.records import NOT_FOUND, ClassUnchanged
 from fxstack_capture.sources import ClassAttr, pinned
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 from fxstack_capture.world.lazy_dict import ABSENT
-from fxstack_capture.world.trusted import is_fixed_class
+from fxstack_capture.world.trusted import is_trusted, label_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fxstack_capture.world.world import MirrorWorld
 
 _mro = type.__dict__["__mro__"].__get__
 
-_SPECIAL_METHODS = tuple(
+
+def raw_lookup(cls: type, name: str) -> Any:
+    """What stands in the first class dictionary along the MRO that has ``name``; ``NOT_FOUND``."""
+    for base in _mro(cls):
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return NOT_FOUND
+
+
+SPECIAL_METHODS = tuple(
     f"__{name}__"
     for name in [
         "repr",
@@ -165,7 +176,10 @@ class ClassReads:
             return raw
         source = ClassAttr(pinned(base, base.__qualname__), name)
         if kind in _SELF_ENTERING or isinstance(raw, type):
-            return self.world.enter_as_itself(raw, source)
+            definition = kind in IDENTITY_TYPES and is_trusted(raw)
+            return self.world.enter_as_itself(
+                raw, pinned(raw, label_of(raw)) if definition else source
+            )
         return self.world.enter(raw, source)
 
     def _note(self, cls: type, name: str, raw: object) -> None:
@@ -175,8 +189,16 @@ class ClassReads:
     def _is_fixed(self, cls: type) -> bool:
         fixed = self.fixed.get(cls)
         if fixed is None:
-            fixed = self.fixed[cls] = is_fixed_class(cls) or self.world.is_new(cls)
+            fixed = self.fixed[cls] = is_immutable(cls) or self.world.is_new(cls)
         return fixed
+
+    def note(self, cls: type, names: Iterable[str]) -> None:
+        """Guard what looking up ``names`` finds; the caller reads it without entering it."""
+        if not self._is_fixed(cls):
+            reads = self.reads.setdefault(cls, {})
+            for name in names:
+                if name not in reads:
+                    reads[name] = raw_lookup(cls, name)
 
     def note_bases(self, cls: type) -> None:
         """The program has asked what ``cls`` derives from."""
@@ -193,7 +215,7 @@ class ClassReads:
         self.noted.add(cls)
         if is_immutable(cls):
             return
-        for name in _SPECIAL_METHODS:
+        for name in SPECIAL_METHODS:
             self.lookup(cls, name)
 
     def forget(self, cls: type) -> None:

@@ -7,8 +7,9 @@ from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.guards.records import CellEmpty, IdentityIs, SameObject
-from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Source, pinned
+from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source, pinned
 from fxstack_capture.trace import Lazy
+from fxstack_capture.world.constants import IMMUTABLE_TYPES
 from fxstack_capture.world.trusted import is_trusted_module
 
 if TYPE_CHECKING:
@@ -52,13 +53,19 @@ def parts(world: MirrorWorld, fn: FunctionType) -> Parts:
 
 
 def _enter_parts(world: MirrorWorld, fn: FunctionType, source: Source) -> Parts:
-    if not is_trusted_module(fn.__module__):
-        code = fn.__code__
-        world.trace.guard(BuiltinAttr(source, "__code__"), IdentityIs(code, id(code)))
+    if is_trusted_module(fn.__module__) and fn not in world.remade:
+        source = pinned(fn, fn.__qualname__)
+    guard_part(world, fn, "__code__", source)
     defaults: tuple[object, ...] = ()
     if fn.__defaults__:
         where = BuiltinAttr(source, "__defaults__")
-        defaults = tuple(_default(world, d, Item(where, i)) for i, d in enumerate(fn.__defaults__))
+        if type(source) is Pinned and IMMUTABLE_TYPES.issuperset(map(type, fn.__defaults__)):
+            guard_part(world, fn, "__defaults__", source)
+            defaults = fn.__defaults__
+        else:
+            defaults = tuple(
+                _default(world, d, Item(where, i)) for i, d in enumerate(fn.__defaults__)
+            )
     kwdefaults: dict[str, object] = {}
     if fn.__kwdefaults__:
         where = BuiltinAttr(source, "__kwdefaults__")
@@ -68,6 +75,12 @@ def _enter_parts(world: MirrorWorld, fn: FunctionType, source: Source) -> Parts:
         where = BuiltinAttr(source, "__closure__")
         closure = tuple(mirror_cell(world, c, Item(where, i)) for i, c in enumerate(fn.__closure__))
     return Parts(fn, defaults, kwdefaults, closure)
+
+
+def guard_part(world: MirrorWorld, fn: FunctionType, name: str, source: Source) -> None:
+    """Guard which object an attribute of a function is that CPython keeps in the function itself."""
+    part = getattr(fn, name)
+    world.trace.guard(BuiltinAttr(source, name), IdentityIs(part, id(part)))
 
 
 def _default(world: MirrorWorld, value: object, source: Source) -> object:

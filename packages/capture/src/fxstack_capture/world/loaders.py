@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.class_flags import is_immutable
-from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 from fxstack_capture.world.descriptors import (
     bind,
@@ -23,8 +22,9 @@ from fxstack_capture.world.descriptors import (
     getter_of,
     plan_of,
 )
+from fxstack_capture.world.functions import guard_part
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
-from fxstack_capture.world.trusted import is_fixed_class, is_trusted_module
+from fxstack_capture.world.trusted import is_trusted_module
 
 if TYPE_CHECKING:
     from fxstack_capture.world.world import MirrorWorld
@@ -90,7 +90,7 @@ def _load_type_slot(world: MirrorWorld, raw: Any, getter: Any, cls: type, name: 
             return types.MappingProxyType({k: _dict_value(world, cls, k) for k in value})
         if name in _ANCESTRY:
             world.classes.note_bases(cls)
-        elif type(value) is str and not is_fixed_class(cls) and not world.is_new(cls):
+        elif type(value) is str and not is_immutable(cls) and not world.is_new(cls):
             source = SlotAttr(pinned(cls, cls.__qualname__), raw.__objclass__, raw.__name__)
             return world.enter(value, source)
         return value
@@ -172,8 +172,6 @@ _C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 _FUNCTION_SLOTS = frozenset(
     {
-        "__name__",
-        "__qualname__",
         "__code__",
         "__builtins__",
         "__type_params__",
@@ -191,22 +189,16 @@ def load_function(world: MirrorWorld, fn: types.FunctionType, name: str) -> Any:
     entry = world.registry.by_standin.get(id(fn))
     if entry is None:
         entry = world.registry.add(fn, fn, pinned(fn, fn.__qualname__))
-    trusted = is_trusted_module(fn.__module__)
-    if name in _FUNCTION_SLOTS and (trusted or name not in _TEXTS):
-        if name == "__code__" and not trusted:
-            world.trace.guard(
-                BuiltinAttr(entry.source, name), IdentityIs(fn.__code__, id(fn.__code__))
-            )
+    if name in _FUNCTION_SLOTS:
+        if name == "__code__":
+            guard_part(world, fn, name, entry.source)
         return getattr(fn, name)
     if name == "__globals__":
         return world.namespace(fn.__globals__).mirror
     if name == "__closure__":
         return world.function_parts(fn)[2] or None
     if name in _FUNCTION_PARTS:
-        value = getattr(fn, name)
-        if trusted and (value is None or type(value) is str):
-            return value
-        return world.enter(value, BuiltinAttr(entry.source, name))
+        return world.enter(getattr(fn, name), BuiltinAttr(entry.source, name))
     state = function_dict(world, fn)
     if name == "__dict__":
         return state.mirror

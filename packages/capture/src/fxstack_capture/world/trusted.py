@@ -1,15 +1,14 @@
-"""Which modules are taken as constant: nobody rebinds their functions, classes and submodules while
-a program runs.
+"""Which modules outlive compiled code: torch, NumPy and the standard library.
 
-Reads of functions, classes and modules out of trusted namespaces and classes are not guarded.
-Everything else in them (flags, numbers, dictionaries of hooks) is guarded like the user's own.
+Their functions, classes and submodules are guarded by themselves (``Pinned``), not by the way to them: what was read of
+a namespace, a class or a function is a root of the guard tree, which costs a check next to nothing as long as nobody
+rebinds anything there (``native/stable.c``).
 """
 
 from __future__ import annotations
 
 import sys
-
-from fxstack_capture.class_flags import is_immutable
+from types import ModuleType
 
 _TRUSTED_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
     "torch",
@@ -29,10 +28,16 @@ def is_trusted_module(name: object) -> bool:
     return isinstance(name, str) and name.partition(".")[0] in _TRUSTED_ROOTS
 
 
-def is_fixed_class(cls: type) -> bool:
-    """True for classes whose attributes are not guarded: C types that cannot be changed, and
-    trusted modules' classes.
-    """
-    if is_immutable(cls):
-        return True
-    return is_trusted_module(cls.__dict__.get("__module__"))
+def is_trusted(definition: object) -> bool:
+    """Whether a function, class or module belongs to such a module, rather than having been put there by the program."""
+    if isinstance(definition, ModuleType):
+        return is_trusted_module(definition.__dict__.get("__name__"))
+    if isinstance(definition, type):
+        return is_trusted_module(definition.__dict__.get("__module__", "builtins"))
+    return is_trusted_module(getattr(definition, "__module__", None))
+
+
+def label_of(definition: object) -> str:
+    """What a pinned definition is called in messages."""
+    name = getattr(definition, "__qualname__", None) or getattr(definition, "__name__", None)
+    return name if isinstance(name, str) else type(definition).__name__

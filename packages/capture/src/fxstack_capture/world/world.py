@@ -23,7 +23,7 @@ from fxstack_capture.world.iterators import BegunIterators
 from fxstack_capture.world.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.world.registry import NEW_CLASS_MARK, Registry
 from fxstack_capture.world.remade import RemadeFunctions
-from fxstack_capture.world.trusted import is_trusted_module
+from fxstack_capture.world.trusted import is_trusted, is_trusted_module, label_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,11 +96,10 @@ class MirrorWorld:
         return entry.standin
 
     def enter_from(self, obj: object, source: Source, trusted: bool) -> Any:
-        """Enter a member of a namespace: functions, classes and modules of trusted ones need no
-        guard.
-        """
-        if trusted and entering.is_definition(obj):
-            return self.enter_as_itself(obj, source)
+        """Enter a member of a namespace; definitions of trusted ones are found again by themselves."""
+        if trusted and entering.is_definition(obj) and is_trusted(obj):
+            self.trace.guard(source, IdentityIs(obj, id(obj)))
+            return self.enter_as_itself(obj, pinned(obj, label_of(obj)))
         return self.enter(obj, source)
 
     def enter_as_itself(self, obj: object, source: Source) -> Any:

@@ -33,6 +33,8 @@ _HOOK_TABLES = frozenset({dict, OrderedDict})
 _ABSENT = ("_compiled_call_impl", "forward")
 """What an instance may have for itself in place of what its class says."""
 _NAMESPACE = vars(_module)
+_CALL_IMPL = torch.nn.Module._call_impl
+_CALL_CODE = _CALL_IMPL.__code__
 
 
 @RULES.rule(torch.nn.Module.__getattr__)
@@ -57,6 +59,11 @@ def module_call(
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """``_wrapped_call_impl`` and ``_call_impl``."""
     self = args[0]
+    world: Any = trace.world
+    impl = world.classes.lookup(type(self), "_call_impl")
+    usual = impl is _CALL_IMPL and _CALL_IMPL.__code__ is _CALL_CODE
+    if not usual or not trace.torch.is_usual(_CALL_IMPL):
+        return world.load_attr(self, "_call_impl"), args[1:], kwargs
     if _is_plain(trace, self):
         return trace.world.load_attr(self, "forward"), args[1:], kwargs
     compiled = trace.world.load_attr(self, "_compiled_call_impl") is not None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import Key, pinned
-from fxstack_capture.world.trusted import is_trusted_module
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
@@ -53,9 +52,8 @@ def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleTy
 
 def _guard_loaded(frame: Frame, name: str, module: ModuleType) -> None:
     """Another module may be put in the place of this one."""
-    if not is_trusted_module(name):
-        place = Key(pinned(sys.modules, "sys.modules"), name)
-        frame.interp.trace.guard(place, IdentityIs(module, id(module)))
+    place = Key(pinned(sys.modules, "sys.modules"), name)
+    frame.interp.trace.guard(place, IdentityIs(module, id(module)))
 
 
 def _initializing(module: ModuleType) -> bool:
