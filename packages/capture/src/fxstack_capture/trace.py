@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.assumptions import Assumptions
     from fxstack_capture.torch_side.attributes import AttributeWrite
+    from fxstack_capture.torch_side.names import NamesOfTorch
     from fxstack_capture.world.growing import GrowingLists
     from fxstack_capture.world.iterators import BegunIterators
 
@@ -175,6 +176,9 @@ class TorchSide(Protocol):
     arrays: ArrayTracer
     """NumPy arrays of the trace."""
 
+    names: NamesOfTorch
+    """What of torch's own names the trace relies on."""
+
     attribute_writes: list[AttributeWrite]
     """What the program assigned to attributes of tensors, in order."""
 
@@ -189,9 +193,6 @@ class TorchSide(Protocol):
 
     def is_leaf(self, fn: object) -> bool:
         """Whether calls of ``fn`` are recorded as one node instead of being inlined."""
-
-    def is_usual(self, fn: FunctionType) -> bool:
-        """Whether a function that torch has written in Python, and that is not interpreted, does what it always did."""
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one torch-level call and return its fake result (in-place operators return the same object)."""

@@ -242,12 +242,9 @@ class TorchTracer:
     # --- calls -----------------------------------------------------------------------------------
 
     def is_leaf(self, fn: object) -> bool:
-        if not leaves.is_operator(fn):
-            return rules.has_rule(fn)
-        return type(fn) is not FunctionType or self.names.is_usual(fn)
-
-    def is_usual(self, fn: FunctionType) -> bool:
-        return self.names.is_usual(fn)
+        if leaves.is_operator(fn):
+            return type(fn) is not FunctionType or self.names.is_usual(fn)
+        return rules.has_rule(fn)
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._entry_state is not None:
@@ -390,9 +387,7 @@ class TorchTracer:
         if not holds_only_graph_values(result):
             raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
 
-    def leave_as(
-        self, tensor: torch.Tensor, finish: Callable[[torch.Tensor], torch.Tensor]
-    ) -> None:
+    def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
         """What plain code has to do to a tensor when it leaves the graph."""
         self._finishes[id(tensor)] = finish
 

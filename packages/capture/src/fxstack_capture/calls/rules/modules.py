@@ -62,7 +62,7 @@ def module_call(
     world: Any = trace.world
     impl = world.classes.lookup(type(self), "_call_impl")
     usual = impl is _CALL_IMPL and _CALL_IMPL.__code__ is _CALL_CODE
-    if not usual or not trace.torch.is_usual(_CALL_IMPL):
+    if not usual or not trace.torch.names.is_usual(_CALL_IMPL):
         return world.load_attr(self, "_call_impl"), args[1:], kwargs
     if _is_plain(trace, self):
         return trace.world.load_attr(self, "forward"), args[1:], kwargs
