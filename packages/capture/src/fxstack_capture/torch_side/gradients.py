@@ -169,6 +169,9 @@ def _demand_inside(tracer: TorchTracer, roots: Sequence[Any]) -> list[torch.Tens
     """The leaves that the history of ``roots`` leads to; it must be known whole, and without hooks."""
     if not all(isinstance(root, FakeTensor) for root in roots):
         raise graph_break("unsupported-call", "torch.autograd on what is not a tensor")
+    tracer.guard_flag(torch.is_anomaly_enabled)
+    if torch.is_anomaly_enabled():  # it looks at all gradients
+        raise graph_break("unsupported-call", "a gradient in anomaly mode")
     with tracer.unrecorded():
         leaves = [_leaf_at(tracer, node) for node in history(roots)]
     return [leaf for leaf in leaves if leaf is not None]

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     Compiled = Callable[..., Any]
     """Takes the graph's inputs, or one list of them if it has an attribute ``boxed`` that is true."""
 
+FORWARD = "forward graph"
+"""The role of the graph that a training step calls first."""
+
 
 def is_boxed(compiled: Compiled, role: str) -> bool:
     """Return whether ``compiled`` takes one list of arguments, which it may clear."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize.metadata import AliasSource
-from fxstack_functionalize.runtime.calling import check_results, is_boxed
+from fxstack_functionalize.runtime import anomaly
+from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
 from fxstack_functionalize.runtime.components import in_components
 from fxstack_functionalize.runtime.linked import watch_hooks
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from fxstack_functionalize.turns import Components
 
     Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
-
-FORWARD = "forward graph"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +209,10 @@ def _add_twice(source: Source, second: SecondOrder) -> None:
     source.add("if twice:")
     if second.refusal is None:
         source.add(f"    return again({kept}, saved, grads)", again=second.gradients)
+        source.add("if anomaly():", anomaly=anomaly.is_on)
+        source.add(f"    checked = by_operators({kept}, saved, grads)", by_operators=second.checked)
+        source.add("    if checked is not None:")
+        source.add("        return checked")
     else:
         source.add(f"    once = refuse({kept}, saved)", refuse=second.refuse)
 

@@ -25,6 +25,7 @@ from fxstack_functionalize.errors import (
 )
 from fxstack_functionalize.finalize import has_effect
 from fxstack_functionalize.functional_random import state_input
+from fxstack_functionalize.runtime.anomaly import by_operators, is_on
 from fxstack_functionalize.runtime.links import owners
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ class SecondOrder:
                 args[index] = Alias.apply(args[index])
             owned = {path: args[index] for path, index in self._owned.items()}
             with stateless._reparametrize_module(self._graph, owned):
-                outputs = pytree.tree_leaves(self._graph(*args[: self._count]))
+                run = by_operators(self._graph) if is_on() else self._graph
+                outputs = pytree.tree_leaves(run(*args[: self._count]))
             found = torch.autograd.grad(
                 [self._flat(outputs, at) for at, _ in given],
                 [args[index] for index in self._wanted],
@@ -107,6 +109,16 @@ class SecondOrder:
         for index, gradient in zip(self._wanted, found, strict=True):
             gradients[index] = gradient
         return tuple(gradients)
+
+    def checked(
+        self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]
+    ) -> tuple[Any, ...] | None:
+        """Return the gradients that autograd computes operator by operator; None where an input is gone or was changed."""
+        leaves, references, _numbers, versions = kept
+        others = [reference() for reference in references]
+        if any(other is None for other in others) or versions != versions_of((*leaves, *others)):
+            return None
+        return self.gradients(kept, saved, grads)
 
     def _flat(self, outputs: Sequence[Any], position: int) -> torch.Tensor:
         """Return the flat output at ``position``: a result of the graph, or what one is a view of."""

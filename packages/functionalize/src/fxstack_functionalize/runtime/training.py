@@ -16,6 +16,7 @@ from fxstack_functionalize.hooks import (
 )
 from fxstack_functionalize.options import SavedTensorHooks
 from fxstack_functionalize.runtime.backwards import Backwards, Variant
+from fxstack_functionalize.runtime.calling import FORWARD
 from fxstack_functionalize.runtime.function import make_function
 from fxstack_functionalize.runtime.hooked import HookedCalls, top_hooks
 from fxstack_functionalize.runtime.linked import LinkedResults
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from fxstack_interchange import Partition, StageGraph
 
     Apply = Callable[..., Sequence[Any]]
-
-FORWARD = "forward graph"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
+from fxstack_functionalize.runtime import anomaly
+from fxstack_functionalize.runtime.calling import FORWARD
 from fxstack_functionalize.runtime.first_call import FirstCall
 from fxstack_functionalize.runtime.modes import VIEW_KEYS
 from fxstack_functionalize.runtime.mutation import early_rises, raise_version, write_back
@@ -37,7 +39,7 @@ def wrapper(
 ) -> Callable[..., Any]:
     """Generate the callable; ``compute`` adds the statement that sets ``flat`` from ``args``."""
     source = Source()
-    _add_arguments(source, shell)
+    _add_arguments(source, shell, trains=role == FORWARD)
     undone = _add_changes_before(source, shell)
     with _errors(source, shell, options, undone):
         compute(source)
@@ -95,7 +97,7 @@ def _own_count(shell: Shell) -> int:
     return len(shell.captured.graph_module.graph.find_nodes(op="placeholder"))
 
 
-def _add_arguments(source: Source, shell: Shell) -> None:
+def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
     """Complete ``args``; calls that a compiled graph cannot serve (dual and batched tensors) run in eager."""
     captured = shell.captured
     bases, guard = base_maker(shell), sharing_guard(shell)
@@ -105,6 +107,9 @@ def _add_arguments(source: Source, shell: Shell) -> None:
         forward_ad=forward_ad,
     )
     source.add("    return eager(*args)", eager=captured.graph_module)
+    if trains:
+        source.add("if anomaly():", anomaly=anomaly.is_on)
+        source.add("    return checked(*args)", checked=anomaly.by_operators(captured.graph_module))
     if captured.lifted:
         source.add("args = (*args, *lifted)", lifted=captured.lifted)
     sizes = [spec.size_of for spec in captured.inputs if spec.size_of is not None]

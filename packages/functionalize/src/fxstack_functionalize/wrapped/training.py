@@ -8,9 +8,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.runtime.backwards import LazyBackward
-from fxstack_functionalize.runtime.calling import check_results, listed
+from fxstack_functionalize.runtime.calling import FORWARD, check_results, listed
 from fxstack_functionalize.runtime.modes import without_autocast
-from fxstack_functionalize.runtime.training import FORWARD
 from fxstack_functionalize.wrapped.layout import flatten_all, rebuild_all
 
 if TYPE_CHECKING:
