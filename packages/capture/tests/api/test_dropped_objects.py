@@ -51,12 +51,36 @@ def bound_to_the_end(x):
     return y * 2, seen_by_gc(alive), node.__class__
 
 
+def seen_through_references_alone(x):
+    y, node, other = x + 1, Node(), Node()
+    alive, proxy = weakref.ref(node), weakref.proxy(other)
+    before = seen_by_gc(alive), type(proxy.__class__)
+    proxy.count = len(before)
+    after = seen_by_gc(alive), other.count
+    node = other = None
+    return y * 2, before, after, seen_by_gc(alive)
+
+
+def an_argument(x, node):
+    alive = weakref.ref(node)
+    before = seen_by_gc(alive)
+    node = None
+    return x * 2, before, seen_by_gc(alive)
+
+
 @disable
 def seen_by_gc(reference):
     gc.collect()
     return reference() is not None
 
 
-@pytest.mark.parametrize("program", [cycle, deleted_behind_a_break, rebound, bound_to_the_end])
+@pytest.mark.parametrize(
+    "program",
+    [cycle, deleted_behind_a_break, rebound, bound_to_the_end, seen_through_references_alone],
+)
 def test_lifetimes_are_those_of_plain_python(program):
     assert breaks_beside_plain(program, lambda: (torch.ones(2),))
+
+
+def test_arguments_live_as_long_as_their_variables():
+    assert breaks_beside_plain(lambda x: an_argument(x, Node()), lambda: (torch.ones(2),))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fxstack_capture.emit.builder import call, item, load, store, tuple_of
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.frame import Draft, FrameWriter, with_cycles
-from fxstack_capture.emit.levels import Level, handled_exceptions, levels_of
+from fxstack_capture.emit.levels import Level, handled_exceptions, levels_of, original_of
 from fxstack_capture.emit.rebuild.functions import namespace
 from fxstack_capture.emit.resume import (
     Callee,
@@ -28,7 +28,6 @@ from fxstack_capture.emit.resume import (
 )
 from fxstack_capture.emit.runtime import Continue, without_frames
 from fxstack_capture.emit.stub import Stub, looks_at_frame, make_frame_stub, make_stub
-from fxstack_capture.trace import Lazy
 
 if TYPE_CHECKING:
     from types import CellType, CodeType
@@ -46,7 +45,7 @@ def draft_stop(
     trace: Trace, frame: RealFrame, code: CodeType, stopped: Stopped, resumptions: Resumptions
 ) -> Draft:
     """The replacement of a frame that stopped. Raises CannotResumeError, CannotRebuildError."""
-    levels = levels_of(stopped, resumptions)
+    levels = levels_of(trace, stopped, resumptions)
     stub = _stub(levels[-1], resumptions)
     root = levels[0]
     line = root.step.ops[-1].position[0] or root.user.co_firstlineno
@@ -65,12 +64,9 @@ def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
     return tuple(
         name
         for name, argument in frame.arguments.items()
-        if name not in root.cells and _original(trace, root.local_values.get(name)) is not argument
+        if name not in root.cells
+        and original_of(trace, root.local_values.get(name)) is not argument
     )
-
-
-def _original(trace: Trace, value: object) -> object:
-    return value.value if isinstance(value, Lazy) else trace.world.original_of(value)
 
 
 def _stub(level: Level, resumptions: Resumptions) -> Stub:

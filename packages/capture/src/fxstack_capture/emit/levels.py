@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING
+from weakref import getweakrefcount
+
+import torch
 
 from fxstack_capture import in_python
 from fxstack_capture.emit.errors import CannotResumeError
@@ -12,13 +16,12 @@ from fxstack_capture.emit.layout import slot_names
 from fxstack_capture.emit.operations import Step, step_at
 from fxstack_capture.emit.resume import Resumptions, Slot
 from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.trace import Lazy
 
 if TYPE_CHECKING:
-    from types import CodeType
-
     from fxstack_capture.emit.assemble import Op, Protected
     from fxstack_capture.emit.flow import Flow
-    from fxstack_capture.trace import Stopped, StoppedFrame
+    from fxstack_capture.trace import Stopped, StoppedFrame, Trace
 
 
 _KEEPS_BELOW = frozenset({"BEFORE_WITH", "FOR_ITER", "GET_LEN"})
@@ -41,6 +44,8 @@ class Level:
     slots: tuple[Slot, ...]
     taken: int
     made: bool
+    watched: frozenset[str]
+    """Variables whose objects are referred to weakly: those live until the frame ends, or the program lets go of them."""
 
     @property
     def handler(self) -> Protected | None:
@@ -79,7 +84,7 @@ class Level:
     def live_at(self, op: Op) -> set[str]:
         """Variables that are needed from ``op`` on."""
         names = slot_names(self.user)
-        return {names[slot] for slot in self.flow.live_before(op)}
+        return {*(names[slot] for slot in self.flow.live_before(op)), *self.watched}
 
     def live_after(self) -> set[str]:
         """Variables that are needed after the operation, whether it raises or not."""
@@ -89,13 +94,34 @@ class Level:
         return set().union(*(self.live_at(place) for place in places))
 
 
-def levels_of(stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
+def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
     """All frames, the root first. Raises CannotResumeError."""
     *callers, last = stopped.frames
-    return (*(_caller(frame, resumptions) for frame in callers), _last(last, resumptions))
+    return (
+        *(_caller(frame, resumptions, _watched(trace, frame)) for frame in callers),
+        _last(last, resumptions, _watched(trace, last)),
+    )
 
 
-def _caller(frame: StoppedFrame, resumptions: Resumptions) -> Level:
+def original_of(trace: Trace, value: object) -> object:
+    """What stands behind the value of a variable, read or not."""
+    return value.value if isinstance(value, Lazy) else trace.world.original_of(value)
+
+
+def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
+    originals = {name: original_of(trace, value) for name, value in frame.local_values.items()}
+    return frozenset(
+        name
+        for name, value in originals.items()
+        if getweakrefcount(value) and not issubclass(type(value), _ALWAYS_WATCHED)
+    )
+
+
+_ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)
+"""Objects to which torch and Python themselves refer weakly."""
+
+
+def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
     resumed = resumptions.of(frame.code)
     made = frame.made
     if resumed is None:
@@ -108,12 +134,11 @@ def _caller(frame: StoppedFrame, resumptions: Resumptions) -> Level:
     flow = resumptions.flow(user)
     index = flow.body.at(offset)
     step = step_at(flow.body, index)
-    return Level(
-        frame, user, flow, flow.body.ops[index], step, slots_of(frame), len(frame.stack), made
-    )
+    op, below = flow.body.ops[index], len(frame.stack)
+    return Level(frame, user, flow, op, step, slots_of(frame), below, made, watched)
 
 
-def _last(frame: StoppedFrame, resumptions: Resumptions) -> Level:
+def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
     resumed = resumptions.of(frame.code)
     user, offset = frame.code, frame.offset
     if resumed is not None:
@@ -122,7 +147,8 @@ def _last(frame: StoppedFrame, resumptions: Resumptions) -> Level:
     index = flow.body.at(offset)
     step = step_at(flow.body, index)
     below = len(frame.stack) - step.takes
-    return Level(frame, user, flow, flow.body.ops[index], step, slots_of(frame), below, made=False)
+    op, slots = flow.body.ops[index], slots_of(frame)
+    return Level(frame, user, flow, op, step, slots, below, made=False, watched=watched)
 
 
 def _origin(origin: dict[int, int], offset: int) -> int:
