@@ -116,3 +116,58 @@ def test_assert_static():
 
 def test_facts():
     assert seen(lambda ctx: ctx.assume(ctx.get_local("n").value > 2), dynamic=True) is None
+
+
+def test_bytecode_is_shown_with_the_place(capsys):
+    def program(x):
+        y = x + 1
+        comptime.print_disas()
+        return y
+
+    fx.optimize()(program)(X)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "-->" in line]
+    assert "CALL" in line
+
+
+def test_the_stack_is_shown_around_an_expression(capsys):
+    def program(x):
+        return x + comptime.print_value_stack_and_return(x * 2)
+
+    assert torch.equal(fx.optimize(fullgraph=True)(program)(X), X * 3)
+    assert "- tensor(torch.float32, [3]) from x" in capsys.readouterr().out
+    assert torch.equal(program(X), X * 3)
+
+
+def test_a_forced_number_is_static():
+    def program(x, n):
+        comptime.force_static(n)
+        comptime.assert_static(n)
+        comptime.sleep(0)
+        comptime(lambda ctx: kinds.append(ctx.get_local("x").is_python_constant()))
+        comptime(lambda ctx: kinds.append(ctx.get_local("n").as_python_constant()))
+        return x * n
+
+    kinds = []
+    optimised = fx.optimize(dynamic=True, fullgraph=True)(program)
+    assert [optimised(X, n).tolist()[0] for n in (3, 4)] == [3, 4]
+    assert kinds == [False, 3, False, 4]
+    assert [type(kind) for kind in kinds] == [bool, int] * 2
+
+
+def test_frames_are_the_programs():
+    """Functions that a graph breaks in below C code are called by ``in_python``, which nobody sees."""
+
+    def key(value):
+        fx.graph_break()
+        comptime(lambda ctx: found.append(ctx.get_local("outer", stacklevel=1).value))
+        comptime(lambda ctx: found.append([name for *_, name in ctx.user_stack()]))
+        return value
+
+    def program(x):
+        outer = 5
+        return x + sorted([2, 1], key=key)[0] + outer
+
+    found = []
+    assert torch.equal(fx.optimize()(program)(X), X + 6)
+    assert 5 in found
+    assert not [names for names in found if names != 5 and "sorted_items" in names]

@@ -8,10 +8,12 @@ Comptime code leaves no trace in the graph, and runs once per attempt to trace t
 from __future__ import annotations
 
 import builtins
+import dis
 import sys
+import time
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import torch
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.interpreter.frame import Frame
     from fxstack_capture.trace import Trace
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,7 @@ class ComptimeVar:
     @property
     def is_symbolic(self) -> bool:
         """Whether its value is not known while tracing."""
-        symbolic = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
-        return isinstance(self.value, symbolic)
+        return isinstance(self.value, torch.Tensor) or _is_open(self.value)
 
     def python_type(self) -> type:
         """The class that the program sees."""
@@ -70,7 +74,12 @@ class ComptimeVar:
         """The value. Raises ValueError if it is symbolic."""
         if self.is_symbolic:
             raise ValueError(f"{self} is not known while tracing")
-        return self.value
+        kind = _SHOWN.get(type(self.value))
+        return self.value if kind is None else kind(self.value.node.expr)
+
+    def is_python_constant(self) -> bool:
+        """Whether ``as_python_constant`` gives a value."""
+        return not self.is_symbolic
 
     def as_fake(self) -> Any:
         """The fake tensor or symbolic number."""
@@ -82,7 +91,7 @@ class ComptimeVar:
     def is_dynamic(self) -> bool:
         """Whether it is a symbolic number, or a tensor with a symbolic size."""
         if isinstance(self.value, torch.Tensor):
-            return any(isinstance(size, torch.SymInt) for size in self.value.shape)
+            return any(map(_is_open, self.value.shape))
         return self.is_symbolic
 
     def __str__(self) -> str:
@@ -94,6 +103,11 @@ class ComptimeVar:
             symbolic = type(value) in _SHOWN
             shown = str(value) if symbolic else repr(value)
         return shown if self.source is None else f"{shown} from {self.source}"
+
+
+def _is_open(value: Any) -> bool:
+    """Whether it is a symbolic number that may have another value in another call."""
+    return type(value) in _SHOWN and len(value.node.expr.free_symbols) > 0
 
 
 _SHOWN: dict[type, type] = {
@@ -164,11 +178,21 @@ class ComptimeContext:
         for name, line, function in self.user_stack():
             builtins.print(f'  File "{name}", line {line}, in {function}', file=file or sys.stdout)
 
+    def print_disas(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
+        """The bytecode of a frame, with an arrow where it is."""
+        frame = self._frame(stacklevel)
+        here = frame.program.offsets[frame.pc]
+        builtins.print(dis.Bytecode(frame.code, current_offset=here).dis(), file=file or sys.stdout)
+
     # --- acting ----------------------------------------------------------------------------------
 
     def graph_break(self, message: str = "by comptime code") -> None:
         """End the graph here."""
         raise graph_break("user-break", message)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait: a profiler then shows where the trace is."""
+        time.sleep(seconds)
 
     def breakpoint(self) -> None:
         """Stop in the debugger; ``ctx`` of this frame is ``self``."""
@@ -195,12 +219,14 @@ class ComptimeContext:
 
     def _frame(self, stacklevel: int) -> Frame:
         interp: Any = self._trace.interp
-        frame: Frame = interp.current_frame()
-        for _ in range(stacklevel):
-            if frame.back is None:
-                raise ValueError(f"stacklevel {stacklevel}: there are not so many traced frames")
+        frame: Frame | None = interp.current_frame()
+        frames: list[Frame] = []
+        while frame is not None:
+            frames += () if frame.program.hidden else (frame,)
             frame = frame.back
-        return frame
+        if stacklevel >= len(frames):
+            raise ValueError(f"stacklevel {stacklevel}: there are not so many traced frames")
+        return frames[stacklevel]
 
     def _variable(self, value: Any) -> ComptimeVar:
         if type(value) is Lazy:
@@ -232,6 +258,12 @@ class _Comptime:
 
     def print_value_stack(self) -> None: ...
 
+    def print_value_stack_and_return(self, value: T) -> T:
+        """Can be put around an expression."""
+        return value
+
+    def print_disas(self) -> None: ...
+
     def print_graph(self) -> None: ...
 
     def print_guards(self) -> None: ...
@@ -245,6 +277,10 @@ class _Comptime:
     def assume(self, condition: Any) -> None: ...
 
     def assert_static(self, value: Any) -> None: ...
+
+    def force_static(self, value: Any) -> None: ...
+
+    def sleep(self, seconds: float) -> None: ...
 
 
 def _called(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
@@ -272,6 +308,11 @@ def _outside(trace: Trace, fn: Any) -> Any:
     return made
 
 
+def _shown_and_returned(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    _run(ComptimeContext(trace).print_value_stack)
+    return args[1]
+
+
 def _short(name: str) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], None]:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         _run(getattr(ComptimeContext(trace), name), *args[1:], **kwargs)
@@ -282,6 +323,8 @@ def _short(name: str) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], None
 for _name, _method in vars(_Comptime).items():
     if _name == "__call__":
         register(_method, _called)
+    elif _name == "print_value_stack_and_return":
+        register(_method, _shown_and_returned)
     elif not _name.startswith("_"):
         register(_method, _short(_name))
 
