@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 
 import fxstack
 import fxstack_partition
@@ -74,6 +75,38 @@ def test_a_forward_without_a_backward(traces):
         fxstack.reset()
         assert fxstack.compile(program())(X).requires_grad
     assert len(traces) == 1
+
+
+def test_whole_training_steps(traces):
+    def three_losses(wrap):
+        model = program()
+        optimizer = torch.optim.Adam(model.parameters())
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        compiled = wrap(step)
+        return [compiled(X * k) for k in range(1, 4)]
+
+    for _ in range(2):
+        fxstack.reset()
+        torch.testing.assert_close(three_losses(fxstack.compile), three_losses(lambda fn: fn))
+    assert len(traces) == 2  # the optimizer has no state in the first step
+
+
+def test_graphs_inside_of_the_graph(traces):
+    def attend(q, scale):
+        return flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: score * scale + i - j)
+
+    q = torch.randn(1, 2, 16, 8)
+    for scale, count in ((0.5, 1), (0.5, 1), (0.25, 2)):
+        fxstack.reset()
+        torch.testing.assert_close(fxstack.compile(attend)(q, scale), attend(q, scale))
+        assert len(traces) == count
 
 
 def test_the_report_of_a_second_start_has_its_graphs(traces):

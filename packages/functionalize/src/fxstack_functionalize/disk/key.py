@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import sys
 from dataclasses import replace
+from functools import reduce
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule
 
 from fxstack_interchange import SaveError
 from fxstack_interchange.arguments import encode
 from fxstack_interchange.targets import is_tensor_method, name_of
 
 if TYPE_CHECKING:
-    from torch.fx import GraphModule, Node
+    from torch.fx import Node
 
     from fxstack_functionalize.disk.sizes import Sizes
     from fxstack_functionalize.inputs import Captured, CapturedInput
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.trace import TraceRequest
 
+logger = logging.getLogger(__name__)
+PACKAGES = frozenset({"torch", "fxstack_capture", "fxstack_functionalize", "fxstack_interchange"})
 NAMESPACES = frozenset({"aten", "prims", "prim", "_operator"})
 """Operators whose meaning follows from torch's version."""
 
@@ -46,7 +53,8 @@ def program_key(
             sorted(captured.owned.items()),
             [torch.__version__, torch.version.git_version],
         ]
-    except SaveError:
+    except SaveError as error:
+        logger.debug("a program is not kept on disk: %s", error)
         return None
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -80,22 +88,22 @@ def _input(spec: CapturedInput, storages: dict[int, int]) -> list[Any]:
     ]
 
 
-def _graph(module: GraphModule) -> list[Any]:
-    return [_node(module, node) for node in module.graph.nodes]
+def _graph(module: GraphModule, *, inner: bool = False) -> list[Any]:
+    return [_node(module, node, inner=inner) for node in module.graph.nodes]
 
 
-def _node(module: GraphModule, node: Node) -> list[Any]:
+def _node(module: GraphModule, node: Node, *, inner: bool) -> list[Any]:
     return [
         node.name,
         node.op,
-        _target(module, node),
+        _target(module, node, inner=inner),
         [encode(argument) for argument in node.args],
         [[name, encode(argument)] for name, argument in node.kwargs.items()],
         str(node.meta.get("recompute")),
     ]
 
 
-def _target(module: GraphModule, node: Node) -> Any:
+def _target(module: GraphModule, node: Node, *, inner: bool) -> Any:
     if node.op == "call_function":
         return _function(node.target)
     if node.op == "call_method" and not is_tensor_method(node.target):
@@ -103,28 +111,43 @@ def _target(module: GraphModule, node: Node) -> Any:
     if node.op == "call_module":
         raise SaveError("a module that is called whole")
     if node.op == "get_attr":
-        return _attribute(module, str(node.target))
+        return _attribute(module, str(node.target), inner=inner)
     return str(node.target)
 
 
 def _function(target: Any) -> str:
     if isinstance(target, HigherOrderOperator):
-        raise SaveError("a higher-order operator")
+        if not type(target).__module__.startswith("torch."):
+            raise SaveError(f"{target} is an operator of the program's own")
+        return f"higher-order {type(target).__module__}.{target.name()}"
     if isinstance(target, (OpOverload, OpOverloadPacket)):
         name = str(target)
         namespace = name.partition("::")[0] if "::" in name else name.partition(".")[0]
         if namespace not in NAMESPACES:
             raise SaveError(f"{name} is an operator of the program's own")
-    return name_of(target)
+    return _name_in_torch(target) or name_of(target)
 
 
-def _attribute(module: GraphModule, path: str) -> Any:
-    """Describe what a graph reads from its module: tensors are inputs, and numbered there."""
+def _name_in_torch(target: Any) -> str | None:
+    """Return the name of a function of torch or of fxstack itself, whose code follows from versions; None of others."""
+    name, place = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
+    if not isinstance(target, FunctionType) or place.partition(".")[0] not in PACKAGES:
+        return None
+    found = reduce(
+        lambda at, part: getattr(at, part, None), name.split("."), sys.modules.get(place)
+    )
+    return f"{place}:{name}" if found is target else None
+
+
+def _attribute(module: GraphModule, path: str, *, inner: bool) -> Any:
+    """Describe what a graph reads from its module: tensors are inputs, and numbered there; those of a graph inside are not."""
     value: Any = module
     for part in path.split("."):
         value = getattr(value, part)
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and not inner:
         return path
-    if isinstance(value, torch.nn.Module):
-        raise SaveError("a graph inside of the graph")
+    if isinstance(value, GraphModule):
+        return [path, _graph(value, inner=True)]
+    if isinstance(value, (torch.Tensor, torch.nn.Module)):
+        raise SaveError(f"{path} of a graph, a {type(value).__name__}")
     return [path, encode(value)]
