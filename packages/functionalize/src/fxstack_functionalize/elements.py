@@ -5,12 +5,7 @@ Tracing cannot look at elements, so the graph would run in eager for the sake of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 aten = torch.ops.aten
 
@@ -35,9 +30,5 @@ def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     return (tensor.unsqueeze(-1) == classes).to(torch.int64)
 
 
-FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
-    torch.nn.functional.one_hot: one_hot,
-    aten.one_hot: one_hot,
-    aten.one_hot.default: one_hot,
-}
-"""What is run in the place of a captured function."""
+ONE_HOT = dict.fromkeys((torch.nn.functional.one_hot, aten.one_hot, aten.one_hot.default), one_hot)
+"""By every name that a captured graph may call it."""

@@ -10,7 +10,8 @@ import torch
 from torch.fx.node import map_arg
 from torch.nn.utils import stateless
 
-from fxstack_functionalize.elements import FUNCTIONS
+from fxstack_functionalize.elements import ONE_HOT
+from fxstack_functionalize.fused_optimizers import FUSED
 from fxstack_functionalize.inplace import InPlaceMode, run_in_place_safely
 from fxstack_functionalize.recurrent import steps_of
 from fxstack_functionalize.regions import region_of
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.engine import Engine
     from fxstack_functionalize.tracer import AtenTracer
+
+
+FUNCTIONS: Mapping[Any, Callable[..., Any]] = {**ONE_HOT, **FUSED}
+"""What is run in the place of a captured function."""
 
 
 class CapturedRun:

@@ -1,0 +1,178 @@
+"""The steps of fused optimizers in ordinary operators: their own change lists in place, which functionalisation refuses.
+
+Source: ``aten/src/ATen/native/cpu/Fused*Kernel.cpp``. As there, half precision is computed in float32 and rounded where it is
+stored, bias corrections are double, and no version counter rises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Tensors: TypeAlias = Sequence[torch.Tensor]
+Number: TypeAlias = float | torch.Tensor
+
+
+class _Step:
+    """What the steps of one call have in common: scaled gradients, and whether anything is to be done."""
+
+    def __init__(self, scale: torch.Tensor | None, found_inf: torch.Tensor | None) -> None:
+        self._scale = scale
+        self._found_inf = found_inf
+
+    def gradient(self, grad: torch.Tensor) -> torch.Tensor:
+        wide = _wide(grad)
+        return wide if self._scale is None else wide / self._scale
+
+    def keep(self, target: torch.Tensor, value: torch.Tensor) -> None:
+        """Write ``value``; what it was, where a gradient is infinite."""
+        if self._found_inf is not None:
+            value = torch.where(self._found_inf == 1, _wide(target), value)
+        target.data.copy_(value)
+
+    def finish(self, grad: torch.Tensor) -> None:
+        """Leave the gradient as the operator does: divided by the scale, if there is one."""
+        if self._scale is not None:
+            self.keep(grad, self.gradient(grad))
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in {torch.float16, torch.bfloat16} else tensor
+
+
+def _number(value: Number) -> Number:
+    """Return a learning rate as a number of the host; a tensor of it stays one, in double precision."""
+    return value.double() if isinstance(value, torch.Tensor) else value
+
+
+def adam(
+    *lists: Tensors,
+    lr: Number,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    amsgrad: bool,
+    maximize: bool,
+    grad_scale: torch.Tensor | None = None,
+    found_inf: torch.Tensor | None = None,
+    decoupled: bool = False,
+) -> None:
+    """``torch._fused_adam_``."""
+    params, grads, averages, squares, largest, steps = lists
+    rate, step = _number(lr), _Step(grad_scale, found_inf)
+    for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        count = steps[number].double()
+        slope, value = step.gradient(grad), _wide(param)
+        slope = -slope if maximize else slope
+        if weight_decay != 0 and decoupled:
+            value = value - _like(rate * weight_decay, value) * value
+        elif weight_decay != 0:
+            slope = slope + value * weight_decay
+        average = torch.lerp(_wide(averages[number]), slope, 1 - beta1)
+        square = _wide(squares[number]) * beta2 + slope * slope * (1 - beta2)
+        step.keep(averages[number], average)
+        step.keep(squares[number], square)
+        if amsgrad:
+            square = torch.maximum(_wide(largest[number]), square)
+            step.keep(largest[number], square)
+        size = _like(rate / (1 - beta1**count), value)
+        root = _like((1 - beta2**count).sqrt(), value)
+        step.keep(param, value - size * average / (square.sqrt() / root + eps))
+        step.finish(grad)
+
+
+def adamw(*lists: Tensors, **options: Any) -> None:
+    """``torch._fused_adamw_``."""
+    adam(*lists, **options, decoupled=True)
+
+
+def sgd(
+    params: Tensors,
+    grads: Tensors,
+    buffers: Tensors,
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: Number,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+    grad_scale: torch.Tensor | None = None,
+    found_inf: torch.Tensor | None = None,
+) -> None:
+    """``torch._fused_sgd_``."""
+    rate, step = _number(lr), _Step(grad_scale, found_inf)
+    for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        slope, value = step.gradient(grad), _wide(param)
+        slope = -slope if maximize else slope
+        if weight_decay != 0:
+            slope = slope + value * weight_decay
+        if momentum != 0:
+            buffer = slope
+            if not is_first_step:
+                buffer = _wide(buffers[number]) * momentum + slope * (1 - dampening)
+            step.keep(buffers[number], buffer)
+            slope = slope + buffer * momentum if nesterov else buffer
+        step.keep(param, value - _like(rate, value) * slope)
+        step.finish(grad)
+
+
+def adagrad(
+    params: Tensors,
+    grads: Tensors,
+    sums: Tensors,
+    steps: Tensors,
+    *,
+    lr: Number,
+    lr_decay: float,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+    grad_scale: torch.Tensor | None = None,
+    found_inf: torch.Tensor | None = None,
+) -> None:
+    """``torch._fused_adagrad_``."""
+    rate, step = _number(lr), _Step(grad_scale, found_inf)
+    for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        slope, value = step.gradient(grad), _wide(param)
+        slope = -slope if maximize else slope
+        if weight_decay != 0:
+            slope = slope + value * weight_decay
+        total = _wide(sums[number]) + slope * slope
+        step.keep(sums[number], total)
+        size = _like(rate / (1 + (steps[number].double() - 1) * lr_decay), value)
+        step.keep(param, value - size * slope / (total.sqrt() + eps))
+        step.finish(grad)
+
+
+def _like(number: Number, value: torch.Tensor) -> Number:
+    """Return a number on the host, or a 0-d tensor rounded once to the type that ``value`` is computed in."""
+    return number.to(value.dtype) if isinstance(number, torch.Tensor) else number
+
+
+_STEPS: Mapping[str, Callable[..., None]] = {
+    "_fused_adam_": adam,
+    "_fused_adamw_": adamw,
+    "_fused_sgd_": sgd,
+    "_fused_adagrad_": adagrad,
+}
+
+
+def _names() -> dict[Any, Callable[..., None]]:
+    found: dict[Any, Callable[..., None]] = {}
+    for name, step in _STEPS.items():
+        packet = getattr(torch.ops.aten, name)
+        forms = [getattr(packet, overload) for overload in packet.overloads()]
+        found.update(dict.fromkeys([getattr(torch, name), packet, *forms], step))
+    return found
+
+
+FUSED = _names()
+"""By every name that a captured graph may call them."""
