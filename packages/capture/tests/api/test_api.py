@@ -391,3 +391,16 @@ assert (len(found.graphs), len(found.breaks)) == (1, 1), str(found)
 
 def test_without_the_c_extension():
     subprocess.run([sys.executable, "-c", WITHOUT_EXTENSION], check=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "count"),
+    [(name, 1) for name in ("<stdin>", "<cell 1>", "<ipython-input-1>", "<string>", "<doctest a>")]
+    + [("<frozen importlib>", 0)],
+)
+def test_code_without_a_file_is_compiled_unless_it_is_generated(file, count):
+    namespace = {}
+    exec(compile("def program(x):\n    return x.sin() + 1\n", file, "exec"), namespace)
+    backend = Counting()
+    fx.optimize(backend)(namespace["program"])(torch.ones(2))
+    assert len(backend.graphs) == count

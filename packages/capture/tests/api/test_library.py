@@ -1,6 +1,7 @@
 """Python's library in compiled code: what it makes may leave, and calls back into what the program gave it."""
 
 import functools
+import inspect
 import io
 import itertools
 import math
@@ -210,3 +211,24 @@ def breaks_while_closing(x, log):
 def test_generators_that_die_with_the_frame_are_closed():
     assert breaks_beside_plain(leaves_generators_open, lambda: (torch.ones(2), [])) == []
     breaks_beside_plain(breaks_while_closing, lambda: (torch.ones(2), []))
+
+
+class Taking:
+    def __init__(self, a, *rest, c=10, **more):
+        pass
+
+
+def test_the_signature_of_a_class_is_that_of_its_init():
+    def program(x):
+        found = inspect.signature(Taking)
+        return found.bind(1, 2, d=3).arguments, str(found), x + 1
+
+    assert breaks_beside_plain(program, lambda: (torch.ones(2),)) == []
+
+
+def test_programs_ask_for_accelerators():
+    def program(x):
+        found = torch.accelerator.current_accelerator(), torch.accelerator.is_available()
+        return found, torch.accelerator.device_count(), x + 1
+
+    assert breaks_beside_plain(program, lambda: (torch.ones(2),)) == []

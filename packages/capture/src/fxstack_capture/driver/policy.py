@@ -50,6 +50,9 @@ _OWN_PACKAGES = frozenset(
     }
 )
 
+# Code without a file that no program has written; what a prompt, a notebook or ``exec`` runs (``<stdin>``) is the program's.
+_GENERATED = ("<frozen ", "<fxstack", "<signature>", "<eval_with_key>", "<__array_function__")
+
 # They get an iterator that somebody else has begun: only their callers know what they run over.
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 
@@ -63,10 +66,8 @@ def is_foreign(code: CodeType) -> bool:
     if code.co_name in _COMPREHENSIONS or code.co_name in _OVERRIDES:
         return True
     file = code.co_filename
-    if file.startswith(_OWN) or (
-        file.startswith("<") and file != "<string>" and "ipython" not in file
-    ):
-        return not file.startswith("<doctest")
+    if file.startswith((_OWN, *_GENERATED)):
+        return True
     if file.startswith(_TORCH):
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)
     if file.startswith(_NUMPY):

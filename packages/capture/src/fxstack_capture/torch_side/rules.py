@@ -287,6 +287,7 @@ _QUERIES = (
     torch.cuda.is_available,
     torch.cuda.device_count,
     torch.backends.mps.is_available,
+    torch._C._accelerator_getAccelerator,
     torch.amp.is_autocast_available,
     torch._C._is_tracing,
     torch._C._get_tracing_state,

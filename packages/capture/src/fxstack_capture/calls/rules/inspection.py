@@ -16,6 +16,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
+from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
@@ -25,9 +26,9 @@ RULES: RuleTable = RuleTable()
 
 @RULES.rule(inspect.signature)
 def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of functions (whose code and defaults are guarded): asked of the real thing."""
+    """Of functions (whose code and defaults are guarded) and classes with an ``__init__``: asked of the real thing."""
     fn = args[0] if args else kwargs.get("callable", kwargs.get("obj"))
-    inner = fn.__func__ if isinstance(fn, types.MethodType) else fn
+    inner = fn.__func__ if isinstance(fn, types.MethodType) else _init_of(trace, fn)
     if type(inner) is not types.FunctionType or len(args) > 1 or kwargs:
         raise graph_break(
             "unsupported-call", "inspect.signature of an object that is not a function"
@@ -45,6 +46,15 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
                 "unsupported-call", "inspect.signature of a function with a mutable default"
             )
     return found
+
+
+def _init_of(trace: Trace, fn: Any) -> Any:
+    """The ``__init__`` that decides the signature of a class; anything else as it is."""
+    if type(fn) is not type:
+        return fn
+    lookup = trace.world.classes.lookup  # type: ignore[attr-defined]
+    plain = lookup(fn, "__new__") is object.__new__ and lookup(fn, "__signature__") is ABSENT
+    return lookup(fn, "__init__") if plain else fn
 
 
 def _is_inert(value: object) -> bool:
