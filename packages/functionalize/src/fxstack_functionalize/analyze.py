@@ -11,7 +11,6 @@ from fxstack_functionalize.aliases import (
     AliasPlan,
     Truth,
     choose_base,
-    grad_fn_of,
     root_of,
 )
 from fxstack_functionalize.bases import NeedsBasesError, groups_to_merge
@@ -25,6 +24,7 @@ from fxstack_functionalize.metadata import (
     OutputSource,
 )
 from fxstack_functionalize.metamutation import relayouts_of
+from fxstack_functionalize.new_leaves import set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,12 +101,16 @@ class _Outputs:
         self.plan = AliasPlan(session, analysis.values)
         self.first: dict[int, int] = {}
         """The first position of each distinct tensor."""
+        self.leaves: set[int] = set()
+        """Those that are new leaves."""
 
     def classify(self, *, replay_views: bool) -> None:
         for position, value in enumerate(self.outputs):
             if isinstance(value, torch.Tensor):
                 self._check(position, value)
                 self.first.setdefault(id(value), position)
+        outputs = {position: self.outputs[position] for position in self.first.values()}
+        self.leaves = set_aside(outputs, self.session.inputs, self.plan._places)
         self._add_bases(replay_views=replay_views)
         for position, value in enumerate(self.outputs):
             if isinstance(value, torch.Tensor):
@@ -121,15 +125,6 @@ class _Outputs:
                 f"output {position} is a {type(value).__name__} that no traced operator made",
                 why="it is neither an input nor computed from one, so its value is not in the graph",
                 fix="pass the tensor as an input",
-            )
-        # What a view of a tensor with a gradient says of itself is that tensor's.
-        owner = root_of(value) if root_of(value).requires_grad else value
-        leaf = owner.requires_grad and grad_fn_of(owner) is None
-        if leaf and self.plan._places.get(id(owner)) is None:
-            raise UnsupportedGraphError(
-                f"output {position} is a new leaf: requires_grad_() was called on it in the graph",
-                why="its gradient would have to be accumulated inside the compiled backward",
-                fix="call requires_grad_() on the result, outside the compiled function",
             )
 
     def _add_bases(self, *, replay_views: bool) -> None:
@@ -149,7 +144,8 @@ class _Outputs:
                 self.plan.add_base(base, self.first.get(id(base)))
 
     def _tensor(self, value: torch.Tensor) -> OutputInfo:
-        grad = value.requires_grad
+        leaf = id(value) in self.leaves
+        grad = value.requires_grad or leaf
         position = self.first[id(value)]
         truth = self._truth(value)
         if truth is Truth.UNCLEAR:
@@ -162,11 +158,11 @@ class _Outputs:
             self.analysis.values[position] = value
             if truth is Truth.CUSTOM:
                 self.analysis.custom_views[position] = self.plan.custom_view(value)
-            return OutputInfo(OutputSource.VALUE, position, requires_grad=grad)
+            return OutputInfo(OutputSource.VALUE, position, requires_grad=grad, is_leaf=leaf)
         source, index = self.plan.place(value)
         if source is AliasSource.OUTPUT:
             self.analysis.values[index] = value
-        return OutputInfo(_SOURCES[source], index, requires_grad=grad)
+        return OutputInfo(_SOURCES[source], index, requires_grad=grad, is_leaf=leaf)
 
     def _truth(self, value: torch.Tensor) -> Truth:
         if self._is_placed(value) or not self._has_owner(value):

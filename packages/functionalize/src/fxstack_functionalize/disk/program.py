@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.disk.sizes import Sizes
     from fxstack_functionalize.inputs import Captured
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,13 +62,14 @@ class OutputSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputInfo:
-    """One user output. ``requires_grad`` is what eager's output would say."""
+    """One user output. ``requires_grad`` is what eager's output would say; ``is_leaf`` says that the graph makes a leaf of it."""
 
     source: OutputSource
     index: int = -1
     requires_grad: bool = False
     is_tensor: bool = True
     constant: Any = None
+    is_leaf: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def _placed(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
     custom = {position for position, _ in info.custom_views}
     found: dict[int, tuple[OutputInfo, int]] = {}
     for number, seen in enumerate(info.outputs):
-        if not seen.requires_grad:
+        if not seen.requires_grad or seen.is_leaf:
             continue
         if seen.source is OutputSource.VALUE and seen.index not in custom:
             found[number] = seen, seen.index

@@ -86,7 +86,7 @@ def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:
     if seen.source is OutputSource.CONSTANT:
         namespace[f"constant_{number}"] = seen.constant
         return f"constant_{number}"
-    return _ITEMS[seen.source].format(seen.index)
+    return _ITEMS[seen.source].format(seen.index) + (".requires_grad_()" if seen.is_leaf else "")
 
 
 _ITEMS = {
