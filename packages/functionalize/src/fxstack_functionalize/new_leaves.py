@@ -1,7 +1,7 @@
 """Leaves that the captured graph makes and returns: ``torch.zeros_like(x, requires_grad=True)``, ``y.detach().requires_grad_()``.
 
 Where nothing else that leaves the graph has to do with such a leaf, it is a result like any other, on which the caller calls
-``requires_grad_()`` once the compiled graph has run. Otherwise its gradient would have to be accumulated inside the compiled backward.
+``requires_grad_()`` once the compiled graph has run. Otherwise its gradient would have to be accumulated inside the backward.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def set_aside(
     for position, value in found.items():
         if value._base is not None or id(value) in reached:
             raise UnsupportedGraphError(
-                f"output {position} is a new leaf, made by requires_grad_() in the graph, or a view of one, and others depend on it",
+                f"output {position} is a new leaf, made by requires_grad_() in the graph, and others depend on it",
                 why="its gradient would have to be accumulated inside the compiled backward",
                 fix="call requires_grad_() on the result, outside the compiled function",
             )
