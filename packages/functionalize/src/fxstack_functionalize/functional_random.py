@@ -22,6 +22,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.recording import RecordingMode
 from fxstack_interchange.modules import make_graph_module
+from fxstack_interchange.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,6 +64,19 @@ BEGIN: Final = _define("begin", "(Tensor state) -> Tensor", _begin, torch.empty_
 """From here on numbers are drawn from ``state``. A trace records nothing for it."""
 END: Final = _define("end", "(Tensor state) -> Tensor", _end, torch.empty_like)
 """The state behind all draws since ``BEGIN``."""
+
+
+def _state_of(seed: int) -> torch.Tensor:
+    return torch.Generator().manual_seed(seed).get_state()
+
+
+STATE_OF: Final = _define(
+    "state_of",
+    "(SymInt seed) -> Tensor",
+    _state_of,
+    lambda _seed: torch.empty(STATE_SIZE, dtype=torch.uint8, device="cpu"),
+)
+"""The state that ``torch.manual_seed`` leads to."""
 
 
 def with_random_state(
@@ -111,6 +125,8 @@ def state_input(graph: Graph) -> int | None:
 
 
 def _is_draw(target: Any, args: Sequence[Any], kwargs: Any, result: Any) -> bool:
+    if target in (GET_STATE, SET_STATE, MANUAL_SEED):
+        return True
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     given = {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)} | dict(kwargs)
@@ -133,6 +149,14 @@ class FunctionalRandomMode(RecordingMode):
         if func is BEGIN or func is END:
             self.state = args[0]
             return super()._run(torch.ops.aten.clone.default, types, args, kwargs)
+        if func is GET_STATE:
+            return super()._run(torch.ops.aten.clone.default, types, (self.state,), {})
+        if func is SET_STATE:
+            (self.state,) = args
+            return None
+        if func is MANUAL_SEED:
+            self.state = self._seeded(types, args)
+            return None
         if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
             return super()._run(func, types, args, kwargs)
         rule = self.table.get(func)
@@ -141,6 +165,15 @@ class FunctionalRandomMode(RecordingMode):
             if result is not NotImplemented:
                 return result
         return self._draw(func, types, args, kwargs)
+
+    def _seeded(self, types: Sequence[type], args: tuple[Any, ...]) -> Any:
+        if torch.cuda.is_available():
+            raise UnsupportedGraphError(
+                "torch.manual_seed seeds the generators of GPUs, too",
+                why="under functional_random a graph has no effect but on the state of the one on CPU",
+                fix="compile without functional_random",
+            )
+        return super()._run(STATE_OF, types, args, {})
 
     def _draw(
         self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]

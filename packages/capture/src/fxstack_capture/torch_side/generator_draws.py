@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import AllDistinct
+from fxstack_capture.guards.records import AllDistinct, IdentityIs
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_side.execution import name_of
 
@@ -33,6 +33,9 @@ def draw(
     if generator is None or tracer.transforms.inside:
         return tracer.record(fn, args, kwargs)
     rest = {name: value for name, value in kwargs.items() if name != "generator"}
+    if generator is torch.default_generator and _on_cpu(rest.get("device")):
+        _guard_same(tracer, generator)
+        return tracer.record(fn, args, rest)
     _demand_alone(tracer, fn, generator, args, rest)
     example = _example(fn, generator, args, rest)
     # Torch's defaults may be others where the tensor is drawn.
@@ -58,6 +61,18 @@ def _guard_own(tracer: TorchTracer, generator: torch.Generator) -> None:
     source = tracer.trace.world.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, AllDistinct(others))
+
+
+def _guard_same(tracer: TorchTracer, generator: torch.Generator) -> None:
+    source = tracer.trace.world.source_of(generator)
+    assert source is not None
+    tracer.trace.guard(source, IdentityIs(generator, id(generator)))
+
+
+def _on_cpu(device: Any) -> bool:
+    """Whether a tensor that is made for ``device`` lies on CPU, where the default generator is torch's own choice."""
+    made_for = torch.get_default_device() if device is None else torch.device(device)
+    return bool(made_for.type == "cpu")
 
 
 def _from(fn: Callable[..., Any]) -> Callable[..., Any]:
