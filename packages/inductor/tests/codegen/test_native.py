@@ -15,8 +15,8 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxstack_inductor as fi
+from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.native import NativeProgram, names_of
-from fxstack_inductor.codegen.native_text import DTYPE_CODES
 from fxstack_inductor.runtime.native import native_table, torch_library
 
 PYTHON = replace(FAST, host="python")

@@ -50,6 +50,12 @@ def sizes(x, y):
     )
 
 
+def quantise(x):
+    scale = 448 / x.abs().amax(-1, keepdim=True).float()
+    eight = (x * scale).to(torch.float8_e4m3fn)
+    return eight, eight.float() / scale, x.to(torch.float8_e5m2)
+
+
 def facts(kernel):
     target = re.search(r"\.target (sm_\d+)", kernel.asm["ptx"]).group(1)
     local = re.search(r"\.local[^;]*\[(\d+)\]", kernel.asm["ptx"])
@@ -86,4 +92,6 @@ with tempfile.TemporaryDirectory() as name:
     result |= compile_all(products, fifth, int(sys.argv[1]), Path(name))
     sixth = (torch.randn(3, 20, 30), torch.randn(3, 20, 30))
     result |= compile_all(sizes, sixth, int(sys.argv[1]), Path(name), "symbolic")
+    seventh = (torch.empty(300, 1024, dtype=torch.bfloat16),)
+    result |= compile_all(quantise, seventh, int(sys.argv[1]), Path(name))
     print(json.dumps(result))

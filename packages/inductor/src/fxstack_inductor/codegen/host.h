@@ -74,6 +74,10 @@ typedef struct fx_object {
     (void*, void*, void*, const int64_t**, int64_t, const int64_t*, int64_t, const int64_t*,        \
      int64_t, const int64_t*, int64_t, int32_t, const int64_t*, int64_t, int64_t, const int32_t*,   \
      int64_t, void**, void**, void**))                                                              \
+  X(int32_t, aoti_torch_cuda_native_dropout, (void*, double, int32_t*, void**, void**))             \
+  X(int32_t, aoti_torch_cuda_topk, (void*, int64_t, int64_t, int32_t, int32_t, void**, void**))     \
+  X(int32_t, aoti_torch_cuda__scaled_mm,                                                            \
+    (void*, void*, void*, void*, void**, void**, int32_t*, int32_t, void**))                        \
   X(int32_t, aoti_torch_cuda__scaled_dot_product_flash_attention,                                   \
     (void*, void*, void*, double, int32_t, int32_t, double*, void**, void**, void**, void**, int64_t*,\
      int64_t*, void**, void**, void**))                                                             \

@@ -12,6 +12,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.codegen.native_calls import (
     NEW_CALLS,
@@ -21,7 +22,6 @@ from fxstack_inductor.codegen.native_calls import (
     shim_name,
 )
 from fxstack_inductor.codegen.native_text import (
-    DTYPE_CODES,
     ascii_name,
     c_double,
     c_sizes,

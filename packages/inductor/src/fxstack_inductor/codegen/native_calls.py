@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Node
 from fxstack_inductor.lower.registry import find_overload
@@ -92,6 +95,9 @@ NEW_CALLS: Mapping[object, str] = MappingProxyType(
         for name in (
             "convolution",
             "convolution_backward",
+            "native_dropout",
+            "topk",
+            "_scaled_mm",
             *(
                 f"_scaled_dot_product_{kind}{backward}"
                 for kind in ATTENTION
@@ -147,6 +153,14 @@ def _number(value: Any) -> Argument | None:
     return Argument(float(value).hex(), repr(value)) if plain else None
 
 
+def _integer_or_dtype(value: Any) -> Argument | None:
+    """Schemas call a dtype an integer, too; the shim takes its number."""
+    if isinstance(value, torch.dtype):
+        return Argument(f"(int32_t[]){{{{{DTYPE_CODES[value]}}}}}", repr(value))
+    made = _integer(value)
+    return made and Argument(f"(int64_t[]){{{{{made.text}}}}}", made.again)
+
+
 def _list(kind: str) -> Callable[[Any], Argument | None]:
     def make(value: Any) -> Argument | None:
         if not all(isinstance(item, (bool, int)) for item in value):
@@ -183,6 +197,10 @@ ARGUMENTS: Mapping[str, Callable[[Any], Argument | None]] = MappingProxyType(
         "int": _integer,
         "float": _number,
         "Optional[float]": _optional(_number, "double"),
+        "Optional[bool]": _optional(_integer, "int32_t"),
+        "Optional[int]": lambda value: (
+            Argument("0", "None") if value is None else _integer_or_dtype(value)
+        ),
         "List[int]": _list("int64_t"),
         "List[bool]": _list("int32_t"),
         "Optional[List[int]]": _optional(_list("int64_t"), "const int64_t*"),

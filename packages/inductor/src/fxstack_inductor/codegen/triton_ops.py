@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_inductor.codegen import triton_float8 as float8
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.scalar_ops import INFIX, LIBRARY
 
@@ -45,6 +46,7 @@ POINTERS = MappingProxyType(
         torch.int8: "*i8",
         torch.uint8: "*u8",
         torch.bool: "*i1",
+        **dict.fromkeys(float8.NAMES, "*u8"),
     }
 )
 """Signature entries of kernel arguments."""
@@ -133,6 +135,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "truncdiv": _by_kind("libdevice.trunc(_quotient({0}, {1}))", "({0} // {1})"),
         "remainder": _by_kind("_remainder_float({0}, {1})", "_remainder({0}, {1})"),
         "floordiv": _by_kind("_floordiv_float({0}, {1})", "_floordiv({0}, {1})"),
+        **{f"round_{n}": _template(float8.rounded(d)) for d, n in float8.NAMES.items()},
         "round_bf16": _template("{0}.to(tl.bfloat16).to(tl.float32)"),
         "round_f16": _template("{0}.to(tl.float16).to(tl.float32)"),
     }
@@ -251,3 +254,4 @@ def _argmin(value, at, other, where):
     keep = better | tie
     return tl.where(keep, value, other), tl.where(keep, at, where)
 '''
+PRELUDE += float8.PRELUDE

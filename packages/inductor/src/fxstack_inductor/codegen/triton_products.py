@@ -158,8 +158,7 @@ class ProductWriter(KernelWriter):
             for axis, loops in (("i", self.tiles.rows), ("j", self.tiles.columns))
         )
         for store in stores:
-            kind = triton_ops.TYPES[self.dtypes[store.buffer]]
-            value = f"tl.broadcast_to(v{store.value}, [BM, BN]).to({kind})"
+            value = self._stored(f"tl.broadcast_to(v{store.value}, [BM, BN])", store.buffer)
             pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + xzero)"
             self.line(f"tl.store({pointer}, {value}{'' if whole else ', mask=xmask'})")
 

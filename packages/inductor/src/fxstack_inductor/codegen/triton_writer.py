@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fxstack_inductor.codegen import triton_ops
+from fxstack_inductor.codegen import triton_float8, triton_ops
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.index_text import triton_index, wide_index
 from fxstack_inductor.codegen.index_width import fits, magnitude, narrow
@@ -235,7 +235,9 @@ class KernelWriter:
         guard = f", mask={mask}, other=0" if mask else ""
         text = f"tl.load({self.pointers[load.buffer]} + ({index}){guard})"
         stored = self.dtypes[load.buffer]
-        if stored in (torch.bfloat16, torch.float16):
+        if stored in triton_float8.NAMES:
+            text = triton_float8.load(text, stored)
+        elif stored in (torch.bfloat16, torch.float16):
             text += ".to(tl.float32)"
         elif stored is torch.bool:
             text = f"({text} != 0)"
@@ -373,10 +375,16 @@ class KernelWriter:
                 "[XBLOCK, RBLOCK]" if inner else "[XBLOCK, 1]" if self.kernel.inner else "[XBLOCK]"
             )
             mask += "".join(f" & ({v.name} == 0)" for v in self._missing(store))
-            kind = triton_ops.TYPES[self.dtypes[store.buffer]]
-            value = f"tl.broadcast_to(v{store.value}, {shape}).to({kind})"
+            value = self._stored(f"tl.broadcast_to(v{store.value}, {shape})", store.buffer)
             pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + {zero})"
             self.line(f"{ATOMICS.get(store.op, 'tl.store')}({pointer}, {value}, mask={mask})")
+
+    def _stored(self, value: str, buffer: str) -> str:
+        """``value`` as it is in memory."""
+        dtype = self.dtypes[buffer]
+        if dtype in triton_float8.NAMES:
+            return triton_float8.store(value, dtype)
+        return f"{value}.to({triton_ops.TYPES[dtype]})"
 
     def _missing(self, store: Store) -> list[Var]:
         """The axes along which all points of a pointwise kernel would store the same element."""

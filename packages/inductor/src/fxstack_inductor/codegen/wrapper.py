@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 HELPERS = MappingProxyType(
     {
+        "torch": torch,
         "restride": restride,
         "empty_strided": torch.empty_strided,
         "as_strided": torch.as_strided,

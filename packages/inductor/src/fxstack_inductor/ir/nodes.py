@@ -27,11 +27,13 @@ Shape = tuple[Expr, ...]
 Scalar = bool | int | float
 
 HALF_DTYPES = (torch.bfloat16, torch.float16)
+FLOAT8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""What a target may load and store beside them."""
 
 
 def value_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype that an element has in registers."""
-    return torch.float32 if dtype in HALF_DTYPES else dtype
+    return torch.float32 if dtype in {*HALF_DTYPES, *FLOAT8_DTYPES} else dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,10 +205,19 @@ def cast(body: Body, dtype: torch.dtype) -> Body:
 
 
 def round_to(body: Body, dtype: torch.dtype) -> Body:
-    """Round a float32 value to a half-precision dtype, as storing it would."""
+    """Round a float32 value to a dtype of half precision, or of 8 bits, as storing it would."""
     if isinstance(body, Const):
         return Const(torch.tensor(float(body.value), dtype=dtype).item(), torch.float32)
-    return Call(f"round_{'bf16' if dtype == torch.bfloat16 else 'f16'}", (body,), torch.float32)
+    return Call(f"round_{ROUNDED[dtype]}", (body,), torch.float32)
+
+
+ROUNDED = {
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.float8_e4m3fn: "e4m3fn",
+    torch.float8_e5m2: "e5m2",
+}
+"""Dtypes that are computed with in float32."""
 
 
 def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:

@@ -6,20 +6,40 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.ir.nodes import FLOAT8_DTYPES, Node
 from fxstack_inductor.lower.pointwise import REGISTER_DTYPES
 from fxstack_interchange.effects import is_ordered, may_act
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from torch.fx import Node as FxNode
 
 
-def is_dense(value: torch.Tensor) -> bool:
+FLOAT8_TARGETS = frozenset(
+    {
+        torch.ops.aten._to_copy.default,
+        torch.ops.prims.convert_element_type.default,
+        torch.ops.aten.permute.default,
+        torch.ops.aten.t.default,
+        torch.ops.aten.transpose.int,
+        torch.ops.aten.unsqueeze.default,
+    }
+)
+"""What kernels on a GPU do with 8-bit floats: convert them; and views that never copy."""
+
+
+def handled(operator: Any, target: str) -> frozenset[torch.dtype]:
+    """The dtypes of tensors for which kernels of ``target`` can do what ``operator`` does."""
+    if target == "cuda" and operator in FLOAT8_TARGETS:
+        return REGISTER_DTYPES.union(FLOAT8_DTYPES)
+    return REGISTER_DTYPES
+
+
+def is_dense(value: torch.Tensor, dtypes: Container[torch.dtype] = REGISTER_DTYPES) -> bool:
     return (
         value.layout is torch.strided
-        and value.dtype in REGISTER_DTYPES
+        and value.dtype in dtypes
         and not value.is_neg()
         and not value.is_quantized
     )

@@ -32,6 +32,7 @@ from fxstack_inductor.lower.assertions import asserted_numbers, is_simplified
 from fxstack_inductor.lower.attention import attention_rule
 from fxstack_inductor.lower.context import Context
 from fxstack_inductor.lower.facts import (
+    handled,
     has_effect,
     has_tensor,
     is_dense,
@@ -296,7 +297,8 @@ class Lowering:
         ]
         tensors = [v for v in flat if isinstance(v, torch.Tensor)]
         devices = {v.device for v in tensors}
-        if len(devices) > 1 or not all(is_dense(v) for v in tensors):
+        known = handled(node.target, self.context.options.target or "")
+        if len(devices) > 1 or not all(is_dense(v, known) for v in tensors):
             return False
         self.context.device = next(iter(devices), self.context.device)
         return bool(self.context.device.type == self.device)

@@ -9,7 +9,7 @@ import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.ir.nodes import Body, Call, Const, Node, value_dtype
+from fxstack_inductor.ir.nodes import FLOAT8_DTYPES, Body, Call, Const, Node, value_dtype
 from fxstack_inductor.ir.scalar_ops import FLOAT_UNARY
 from fxstack_inductor.lower.context import (
     TensorOrScalar,
@@ -193,7 +193,10 @@ def to_copy(
 
 @rule("prims::convert_element_type.default")
 def convert(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
-    if dtype not in REGISTER_DTYPES or x.dtype not in REGISTER_DTYPES:
+    known = REGISTER_DTYPES
+    if ctx.options.target == "cuda":
+        known = known.union(FLOAT8_DTYPES)
+    if dtype not in known or x.dtype not in known:
         raise NotLowered(f"conversion from {x.dtype} to {dtype}")
 
     def body(a: Body) -> Body:

@@ -19,6 +19,7 @@ import triton
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder
 
+from fxstack_inductor.codegen.triton_float8 import NAMES
 from fxstack_inductor.runtime.cubins import request_entry
 from fxstack_inductor.runtime.triton_worker import compile_kernel, import_file
 
@@ -109,9 +110,16 @@ def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
     def launch(*args: Any) -> None:
         count = kernel.tiling.grid.evaluate(dict(zip(sizes, args[buffers:], strict=True)))
         if count > 0:
-            function[(count, 1, 1)](*args, **constants, num_warps=warps)
+            function[(count, 1, 1)](*map(_bytes, args), **constants, num_warps=warps)
 
     return launch
+
+
+def _bytes(argument: Any) -> Any:
+    """8-bit floats are bytes to kernels."""
+    if not isinstance(argument, torch.Tensor) or argument.dtype not in NAMES:
+        return argument
+    return argument.view(torch.uint8)
 
 
 def compile_ahead(source: TritonSource, module: Any, capability: int) -> dict[str, Any]:

@@ -1,0 +1,77 @@
+"""Conversions of 8-bit floats, bit by bit as torch makes them (``c10/util/Float8_e4m3fn.h``, ``Float8_e5m2.h``).
+
+What is too large becomes NaN or the largest number (e4m3fn: torch 2.13 changed it) or infinity (e5m2), where the hardware's own
+instruction gives the largest number; and the text is the same for GPUs that have no such instruction. In memory they are bytes.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import torch
+
+NAMES = MappingProxyType({torch.float8_e4m3fn: "e4m3fn", torch.float8_e5m2: "e5m2"})
+"""The dtypes that kernels load and store, and how the prelude's functions are named for them."""
+
+
+_BEYOND = torch.full((1,), 1e4, device="cpu").to(torch.float8_e4m3fn)
+LARGEST = 0x7F if bool(_BEYOND.float().isnan()) else 0x7E
+"""What this torch makes of numbers that e4m3fn does not hold."""
+
+
+def load(text: str, dtype: torch.dtype) -> str:
+    """Bytes as float32."""
+    return f"_from_{NAMES[dtype]}({text})"
+
+
+def store(text: str, dtype: torch.dtype) -> str:
+    """float32 as bytes."""
+    return f"_to_{NAMES[dtype]}({text})"
+
+
+def rounded(dtype: torch.dtype) -> str:
+    """A template: float32 as it is after it was stored."""
+    return load(store("{0}", dtype), dtype)
+
+
+PRELUDE = f"""
+
+@triton.jit
+def _from_e4m3fn(byte):
+    bits = byte.to(tl.int32)
+    size = bits & 0x7F
+    normal = ((size << 20) + (120 << 23)).to(tl.float32, bitcast=True)
+    value = tl.where(size < 8, size.to(tl.float32) * 0.001953125, normal)
+    value = tl.where(size == 0x7F, float("nan"), value)
+    sign = (bits & 0x80) << 24
+    return (value.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _from_e5m2(byte):
+    return (byte.to(tl.int16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def _to_e4m3fn(value):
+    bits = value.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    small = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.int32, bitcast=True) - (141 << 23)
+    normal = (size - (120 << 23) + 0x7FFFF + ((size >> 20) & 1)) >> 20
+    byte = tl.where(size < (121 << 23), small, tl.minimum(normal, {LARGEST}))
+    large = tl.where(size > (255 << 23), 0x7F, {LARGEST})
+    byte = tl.where(size >= (1087 << 20), large, byte)
+    return (byte | ((bits >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
+def _to_e5m2(value):
+    bits = value.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    small = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.int32, bitcast=True) - (134 << 23)
+    normal = (size - (112 << 23) + 0xFFFFF + ((size >> 21) & 1)) >> 21
+    byte = tl.where(size < (113 << 23), small, normal)
+    large = tl.where(size > (255 << 23), 0x7F, 0x7C)
+    byte = tl.where(size >= (143 << 23), large, byte)
+    return (byte | ((bits >> 24) & 0x80)).to(tl.uint8)
+"""
