@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from fxstack_capture import native
-from fxstack_capture.annotations import disable, graph_break, is_compiling, skip
+from fxstack_capture.annotations import DISABLED, disable, graph_break, is_compiling, skip
 from fxstack_capture.driver.backend import eager
 from fxstack_capture.driver.calling import frame_of_call
 from fxstack_capture.driver.compiler import FrameCompiler
@@ -25,6 +25,7 @@ from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.disabling import what_is_disabled
 from fxstack_capture.driver.errors import BackendError, SkipFrame, Unsupported, WrongResultError
 from fxstack_capture.driver.explanation import Explanation
+from fxstack_capture.driver.policy import is_foreign
 from fxstack_capture.driver.whole import Captured, capture_whole
 from fxstack_capture.numpy_side.wrapping import ours
 from fxstack_capture.optimized_module import OptimizedModule, wrap
@@ -102,6 +103,8 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
         made.__wrapped__ = function
         return made
 
+    if isinstance(fn, native.Optimized):
+        fn = fn.__wrapped__
     if isinstance(fn, OptimizedModule):
         fn = fn._orig_mod
     if isinstance(fn, torch.nn.Module):
@@ -113,9 +116,14 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
 
 
 def _with_frame(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of Python for one of C (``torch.sin``, a partial of it): only frames are compiled."""
+    """A function of Python for one of C (``torch.sin``, a partial of it), or of a library whose frames run plainly.
+
+    Only frames are compiled. ``torch.vmap(f)``, say, is such a function of a library, which is traced where it is called.
+    """
     inner = fn.func if isinstance(fn, functools.partial) else fn
-    if not isinstance(inner, _WITHOUT_FRAME):
+    if not isinstance(inner, _WITHOUT_FRAME) and not _runs_plainly(
+        getattr(inner, "__func__", inner)
+    ):
         return fn
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -124,6 +132,14 @@ def _with_frame(fn: Callable[..., Any]) -> Callable[..., Any]:
     # Frames of this package are its own and never compiled, so this one must not look like one of them.
     code = call.__code__.replace(co_filename="<string>")
     return FunctionType(code, {"__name__": "<string>"}, closure=call.__closure__)
+
+
+def _runs_plainly(fn: Any) -> bool:
+    return (
+        isinstance(fn, FunctionType)
+        and is_foreign(fn.__code__)
+        and not (fn.__dict__.get("_torchdynamo_disable") or fn.__dict__.get(DISABLED))
+    )
 
 
 _WITHOUT_FRAME = (
