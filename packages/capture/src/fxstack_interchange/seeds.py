@@ -26,7 +26,7 @@ def _define(schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> 
 
 
 def _manual_seed(seed: int) -> None:
-    torch.manual_seed(seed)
+    torch.random.manual_seed(seed)
 
 
 def _set_state(state: torch.Tensor) -> None:

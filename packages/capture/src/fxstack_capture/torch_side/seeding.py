@@ -66,7 +66,7 @@ def _demand_plain(tracer: TorchTracer, fn: Any) -> None:
 
 
 RULES: dict[Any, Rule] = {
-    torch.manual_seed: _manual_seed,
+    torch.random.manual_seed: _manual_seed,
     torch.get_rng_state: _get_state,
     torch.set_rng_state: _set_state,
 }

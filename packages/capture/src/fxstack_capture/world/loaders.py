@@ -120,6 +120,8 @@ def load_module(world: MirrorWorld, module: Any, name: str) -> Any:
         getattr(module, name, None)  # namespaces of operators hold what was asked for once
     if module is torch and name in _LAZY_MODULES and name not in module.__dict__:
         _import_apart(f"torch.{name}")
+    if module is torch and name == "manual_seed" and _is_wrapped_at_most(module.__dict__.get(name)):
+        return world.enter(_MANUAL_SEED, pinned(_MANUAL_SEED, "torch.manual_seed"))
     value = _load_from_module(world, module, name)
     if value is not ABSENT:
         return value
@@ -133,6 +135,17 @@ def load_module(world: MirrorWorld, module: Any, name: str) -> Any:
     raise AttributeError(
         f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module
     )
+
+
+_MANUAL_SEED = torch.random.manual_seed
+
+
+def _is_wrapped_at_most(found: object) -> bool:
+    """Whether ``torch.manual_seed`` is what torch made, around which its own compiler puts a wrapper when it is imported.
+
+    That may be while a frame is traced, and is nothing that compiled code depends on.
+    """
+    return found is _MANUAL_SEED or getattr(found, "__wrapped__", None) is _MANUAL_SEED
 
 
 _LAZY_MODULES = frozenset(getattr(torch, "_lazy_modules", ()))
