@@ -52,10 +52,15 @@ class GraphBreak(BaseException):
         """Whether it has left a frame that C code called, which cannot be continued."""
         self.is_error = False
         """Whether the program said that a break there is one (``error_on_graph_break``)."""
+        self.whole: object = None
+        """The frame of a function that has to run in plain Python as a whole, with all that it calls on the way here."""
 
-    def leave(self, step: int, *, is_linked: bool) -> None:
+    def leave(self, frame: object, step: int, *, is_linked: bool) -> None:
         """Note that it leaves a frame at its step number ``step``; see ``interpreter.stopping`` for ``is_linked``."""
-        self.path = (step, *self.path) if is_linked else ()
+        inside = self.whole is not None
+        if frame is self.whole:
+            self.whole = None
+        self.path = (step, *self.path) if is_linked and not inside else ()
         if self.earlier is not None:
             self.path = (self.earlier,)
 

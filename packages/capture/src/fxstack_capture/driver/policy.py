@@ -6,6 +6,7 @@ hook meets while uncompiled code runs.
 
 from __future__ import annotations
 
+import collections
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,13 +61,16 @@ _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 # Torch calls them for every operator of a region that runs in plain Python.
 _OVERRIDES = frozenset({"__torch_function__", "__torch_dispatch__"})
 
+# ``collections.namedtuple`` writes the ``__new__`` of its classes itself.
+_OF_NAMED_TUPLES = collections.namedtuple("_", "item").__new__.__code__.co_names  # noqa: PYI024
+
 
 def is_foreign(code: CodeType) -> bool:
     """Whether frames of this code always run in plain Python."""
     if code.co_name in _COMPREHENSIONS or code.co_name in _OVERRIDES:
         return True
     file = code.co_filename
-    if file.startswith((_OWN, *_GENERATED)):
+    if file.startswith((_OWN, *_GENERATED)) or code.co_names == _OF_NAMED_TUPLES:
         return True
     if file.startswith(_TORCH):
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)

@@ -45,7 +45,7 @@ class RootRun:
             return interp.descent.stopped(interp.handled.value)
         except GraphBreak as reason:
             interp.locate(reason)
-            reason.leave(self.count - 1, is_linked=True)
+            reason.leave(frame, self.count - 1, is_linked=True)
             raise
         finally:
             interp.tracing = False

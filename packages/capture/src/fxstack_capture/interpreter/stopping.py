@@ -43,7 +43,7 @@ def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
     """Note that ``reason`` leaves ``frame`` at its step number ``step``."""
     if frame.link is None and not frame.code.co_flags & CO_GENERATOR:
         reason.below_c_code = True
-    reason.leave(step, is_linked=_can_continue(frame, reason))
+    reason.leave(frame, step, is_linked=_can_continue(frame, reason))
 
 
 def _can_continue(frame: Frame, reason: GraphBreak) -> bool:

@@ -136,6 +136,11 @@ def is_own_slot(raw: Any) -> bool:
 
 _TRACEBACK = BaseException.__dict__["__traceback__"]
 
+_OF_RUNNING_FRAMES = frozenset(
+    vars(types.FrameType)[name] for name in ("f_locals", "f_lineno", "f_lasti", "f_trace")
+)
+"""What differs from moment to moment."""
+
 
 def get_getset(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
@@ -145,6 +150,8 @@ def get_getset(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     entry = world.registry.by_standin.get(id(obj))
     if entry is None or raw.__name__ == "__class__":
         return raw.__get__(obj, cls)
+    if raw in _OF_RUNNING_FRAMES:
+        raise graph_break("unsupported-object", f"{raw.__name__} of a frame")
     if entry.original is obj:
         value = raw.__get__(obj, cls)
         return world.enter(value, BuiltinAttr(entry.source, raw.__name__))

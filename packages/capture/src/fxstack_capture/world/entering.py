@@ -349,6 +349,7 @@ HANDLERS: dict[type, Handler] = {
     threading.local: thread_local,
     random.Random: unread,
     types.TracebackType: unread,
+    types.FrameType: unread,
     torch.Size: containers.size,
 }
 
