@@ -397,6 +397,43 @@ def double_precision_by_default(c):
     return twice(c, fn, *data((2, 3)))
 
 
+# --- tangents that are zero ----------------------------------------------------------------------
+
+
+def norms():
+    """Modules whose parameters, and some of whose values, have no tangent."""
+    return {
+        "layer": nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)),
+        "batch": nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4)).eval(),
+        "group": nn.GroupNorm(2, 4),
+    }
+
+
+@program(breaks=0)
+def jvp_through_norms(c):
+    (x,) = data((3, 4))
+    return [twice(c, lambda x, m=m: jvp(m, (x,), (x,)), x) for m in norms().values()]
+
+
+@program(breaks=0)
+def jacobians_through_norms(c):
+    (x,) = data((2, 4))
+    return [c(lambda x, m=m: jacfwd(m)(x))(x) for m in norms().values()]
+
+
+@program(breaks=0)
+def hessian_through_a_norm(c):
+    model = norms()["layer"]
+    return c(lambda x: hessian(lambda a: model(a).tanh().sum())(x))(*data((2, 4)))
+
+
+@program(breaks=0, backend="eager")
+def zeros_times_infinity(c):
+    scale = torch.tensor([1.0, float("inf"), float("nan"), 0.0])
+    fn = c(lambda x: jvp(lambda a: F.layer_norm(a * scale, (4,), scale, scale), (x,), (x,)))
+    return fn(*data((3, 4)))
+
+
 # --- indices that vmap maps over -----------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 from torch._C import _functorch
-from torch.func import functional_call, grad, jacfwd, jvp, vjp, vmap
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import fxstack_capture as fx
 
@@ -46,6 +46,13 @@ def test_every_node_says_where_it_comes_from(fn):
     assert all("test_transforms.py" in node.meta["stack_trace"] for node in nodes)
 
 
+def test_zero_tangents_leave_nothing_in_the_graph():
+    scale = torch.ones(2)
+    found = targets(lambda x: jvp(lambda a: torch.layer_norm(a, (2,), scale), (x,), (x,)), X)
+    assert not any("zero" in name or "prims" in name for name in found)
+    assert "aten.native_layer_norm.default" in found
+
+
 def test_state_is_what_each_operator_needs():
     def fn(x):
         with torch.no_grad():
@@ -61,6 +68,8 @@ def test_state_is_what_each_operator_needs():
         lambda x: vmap(lambda a: print(end="", file=sys.stderr) or a.sum())(x),
         lambda x: grad(lambda a: print(end="", file=sys.stderr) or a.sum())(x),
         lambda x: jvp(lambda a: a * float(a.sum()), (x,), (x,)),
+        lambda x: hessian(lambda a: print(end="", file=sys.stderr) or a.sum())(x),
+        lambda x: jacrev(jacfwd(lambda a: print(end="", file=sys.stderr) or a))(x),
     ],
 )
 def test_no_layer_outlives_a_trace_that_is_given_up(bad):

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side import state
@@ -35,7 +35,16 @@ if TYPE_CHECKING:
 
 _C = torch._C._functorch
 _LIFT = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default})
+_LEAVE = {
+    _C.TransformType.Vmap: _C._vmap_decrement_nesting,
+    _C.TransformType.Grad: _C._grad_decrement_nesting,
+    _C.TransformType.Jvp: _C._jvp_decrement_nesting,
+    _C.TransformType.Functionalize: _C._func_decrement_nesting,
+}
+"""One by one: torch 2.11 cannot take off several layers of different kinds."""
 _UNRECORDED = frozenset({torch.ops.prim.device.default})
+_META = torch.device("meta")
+_ZEROS = torch.ops.aten._efficientzerotensor.default
 _LARGEST_LITERAL = 4096
 """Elements of a tensor made from Python numbers inside of a transform, which the graph writes out."""
 
@@ -49,6 +58,7 @@ class Transforms:
         self._dual_levels = 0
         self._believed: list[tuple[Any, ...]] | None = None
         self._mode = _BelowTransforms(self)
+        self._has_zeros = False
 
     @property
     def inside(self) -> bool:
@@ -102,6 +112,15 @@ class Transforms:
         self._catch_up(state.seen_below())
         if func in _LIFT and not isinstance(args[0], FakeTensor):
             return self._literal(func, args[0])
+        if func is _ZEROS:
+            self._has_zeros = True
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
+        if self._has_zeros:
+            args, kwargs = tree_map_only(torch.Tensor, _faked_zeros, (args, kwargs))
+            if self._is_about_shapes(args, kwargs):
+                return func(*args, **kwargs)
+            self._write_zeros((args, kwargs))
         builder = self._tracer.builder
         tensors: list[torch.Tensor] = []
         node_args = tuple([builder.argument(arg, tensors) for arg in args])
@@ -117,6 +136,22 @@ class Transforms:
         self._tracer.builder.bind(result, node)
         self._tracer.all_bound()
 
+    def _is_about_shapes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Torch works out the metadata of what it adds to zeros, or multiplies with them, on the meta device."""
+        if kwargs.get("device") == _META:
+            return True
+        known = self._tracer.builder.is_known
+        tensors = (x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor))
+        return any(x.device == _META and not known(x) for x in tensors)
+
+    def _write_zeros(self, values: Any) -> None:
+        """Nodes for zeros that an operator of the graph reads; most are read by torch's rules for zeros alone."""
+        known = self._tracer.builder.is_known
+        for x in tree_leaves(values):
+            if isinstance(x, FakeTensor) and x._is_zerotensor() and not known(x):
+                made_as = {"dtype": x.dtype, "device": x.device}
+                self._write(_ZEROS, (list(x.shape),), made_as, x)
+
     def _literal(self, func: Any, real: torch.Tensor) -> Any:
         """A tensor made of Python numbers."""
         if real.numel() > _LARGEST_LITERAL:
@@ -124,7 +159,9 @@ class Transforms:
                 "unsupported-tensor", "a large tensor of Python numbers in torch.func"
             )
         fake = func(real)
-        self._write(torch.tensor, (real.tolist(),), {"dtype": real.dtype}, fake)
+        with unset_fake_temporarily():
+            numbers = real.tolist()
+        self._write(torch.tensor, (numbers,), {"dtype": real.dtype}, fake)
         return fake
 
     def _note_mutations(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -155,9 +192,17 @@ class Transforms:
             yield
         finally:
             if self._used:
-                _C.pop_dynamic_layer_stack_and_undo_to_depth(0)
+                while _C.get_dynamic_layer_stack_depth():
+                    _LEAVE[_C.peek_interpreter_stack().key()]()
                 for level in reversed(range(self._dual_levels)):
                     torch._C._exit_dual_level(level=level)
+
+
+def _faked_zeros(tensor: torch.Tensor) -> torch.Tensor:
+    """A stand-in for zeros without memory, which are real meanwhile: torch views and compares them without asking a mode."""
+    if isinstance(tensor, FakeTensor) or not tensor._is_zerotensor():
+        return tensor
+    return torch._efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 class _BelowTransforms(TorchDispatchMode):
