@@ -21,6 +21,7 @@ from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 from fxstack_inductor.schedule.small import small_kernels
 from fxstack_inductor.schedule.split import split_reductions
 from fxstack_inductor.schedule.templates import candidates, worth
+from fxstack_interchange.kernel_operators import FunctionalLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -175,6 +176,8 @@ def graph_refusal(plan: Plan) -> str | None:
                     f"{step.name.removesuffix('_bits')} is a number that kernels are launched with"
                 )
             tags = getattr(step.target, "tags", ())
+            if isinstance(getattr(step.target, "__self__", None), FunctionalLaunch):
+                continue  # a user's kernel, which has been launched, and tuned, by the first call
             if not isinstance(step.target, torch._ops.OpOverload):
                 return f"{step.name} calls {step.target}, which is not known to stay on the device"
             waits = torch.Tag.dynamic_output_shape in tags and not _by_numbers(step)

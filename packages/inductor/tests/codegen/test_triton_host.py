@@ -13,10 +13,9 @@ from fxstack_inductor import InductorOptions, compile_graph, decompositions
 from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
 from fxstack_inductor.schedule.plan import KernelStep
 from fxstack_inductor.triton_load import _interpreted_kernels, device_kernels
-from fxstack_inductor.triton_target import (
-    graph_refusal,
-    lower_triton,
-)
+from fxstack_inductor.triton_target import graph_refusal, lower_triton
+from fxstack_interchange.kernel_operators import functional_operator
+from fxstack_interchange.kernels import KernelArgument, KernelLaunch
 
 pytest.importorskip("triton")
 
@@ -128,6 +127,21 @@ def test_an_index_by_numbers_waits_for_nothing(dtype, refused):
 
 def test_graphs_of_one_device_are_recorded():
     assert graph_refusal(lowered(lambda x: (x @ x).relu().sum(), (8, 8)).plan) is None
+
+
+class Doubling:
+    """A user's kernel, as far as a graph knows it."""
+
+    def run(self, x, **_options):
+        x.mul_(2)
+
+
+def test_graphs_with_users_kernels_are_recorded():
+    arguments = (KernelArgument("x", "tensor"),)
+    launch = functional_operator(KernelLaunch(Doubling(), arguments, 1, written=frozenset("x")))
+    low = lowered(lambda x: launch(x + 1, [1, 1, 1]) + 1, (8,))
+    assert graph_refusal(low.plan) is None
+    assert "in_place" in low.host
 
 
 class Recorded:
