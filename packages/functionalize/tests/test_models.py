@@ -8,7 +8,7 @@ from helpers import run_graph, save_everything
 from torch import nn
 from torch.nn import functional as F
 
-from fxstack_functionalize import aot
+from fxstack_functionalize import aot, aot_function, aot_module
 
 
 class MLP(nn.Module):
@@ -115,3 +115,21 @@ def test_inference_equals_eager(name):
     with torch.no_grad():
         function = aot(graph_of(eager), [x], fw_compiler=run_graph, partitioner=save_everything)
         assert torch.equal(function(x)[0], eager(x))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_recurrent_layer_called_by_what_is_not_looked_into(whole):
+    """As a module that is called whole, and in a function: oneDNN's layer keeps nothing for a backward then."""
+    torch.manual_seed(2)
+    layer, x = nn.LSTM(4, 5, num_layers=2, bidirectional=True), torch.randn(3, 2, 4)
+    compilers = {"fw_compiler": run_graph, "partitioner": save_everything}
+    made = (
+        aot_module(layer, **compilers) if whole else aot_function(lambda v: layer(v), **compilers)
+    )
+    gradients = []
+    for call in (layer, made):
+        value = x.clone().requires_grad_()
+        output, (hidden, cell) = call(value)
+        (output.sum() + (hidden * cell).sum()).backward()
+        gradients.append([output.detach(), value.grad])
+    torch.testing.assert_close(*gradients)

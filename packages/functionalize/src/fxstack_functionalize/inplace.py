@@ -17,6 +17,7 @@ from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import Relayout
 from fxstack_functionalize.overlap import check_lists, check_reads
+from fxstack_functionalize.recurrent import steps_of
 from fxstack_functionalize.runtime.tangents import dense_like
 from fxstack_functionalize.strided import NAMES, check_reach
 
@@ -170,7 +171,8 @@ class InPlaceMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return run_in_place_safely(self._engine, func, args, kwargs or {})
+        with steps_of(func):
+            return run_in_place_safely(self._engine, func, args, kwargs or {})
 
 
 def _changes_first(function: Any) -> bool:

@@ -13,7 +13,7 @@ from torch.nn.utils import stateless
 from fxstack_functionalize.elements import ONE_HOT
 from fxstack_functionalize.fused_optimizers import FUSED
 from fxstack_functionalize.inplace import InPlaceMode, run_in_place_safely
-from fxstack_functionalize.recurrent import steps_of
+from fxstack_functionalize.recurrent import steps_in, steps_of
 from fxstack_functionalize.regions import region_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class CapturedRun:
             if name.startswith(prefix)
         }
         # No InPlaceMode: some modules take another path when a function mode is on.
-        with stateless._reparametrize_module(module, tensors):
+        with stateless._reparametrize_module(module, tensors), steps_in(module):
             return module(*self._load(node.args), **self._load(node.kwargs))
 
     def get_attr(self, node: Node) -> Any:

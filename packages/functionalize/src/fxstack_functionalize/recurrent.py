@@ -6,13 +6,14 @@ run with grad mode off.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _LAYERS = frozenset({torch.lstm, torch.ops.aten.lstm.input, torch.ops.aten.lstm.data})
 
@@ -29,3 +30,23 @@ def steps_of(target: Any) -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
+
+
+class _StepsMode(TorchFunctionMode):
+    """Does the same for the layers that a module calls."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        with steps_of(func):
+            return func(*args, **(kwargs or {}))
+
+
+def steps_in(module: torch.nn.Module) -> AbstractContextManager[Any]:
+    """Return the context for calling ``module``; modules without such a layer take other paths when a function mode is on."""
+    recurrent = any(isinstance(part, torch.nn.LSTM) for part in module.modules())
+    return _StepsMode() if recurrent else nullcontext()

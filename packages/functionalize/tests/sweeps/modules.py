@@ -1,9 +1,12 @@
 """torch's database of modules: training and evaluation, eager against ahead-of-time.
 
-python sweeps/modules.py
+    python sweeps/modules.py [most samples of a module and mode]
+
+Some have hundreds (TransformerEncoder), which takes the better part of an hour. What is refused is counted by its reason.
 """
 
 import copy
+import itertools
 import logging
 import sys
 import traceback
@@ -59,27 +62,29 @@ def compare(info, sample, training):
     return "equal"
 
 
-def main():
+def main(most=None):
     warnings.simplefilter("ignore")
     logging.disable()
-    seen = Counter()
+    seen, refused = Counter(), Counter()
     for info in module_db:
         for training in (True, False):
             samples = info.module_inputs_func(
                 info, device="cpu", dtype=torch.float32, requires_grad=training, training=training
             )
-            for sample in samples:
+            for sample in itertools.islice(samples, most):
                 try:
                     seen[compare(info, sample, training)] += 1
                 except UnsupportedGraphError as error:
                     seen["refused"] += 1
-                    print(f"  {info.name}: refused: {error.what.splitlines()[0][:150]}", flush=True)
+                    refused[f"{info.name}: {error.what.splitlines()[0][:150]}"] += 1
                 except Exception as error:
                     seen["differs"] += 1
                     text = traceback.format_exception_only(error)[-1].strip().replace("\n", " ")
                     print(f"  {info.name} training={training}: DIFFERS {text[:200]}", flush=True)
+    for reason, count in refused.items():
+        print(f"  {count:4d} refused: {reason}")
     print(f"modules: {dict(seen)}")
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))
