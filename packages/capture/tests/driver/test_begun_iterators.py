@@ -35,6 +35,10 @@ ITERABLES = {
     "generator": lambda: (t + 1 for t in items()),
     "string": lambda: "abc",
     "set": lambda: {3},
+    "zip of count": lambda: zip(itertools.count(2), items(), itertools.count(5, 3)),
+    "zip of a count of floats": lambda: zip(itertools.count(0.5), items()),
+    "repeat": lambda: itertools.repeat(X, 3),
+    "enumerate of repeat": lambda: enumerate(itertools.repeat(7, 2)),
     "chain": lambda: itertools.chain(items(2), items(1)),
     "large range": lambda: range(1 << 70, (1 << 70) + 3),
     "empty": list,
@@ -355,3 +359,21 @@ def test_list_that_turns_out_to_be_the_one():
         expected, found = make(), make()
         assert torch.equal(compiled(X, *found), aliased(X, *expected))
         assert len(found[1]) == len(expected[1])
+
+
+def taken_from(x, iterator):
+    first = next(iterator)
+    return x + first * next(iterator), first
+
+
+@pytest.mark.parametrize("make", [itertools.count, itertools.repeat])
+def test_a_counter_is_compiled_for_all_numbers(make):
+    backend = Counting()
+    compiled = fx.optimize(backend)(taken_from)
+    for start in (3, 4, 10, 25):
+        ours, plain = make(start), make(start)
+        found, expected = compiled(X, ours), taken_from(X, plain)
+        assert torch.equal(found[0], expected[0])
+        assert found[1] == expected[1]
+        assert next(ours) == next(plain)
+    assert len(backend.graphs) == 2

@@ -11,12 +11,14 @@ item by item (``Pending``), so that names that the program does not look at are 
 from __future__ import annotations
 
 import gc
+import itertools
+import math
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import AllDistinct, Equals, TypeIs
+from fxstack_capture.guards.records import AllDistinct, Equals, LengthIs, TypeIs
 from fxstack_capture.sources import Converted, Item, Upcoming
 from fxstack_capture.trace import Lazy, Pending
 
@@ -189,6 +191,73 @@ class _Enumerate(_Composed):
         raise self.refuse("an enumerate inside of another iterator")
 
 
+class _OfArguments(Begun):
+    """What is made again of the arguments that it reduces to, looked at when the first item is asked for."""
+
+    def __init__(self, world: MirrorWorld, obj: Any, source: Source) -> None:
+        super().__init__(world, obj, source)
+        self._place = 0
+        self._arguments: list[Any] | None = None
+
+    def arguments(self) -> list[Any]:
+        """What the iterator would be made of now."""
+        if self._arguments is None:
+            self._arguments = self._entered()
+        return self._arguments
+
+    def _entered(self) -> list[Any]:
+        where, parts = self._where(), self.obj.__reduce__()[1]
+        self.world.trace.guard(where, LengthIs(len(parts)))
+        self.demand(parts)
+        return [self.world.enter(part, Item(where, i)) for i, part in enumerate(parts)]
+
+    def _where(self) -> Source:
+        by: Any = type(self.obj).__reduce__
+        return Item(Converted(self.source, by), 1)
+
+    def demand(self, parts: tuple[Any, ...]) -> None:
+        """What has to be so, before they enter. Raises GraphBreak."""
+
+    def leave_to_other(self) -> None:
+        self.taken -= 1
+
+    def _take(self) -> int:
+        """The number of the item that is taken."""
+        self.taken += 1
+        self._place += 1
+        return self._place - 1
+
+
+class _Count(_OfArguments):
+    """``itertools.count`` of integers: where it stands is a number of the program's."""
+
+    def demand(self, parts: tuple[Any, ...]) -> None:
+        if any(type(part) is not int for part in parts):  # floats lose digits by being added up
+            raise self.refuse("a count of something else than integers")
+
+    def next(self) -> Any:
+        first, *step = self.arguments()
+        place = self._take()
+        return first + place * (step[0] if step else 1) if place else first
+
+
+class _Repeat(_OfArguments):
+    """``itertools.repeat``; how often still is guarded."""
+
+    def demand(self, parts: tuple[Any, ...]) -> None:
+        self._left = parts[1] if len(parts) > 1 else math.inf
+        if len(parts) > 1:
+            self.world.trace.guard(Item(self._where(), 1), Equals(parts[1]))
+
+    def next(self) -> Any:
+        item = self.arguments()[0]
+        if self._place >= self._left:
+            self.ended = True
+            raise StopIteration
+        self._take()
+        return item
+
+
 _LISTS: Final[tuple[type, ...]] = (type(iter([])), type(reversed([])))
 _DICT_ITEMS: Final[type] = type(iter({}.items()))
 _DICTS: Final[tuple[type, ...]] = (type(iter({})), type(iter({}.values())), _DICT_ITEMS)
@@ -196,6 +265,8 @@ _OF_MUTABLE: Final = frozenset((*_LISTS, *_DICTS))
 
 _KINDS: dict[type, Callable[[MirrorWorld, Any, Source], Begun]] = {
     **dict.fromkeys((*_LISTS, *_DICTS, type(iter(())), type(iter(range(0)))), _OfContainer),
+    itertools.count: _Count,
+    itertools.repeat: _Repeat,
     zip: _Zip,
     map: _Map,
     filter: _Filter,
