@@ -1,7 +1,7 @@
 """Which dtypes eager's CPU kernels refuse, and which they return, where torch's fake kernels say otherwise.
 
-The kernels themselves are the authority: each operator is called once for each combination of dtypes and ranks, on
-zeros of a few elements. What such a call says of dtypes is what eager says; what it says of anything else (sizes
+The kernels themselves are the authority: operators that check sizes are called once for each combination of dtypes and
+ranks, on zeros of a few elements. What such a call says of dtypes is what eager says; what it says of anything else (sizes
 are not the program's, values are all zero) is not looked at.
 """
 
@@ -33,10 +33,18 @@ _SKIPPED_TAGS = frozenset(
 )
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_format)
 _CHECKED = frozenset(
-    """_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update _prelu_kernel
-    _cdist_forward _softmax _log_softmax huber_loss_backward soft_margin_loss_backward""".split()  # noqa: SIM905 - names
+    """_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update native_batch_norm
+    native_layer_norm native_group_norm _prelu_kernel _cdist_forward _softmax _log_softmax linalg_cross cross
+    linalg_vector_norm norm dot vdot outer ger mv mm bmm addmv addr addmm baddbmm addbmm cat stack where
+    binary_cross_entropy binary_cross_entropy_with_logits huber_loss huber_loss_backward soft_margin_loss
+    soft_margin_loss_backward smooth_l1_loss mse_loss kl_div heaviside copysign gcd lcm floor_divide hypot nextafter
+    lerp cumsum cumprod cummax cummin logcumsumexp masked_fill masked_scatter index_add index_copy index_fill
+    index_put scatter scatter_add scatter_reduce gather put take sort tril triu bitwise_left_shift
+    bitwise_right_shift ldexp xlogy float_power true_divide isin clamp_min clamp_max""".split()  # noqa: SIM905 - names
 )
-"""Private operators and backwards that check sizes themselves."""
+"""Operators beside pointwise ones and reductions that check all sizes, and refuse what does not fit, before they read."""
+_NAME_SIZES = frozenset({"native_group_norm"})
+"""Operators that believe what other arguments say of the sizes of tensors."""
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _MARK = "refused by eager"
 _ORDINARY = ({torch.float32}, {torch.float64}, {torch.bfloat16})
@@ -133,25 +141,32 @@ def _is_asked(func: Any) -> bool:
 
 
 def _may_be_asked(func: Any) -> bool:
-    """Whether a call on small zeros is harmless: public operators that compute, from their arguments alone.
+    """Whether a call on small zeros is harmless: operators that compute, from their arguments alone, and check sizes.
 
-    Private kernels and those of backwards leave it to their callers to check sizes.
+    Others (``lstm``, kernels of backwards) leave that to their callers: they read beyond tensors that do not fit.
     """
     return (
         isinstance(func, OpOverload)
         and func.namespace == "aten"
         and not func.is_view
-        and func is not torch.ops.aten.copy_.default
-        and (func._opname in _CHECKED or not _is_private(func._opname))
-        and "lift" not in func._opname
+        and _checks_sizes(func)
         and not _SKIPPED_TAGS.intersection(func.tags)
         and len(func._schema.returns) > 0
         and all(isinstance(r.type, torch.TensorType) for r in func._schema.returns)
     )
 
 
-def _is_private(name: str) -> bool:
-    return name.startswith("_") or "backward" in name
+def _checks_sizes(func: OpOverload) -> bool:
+    name = func._opname.removesuffix("_")
+    if name in _CHECKED:
+        return True
+    packet = getattr(
+        torch.ops.aten, name, func.overloadpacket
+    )  # in-place overloads lack tags of theirs
+    return any(
+        torch.Tag.pointwise in tags or torch.Tag.reduction in tags
+        for tags in (getattr(packet, overload).tags for overload in packet.overloads())
+    )
 
 
 def _describe(values: Iterable[Any], key: list[Any]) -> None:
@@ -186,7 +201,9 @@ def _kind(size: int | torch.SymInt, stride: int | torch.SymInt) -> str:
 
 
 def _ask(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Answer:
-    answer = _call(func, args, kwargs, _Small().size)
+    answer = None
+    if func._opname not in _NAME_SIZES:
+        answer = _call(func, args, kwargs, _Small().size)
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     ordinary = {tensor.dtype for tensor in tensors} in _ORDINARY
     if answer is None and not ordinary and _elements(tensors) <= _ENOUGH:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fxstack_capture import optimize
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
+from fxstack_interchange.dtypes import eager_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,3 +89,16 @@ def test_what_no_kernel_implements_is_eagers_exception_in_one_graph(
         call(argument)
     with pytest.raises(NotImplementedError, match=re.escape(str(eager.value))):
         optimize(fullgraph=True)(call)(argument)
+
+
+@pytest.mark.parametrize("module", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_operators_that_do_not_check_sizes_are_not_called_on_small_ones(
+    module: type[torch.nn.RNNBase],
+) -> None:
+    assert not any(
+        eager_dtypes(func, (torch.ones(3, 4), torch.ones(16, 4)), {})
+        for func in (torch.ops.aten.lstm.input, torch.ops.aten.gru_cell.default)
+    )
+    layers = module(4, 8, 2, batch_first=True, bidirectional=True)
+    x = torch.randn(2, 5, 4)
+    torch.testing.assert_close(optimize(fullgraph=True)(layers)(x)[0], layers(x)[0])
