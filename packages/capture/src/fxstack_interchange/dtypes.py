@@ -125,8 +125,10 @@ def in_dtypes(result: Any, dtypes: Sequence[torch.dtype]) -> Any:
 
 
 def differ(result: Any, dtypes: Sequence[torch.dtype]) -> bool:
-    """Whether the tensors of ``result``, one or a sequence, are not of ``dtypes``."""
+    """Whether the tensors of ``result``, one or a sequence, are not of ``dtypes``; no if a kernel left it to others."""
     results = (result,) if isinstance(result, Tensor) else result
+    if results is NotImplemented:
+        return False
     return len(results) == len(dtypes) and any(
         isinstance(x, Tensor) and x.dtype is not dtype
         for x, dtype in zip(results, dtypes, strict=True)
