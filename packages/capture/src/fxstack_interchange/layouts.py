@@ -28,6 +28,8 @@ def eager_strides(func: Any, args: Sequence[Any], result: Any) -> tuple[int, ...
         return None
     tensors = _tensors(args)
     first = result[0] if isinstance(result, (list, tuple)) else result
+    if first.dim() == 0:  # also of numbers alone: torch.div(7, 2, rounding_mode="floor")
+        return None
     if any(
         x.layout is not torch.strided or x._has_symbolic_sizes_strides for x in (first, *tensors)
     ):

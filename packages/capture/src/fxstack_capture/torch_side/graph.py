@@ -64,6 +64,11 @@ class GraphBuilder:
         node = self._nodes.get(id(fake))
         return node if node is not None else self._make_node(fake)
 
+    def maker_of(self, fake: torch.Tensor) -> fx.Node | None:
+        """The node that computes ``fake``; None for inputs."""
+        key = id(fake)
+        return self.node_of(fake) if key in self._nodes or key in self._elements else None
+
     def _make_node(self, fake: torch.Tensor) -> fx.Node:
         key = id(fake)
         if key in self._entered:

@@ -21,6 +21,7 @@ from fxstack_capture.torch_side import (
     gradients,
     higher_order,
     inference,
+    known_values,
     layers,
     library_flags,
     number_tensors,
@@ -94,12 +95,22 @@ def scalar(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``item()`` and conversions to a number: an unbacked symbol if these are asked for."""
     if fn.__name__ == "item" and not kwargs and _in_optimizer(tracer):
         return tracer.counted(fn.__self__ if is_bound(fn) else args[0])
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    known = known_values.value_of(tracer, tensor)
+    if known is not None and known.numel() == 1:
+        return getattr(known, fn.__name__)()
     if not tracer.trace.options.capture_scalar_outputs:
         return tracer.record(fn, args, kwargs)  # a known constant, or the end of the graph
-    tensor = fn.__self__ if is_bound(fn) else args[0]
     number = tracer.record(torch.Tensor.item, (tensor,), {})
     convert = _CONVERSIONS.get(fn.__name__)
     return number if convert is None else convert(number)
+
+
+def truth(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    known = known_values.value_of(tracer, fn.__self__ if is_bound(fn) else args[0])
+    if known is not None and known.numel() == 1:
+        return bool(known)
+    return tracer.record(fn, args, kwargs)
 
 
 def _in_optimizer(tracer: TorchTracer) -> bool:
@@ -116,6 +127,9 @@ _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
 def to_list(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     tensor = fn.__self__ if is_bound(fn) else args[0]
+    known = known_values.value_of(tracer, tensor)
+    if known is not None:
+        return known.tolist()
     if not tracer.trace.options.capture_scalar_outputs:
         return data_leaves(tracer, fn, args, kwargs)
     if tensor.dim() == 0:
@@ -226,6 +240,7 @@ _METHOD_RULES: dict[str, Rule] = {
     "type": convert,
     **dict.fromkeys(("__array__", "__repr__", "__str__", "__format__"), data_leaves),
     **dict.fromkeys(("item", "__int__", "__float__"), scalar),
+    "__bool__": truth,
     "__deepcopy__": copying.deepcopy,
     "numpy": numpy_arrays.to_numpy,
     "tolist": to_list,
