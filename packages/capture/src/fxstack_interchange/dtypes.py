@@ -242,12 +242,16 @@ def _call(
     return tuple([x.dtype for x in results])
 
 
+_ZEROS = torch.ops.aten.zeros.default
+"""Not ``torch.zeros``, which the program may have replaced: answers are kept."""
+
+
 def _replica(value: Any, size: Callable[[Any], int]) -> Any:
     if isinstance(value, Tensor):
         sizes = [size(n) for n in value.shape]
         kinds = _shape_class(value)
         held = [1 if kind == "expanded" else n for n, kind in zip(sizes, kinds, strict=True)]
-        return torch.zeros(held, dtype=value.dtype).expand(sizes)
+        return _ZEROS(held, dtype=value.dtype).expand(sizes)
     if isinstance(value, (list, tuple)):
         return type(value)([size(x) if _is_size(x) else _replica(x, size) for x in value])
     return _replaced(value)

@@ -4,13 +4,14 @@ import contextlib
 import random
 import warnings
 
+import library_changes
 import torch
 from changes import MODES, change
 from same import difference
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
-from universe import Program
+from universe import LIBRARY_SNIPPETS, Program
 
 import fxstack_capture
 
@@ -66,7 +67,9 @@ class _Dispatch(TorchDispatchMode):
 
 
 _SCOPE = {
-    "torch": torch,
+    **library_changes.SCOPE,
+    "replaced": library_changes.replaced,
+    "changed": library_changes.changed,
     "default_dtype": default_dtype,
     "deterministic": deterministic,
     "threads": threads,
@@ -122,12 +125,14 @@ class Case:
     """One program in two copies of its world. ``log`` is the text of what happened, to repeat it by hand.
 
     ``apart``: both raised the same, but a graph that raises at run time loses what the program wrote
-    before it (docs/limitations.md), so that the two worlds can no longer be compared.
+    before it (docs/limitations.md), so that the two worlds can no longer be compared. ``libraries``: how many of the
+    changes replace what a library defines, for the length of a call.
     """
 
-    def __init__(self, seed, **options):
+    def __init__(self, seed, libraries=0.0, **options):
         self.rng = random.Random(f"changes {seed}")
-        self.program = Program(seed)
+        self.libraries = libraries
+        self.program = Program(seed, more=LIBRARY_SNIPPETS if libraries else [])
         self.plain, self.compiled = (self.program.world("<string>") for _ in range(2))
         self.log = []
         self.raised, self.apart = 0, False
@@ -170,7 +175,11 @@ class Case:
     def step(self):
         """One change (or mode), one call; what differs."""
         mode = None
-        if self.rng.random() < 0.12:
+        kind = self.rng.random()
+        if kind < self.libraries:
+            mode = library_changes.random_mode(self.program.main, self.rng)
+            self.log.append(f"with {mode}:")
+        elif kind < self.libraries + 0.12:
             mode = self.rng.choice(MODES)
             self.log.append(f"with {mode}:")
         elif not self.change():

@@ -3,9 +3,11 @@
 ``replaced`` is a context in which a replacement is in force, for the table of ``test_libraries`` and for the fuzzer.
 """
 
+import builtins
 import collections
 import contextlib
 import copy
+import dataclasses
 import functools
 import itertools
 import math
@@ -21,15 +23,10 @@ from torch import nn
 
 _MISSING = object()
 SCOPE = {
-    **{m.__name__: m for m in (collections, copy, functools, itertools, math, operator, random)},
-    "re": re,
-    "sys": sys,
-    "types": types,
-    "np": np,
-    "torch": torch,
-    "nn": nn,
-    "F": torch.nn.functional,
-    "builtins": __import__("builtins"),
+    **{m.__name__: m for m in (collections, copy, dataclasses, functools, itertools, math)},
+    **dict(re=re, sys=sys, types=types, np=np, torch=torch, nn=nn),
+    **{"operator": operator, "random": random},  # noqa: PIE800
+    **{"F": torch.nn.functional, "builtins": builtins},  # noqa: PIE800
 }
 
 
@@ -70,43 +67,27 @@ def changed(holder, name):
 
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _HOLDERS = (
-    *(
-        "torch",
-        "F",
-        "torch.Tensor",
-        "math",
-        "functools",
-        "operator",
-        "collections.Counter",
-        "nn.Module",
-    ),
-    *(
-        "nn.Linear",
-        "nn.LayerNorm",
-        "nn.ReLU",
-        "nn.Dropout",
-        "nn.ModuleList",
-        "nn.Identity",
-        "nn.Tanh",
-    ),
-    *("nn.Sequential", "copy", "types.FunctionType", "torch.nn.modules.linear.F"),
+    *("torch", "F", "torch.Tensor", "math", "functools", "collections.Counter", "nn.Module"),
+    *("nn.Linear", "nn.LayerNorm", "nn.ReLU", "nn.Dropout", "nn.Identity", "nn.Sequential"),
+    *("np", "dataclasses", "torch.special"),
 )
-_ALWAYS = ("forward", "linear", "layer_norm", "relu", "dropout", "__call__", "__add__", "__mul__")
+_ALWAYS = (
+    *("forward", "linear", "layer_norm", "relu", "dropout", "__call__", "__add__", "__mul__"),
+    "_call_impl",
+)
 
 
 def random_mode(text, rng):
     """A context, as text, in which something is replaced that a program of this text may use."""
     words = {*_WORD.findall(text), *_ALWAYS}
-    for _ in range(50):
-        holder = rng.choice(_HOLDERS)
-        names = [
-            n for n in vars(eval(holder, SCOPE)) if n in words and n not in ("__init__", "__new__")
-        ]
-        names = [n for n in names if isinstance(getattr(eval(holder, SCOPE), n), _KINDS)]
-        if names and holder != "types.FunctionType":
-            name = rng.choice(sorted(names))
-            return f"replaced({holder}, {name!r}, changed({holder}, {name!r}))"
-    return "contextlib.nullcontext()"
+    found = [
+        (holder, name)
+        for holder in _HOLDERS
+        for name in sorted(words & set(dir(eval(holder, SCOPE))))
+        if isinstance(getattr(eval(holder, SCOPE), name), _KINDS)
+    ]
+    holder, name = rng.choice(found)
+    return f"replaced({holder}, {name!r}, changed({holder}, {name!r}))"
 
 
 _KINDS = (

@@ -44,6 +44,7 @@ CASES = [
     ("nn.ReLU()(X)", "torch", "relu", "other"),
     ("torch.relu(X)", "torch", "relu", "torch.sigmoid"),
     ("F.relu(X)", "torch", "relu", "torch.sigmoid"),
+    ("torch.zeros(2) + 1", "torch", "zeros", "lambda *a, before=torch.zeros: before(*a) * 2 + 1"),
     ("torch.special.expit(X)", "torch.special", "expit", "other"),
     ("torch.einsum('ij,jk', X, X)", "torch", "einsum", "lambda e, *x: x[0]"),
     ("F.softmax(X, -1)", "torch.Tensor", "softmax", "other"),
@@ -149,6 +150,11 @@ def test_what_was_put_back_is_not_compiled_again(case):
     _, before = _calls(*case, (False, True, False))
     _, after = _calls(*case, (False, True, False, True, False, True, False))
     assert before == after
+
+
+def test_a_program_that_shows_tensors_in_its_own_way_is_compiled():
+    case = ("X + 1", "torch.Tensor", "__repr__", "lambda self: 'tensor'")
+    assert _calls(*case, (True, False, True)) == (None, 1)
 
 
 def test_changes_of_what_was_not_read_compile_nothing():

@@ -15,6 +15,12 @@ def _forget():
     fxstack_capture.reset()
 
 
+@pytest.mark.parametrize("seed", range(200_000, 200_010))
+def test_one_change_between_calls_or_in_a_library(seed):
+    _, found = compare.run(seed, changes=12, libraries=0.5)
+    assert found is None, found
+
+
 @pytest.mark.parametrize("seed", [*KNOWN, *range(100_000, 100_025)])
 def test_one_change_between_calls(seed):
     _, found = compare.run(seed, changes=12)

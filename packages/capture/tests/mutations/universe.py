@@ -341,12 +341,35 @@ SNIPPETS = [
 ]
 
 
+LIBRARY_SNIPPETS = [
+    ("x = F.relu(x) + torch.relu(x)", "args"),
+    ("x = F.softmax(x.float(), -1) + F.gelu(x.float())", "args"),
+    ("x = F.leaky_relu(x.float()) - F.mse_loss(x.float(), torch.zeros(4))", "args"),
+    ("x = torch.special.expit(x) + torch.sigmoid(x)", "args"),
+    ("x = torch.where(x > 0, x, -x)", "args"),
+    ("x = x.add(1).mul(0.5).sub(n)", "args"),
+    ("x = torch.einsum('i,i->i', x, x) if x.dim() == 1 else x", "args"),
+    ("x = x + math.sin(f) + math.pi + math.floor(2.5)", "args"),
+    ("x = functools.reduce(lambda a, b: a + b, [x, x, 1.0])", "args"),
+    ("x = x * collections.Counter('aab')['a'] + len(collections.OrderedDict(a=1))", "args"),
+    ("x = nn.Sequential(nn.ReLU(), nn.Identity())(x)", "args"),
+    ("x = nn.init.ones_(x.clone()) + x", "args"),
+    ("x = x + dataclasses.replace(config, ratio=2.0).ratio", "config"),
+    ("x = x + sum(p.numel() for p in block.parameters())", "block"),
+    ("with torch.no_grad(): x = x + 1", "args"),
+    ("x = x.float().norm() + x.float().split(2)[0].sum()", "args"),
+    ("x = x + np.float64(1.5) * float(np.sqrt(4.0))", "args"),
+]
+"""Statements that read what a library defines."""
+
+
 class Program:
     """A random ``main(x, y, n, f)`` over the world. ``places`` are the expressions that it reads."""
 
-    def __init__(self, seed, size=7):
+    def __init__(self, seed, size=7, more=()):
         rng = random.Random(seed)
         chosen = rng.sample(SNIPPETS, rng.randint(2, size))
+        chosen += rng.sample(more, min(3, len(more)))
         # Declarations of globals come before any use of the name.
         chosen.sort(key=lambda snippet: not snippet[0].startswith("global"))
         lines = [text for text, _ in chosen]

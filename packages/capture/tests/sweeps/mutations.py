@@ -1,10 +1,11 @@
 """The mutation fuzzer at full length: random programs, one change between calls, eager as the oracle.
 
-    python packages/capture/tests/sweeps/mutations.py [FIRST LAST [CHANGES [SECONDS]]]
+    python packages/capture/tests/sweeps/mutations.py [FIRST LAST [CHANGES [SECONDS [PERCENT]]]]
 
 Prints each difference with the program and the changes that lead to it, a line of progress every hundred programs, then a
 summary. The default is 2,000 programs with up to 30 changes each. A program that takes longer than SECONDS (60) is
-left and counted: a change can make a loop endless, in plain Python too.
+left and counted: a change can make a loop endless, in plain Python too. PERCENT (0) of the changes replace what torch,
+NumPy or the standard library defines, for the length of a call.
 """
 
 import signal
@@ -29,11 +30,11 @@ def _too_long(_signal, _frame):
     raise TooLongError
 
 
-def one(seed, changes, seconds):
+def one(seed, changes, seconds, libraries):
     """(changes made, what differed or None); (0, None) and a line of text for a program that does not end."""
     signal.alarm(seconds)
     try:
-        return compare.run(seed, changes)
+        return compare.run(seed, changes, libraries=libraries)
     except TooLongError:
         print(f"seed {seed}: left after {seconds} s", flush=True)
         return 0, None
@@ -42,12 +43,12 @@ def one(seed, changes, seconds):
         fxstack_capture.reset()
 
 
-def main(first=0, last=2_000, changes=30, seconds=60):
+def main(first=0, last=2_000, changes=30, seconds=60, percent=0):
     TENSOR_CHECKS.wait()
     signal.signal(signal.SIGALRM, _too_long)
     started, made, bad = time.perf_counter(), 0, 0
     for seed in range(first, last):
-        count, found = one(seed, changes, seconds)
+        count, found = one(seed, changes, seconds, percent / 100)
         made += count
         if found is not None:
             bad += 1

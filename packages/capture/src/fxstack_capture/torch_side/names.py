@@ -7,7 +7,7 @@ read them, so replacing one (``torch.Tensor.__add__ = f``, ``mock.patch("torch.r
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,9 +28,17 @@ if TYPE_CHECKING:
 _CLASSES = (torch.Tensor, torch.nn.Parameter)
 
 
+_DECIDING = tuple(
+    name
+    for name in {*SPECIAL_METHODS, *dir(torch.Tensor)} - {"__repr__", "__str__", "__format__"}
+    if name in SPECIAL_METHODS
+    or isinstance(raw_lookup(torch.Tensor, name), (property, GetSetDescriptorType))
+)
+
+
 def replaced_method() -> str | None:
-    """A special method of tensors that the program has replaced: what operators then do, no graph can say."""
-    for name in SPECIAL_METHODS:
+    """A special method or property of tensors that the program has replaced: what operators do then, no graph can say."""
+    for name in _DECIDING:
         if not is_original_method(name):
             return name
     return None
@@ -51,7 +59,7 @@ class NamesOfTorch:
     def guard_operators(self) -> None:
         """From now on the trace depends on what operators do to tensors."""
         for cls in _CLASSES:
-            self._world.classes.note(cls, SPECIAL_METHODS)
+            self._world.classes.note(cls, _DECIDING)
 
     def guard_target(self, target: Target) -> None:
         """The graph has a node that is found by name."""

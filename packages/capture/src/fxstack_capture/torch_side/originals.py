@@ -47,6 +47,11 @@ def is_original(namespace: dict[str, object], name: str, value: object) -> bool:
     return held[name] is value if name in held else is_trusted(value)
 
 
+def torchs_own(name: str, otherwise: object) -> object:
+    """What ``torch.name`` is, whatever the program has put there."""
+    return _NAMESPACES[id(vars(torch))][1].get(name, otherwise)
+
+
 def is_unchanged(fn: FunctionType) -> bool:
     """Whether a function has the code and the defaults that it came with."""
     known = _FUNCTIONS.get(fn)

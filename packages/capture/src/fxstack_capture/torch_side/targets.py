@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._library.custom_ops import CustomOpDef
 
+from fxstack_capture.torch_side.originals import torchs_own
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -122,4 +124,4 @@ def _method(name: str, args: tuple[Any, ...]) -> Target:
 def _printable(fn: BuiltinFunctionType) -> Any:
     """The operator packet, where ``torch.<name>`` is a function written in Python around this one."""
     name = fn.__name__
-    return fn if getattr(torch, name, fn) is fn else getattr(torch.ops.aten, name, fn)
+    return fn if torchs_own(name, fn) is fn else getattr(torch.ops.aten, name, fn)

@@ -68,10 +68,7 @@ if TYPE_CHECKING:
 
 
 class TorchTracer:
-    """Implements ``trace.TorchSide``. One per attempt to trace a frame.
-
-    ``attribute_writes`` lists what the program assigned to attributes of tensors, in order.
-    """
+    """Implements ``trace.TorchSide``, which says what its parts are. One per attempt to trace a frame."""
 
     def __init__(self, trace: Trace, history: FrameHistory | None = None) -> None:
         self.trace = trace
