@@ -220,7 +220,7 @@ _PURE_BUILTINS = (
     str.maketrans,
     _thread.allocate_lock,
     os.fspath,
-    *(fn for name, fn in vars(os.path).items() if name.startswith("_path_")),
+    *(fn for fn in vars(os.path).values() if getattr(fn, "__name__", "").startswith("_path_")),
     bytes.maketrans,
     bytearray.maketrans,
     builtins.__build_class__,
