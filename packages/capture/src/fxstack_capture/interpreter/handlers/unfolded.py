@@ -50,6 +50,17 @@ def _replace(frame: Frame, count: int, request: Request) -> None:
     frame.stack.append(_answer(frame, request))
 
 
+def _done_or(
+    original: Handler, frame: Frame, operand: Any, asked: tuple[int, Request | None]
+) -> int | None:
+    """A step that takes so many values and leaves one; the original one, where there is no request."""
+    count, request = asked
+    if request is None:
+        return original(frame, operand)
+    _replace(frame, count, request)
+    return None
+
+
 # --- operators -----------------------------------------------------------------------------------
 
 
@@ -73,11 +84,7 @@ def _contains(original: Handler, frame: Frame, invert: int) -> int | None:
 
 
 def _unary(original: Handler, frame: Frame, op: Any) -> int | None:
-    request = _ask(frame, "unary", op, frame.stack[-1])
-    if request is None:
-        return original(frame, op)
-    _replace(frame, 1, request)
-    return None
+    return _done_or(original, frame, op, (1, _ask(frame, "unary", op, frame.stack[-1])))
 
 
 def _not(original: Handler, frame: Frame, operand: Any) -> int | None:
@@ -101,10 +108,7 @@ def _format(original: Handler, frame: Frame, flags: Any) -> int | None:
     """Without conversion and specification."""
     plain = original is not formatting.format_value or flags & 7 == 0
     request = _ask(frame, "formatting", frame.stack[-1]) if plain else None
-    if request is None:
-        return original(frame, flags)
-    _replace(frame, 1, request)
-    return None
+    return _done_or(original, frame, flags, (1, request))
 
 
 # --- items and attributes ------------------------------------------------------------------------
@@ -113,10 +117,7 @@ def _format(original: Handler, frame: Frame, flags: Any) -> int | None:
 def _slice(original: Handler, frame: Frame, operand: Any) -> int | None:
     container, start, stop = frame.stack[-3:]
     request = _ask(frame, "item", "__getitem__", container, slice(start, stop))
-    if request is None:
-        return original(frame, operand)
-    _replace(frame, 3, request)
-    return None
+    return _done_or(original, frame, operand, (3, request))
 
 
 def _store_slice(original: Handler, frame: Frame, operand: Any) -> int | None:
@@ -167,11 +168,7 @@ def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
 
 
 def _iterate(original: Handler, frame: Frame, operand: Any) -> int | None:
-    request = _ask(frame, "iterate", frame.stack[-1])
-    if request is None:
-        return original(frame, operand)
-    _replace(frame, 1, request)
-    return None
+    return _done_or(original, frame, operand, (1, _ask(frame, "iterate", frame.stack[-1])))
 
 
 def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
