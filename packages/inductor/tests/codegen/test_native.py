@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fxstack_inductor as fi
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.native import NativeProgram, names_of
-from fxstack_inductor.runtime.native import native_table, torch_library
+from fxstack_inductor.codegen.native_calls import NEW_CALLS, shim_name
+from fxstack_inductor.runtime.native import HEADER, has_function, native_table, torch_library
 
 PYTHON = replace(FAST, host="python")
 X, W = torch.randn(6, 8), torch.randn(8, 8)
@@ -34,6 +35,7 @@ def several(x, w):
         order,
         torch.addmm(x, x, w, beta=0.5, alpha=2).relu(),
         torch.bmm(x[None], w[None]) + 1,
+        *(x + 2).topk(3),
     )
 
 
@@ -240,6 +242,13 @@ def test_calls_that_go_through_the_shim(fn, inputs, call):
 @pytest.mark.parametrize(("fn", "inputs", "call"), SHIMMED)
 def test_their_backwards_do_too(fn, inputs, call):
     assert call.replace("(", "_backward(") in shimmed(check_gradients(fn, *inputs))
+
+
+@pytest.mark.parametrize("call", NEW_CALLS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_calls_are_only_of_functions_that_the_table_has(call, device):
+    name = shim_name(NEW_CALLS[call], device)
+    assert has_function(name) <= (f", {name}," in HEADER)
 
 
 def shimmed(compiled):

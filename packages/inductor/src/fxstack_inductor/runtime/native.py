@@ -65,8 +65,8 @@ def native_table() -> Table | Refused:
 
 
 def has_function(name: str) -> bool:
-    """Whether this torch's shim has ``name``."""
-    return bool(_address(name))
+    """Whether the table has ``name``, and this torch's shim too."""
+    return name in FUNCTIONS and bool(_address(name))
 
 
 def tensor_offset() -> int | None:
