@@ -87,6 +87,8 @@ BREAKS = {
     "key": lambda x: {random.randint(0, 5): x + 1},
     "objects": lambda x: random.choice([x, x + 1]) * 2,
     "mixed": lambda x: x * random.choice([1, 2.5]),
+    "method of a float": lambda x: (x + 1, random.random().hex(), random.random().is_integer()),
+    "method of an int": lambda x: (x + 1, random.randint(0, 9).bit_length()),
     "wide": lambda x: (x + 1, random.getrandbits(70), random.randint(0, 1 << 80)),
     "error": lambda x: x + random.randint(5, 1),
     "state": lambda x: (x + 1, random.getstate()),

@@ -187,9 +187,14 @@ def load_symbolic(world: MirrorWorld, obj: Any, name: str) -> Any:
     plain = PLAIN_TYPES[type(obj)]
     if name == "__class__":
         return plain
-    if hasattr(plain, name) and hasattr(type(obj), name):
+    symbolic = name in _OF_SYMBOLS or name.startswith("__")
+    if symbolic and hasattr(plain, name) and hasattr(type(obj), name):
         return load(world, obj, name)
     return getattr(world.trace.torch.specialize(obj), name)
+
+
+_OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"))
+"""What is an expression of the number; other methods (``hex``, ``bit_length``) are about its value."""
 
 
 def load_thread_local(world: MirrorWorld, obj: Any, name: str) -> Any:
