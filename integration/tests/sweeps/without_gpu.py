@@ -1,11 +1,11 @@
 """Programs on two H100s that are not there: torch's CUDA build over stand-ins for the driver, its runtime, cuBLAS and cuDNN.
 
-    python integration/tests/sweeps/without_gpu.py [--programs mlp ...] [--modes default reduce-overhead]
+    python integration/tests/sweeps/without_gpu.py [--programs mlp ...] [--modes default reduce-overhead] [--host]
 
 Everything that the host does runs for real: capture under ``cuda``, Triton's compiler, launches, allocations, streams,
 autograd's threads, recordings of CUDA graphs. Kernels compute nothing, so values are not looked at. Fails if a program raises,
 falls back, cannot be recorded, launches on another stream or device than it should, or if a library lays a result out
-otherwise than was traced. With torch's CPU build there is nothing to run.
+otherwise than was traced. With torch's CPU build there is nothing to run. ``--host`` measures what calls cost the host.
 """
 
 import argparse
@@ -232,11 +232,56 @@ def sweep(programs, modes):
     return failures
 
 
+def micros(run, rounds=300, tries=7):
+    """The least of several means."""
+    found = []
+    for _ in range(tries):
+        start = time.perf_counter()
+        for _ in range(rounds):
+            run()
+        found.append((time.perf_counter() - start) / rounds * 1e6)
+    return min(found)
+
+
+def host():
+    """Host time over devices that take none: of a call with a kernel, of each further kernel, of a product and a kernel."""
+    import fxstack
+
+    def sums(count):
+        return lambda *tensors: tuple(t.sum(-1) for t in tensors[:count])
+
+    def products(a, b):
+        for _ in range(16):
+            a = (a @ b).relu()
+        return a
+
+    tensors = [torch.randn(k + 2, 7, device="cuda") for k in range(16)]
+    a, b = torch.randn(8, 8, device="cuda"), torch.randn(8, 8, device="cuda")
+    print(
+        "| system | call, one kernel | each further kernel and its result | product and relu |\n|---|---|---|---|"
+    )
+    systems = {"eager": lambda f: f, "torch.compile": torch.compile, "fxstack": fxstack.compile}
+    for name, compiler in systems.items():
+        times = []
+        for run, inputs in ((sums(1), tensors), (sums(16), tensors), (products, (a, b))):
+            compiled = compiler(run)
+            for _ in range(3):
+                compiled(*inputs)
+            times.append(micros(lambda c=compiled, i=inputs: c(*i)))
+        one, many, both = times
+        print(f"| {name} | {one:.1f} us | {(many - one) / 15:.2f} us | {both / 16:.2f} us |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", nargs="*", default=list(PROGRAMS))
     parser.add_argument("--modes", nargs="*", default=list(MODES))
+    parser.add_argument("--host", action="store_true")
     arguments = parser.parse_args()
+    if arguments.host and "libcudart" in os.environ.get("LD_PRELOAD", ""):
+        with torch.no_grad():
+            host()
+        return 0
     if "libcudart" in os.environ.get("LD_PRELOAD", ""):
         return 1 if sweep(arguments.programs, arguments.modes) else 0
     with tempfile.TemporaryDirectory() as name:

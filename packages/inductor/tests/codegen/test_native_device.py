@@ -1,6 +1,7 @@
 """The native host program on CUDA: graphs of CPU tensors, launches recorded by a driver that is not one."""
 
 import gc
+import re
 import struct
 
 import pytest
@@ -9,14 +10,18 @@ from fake_cuda import FakeCuda
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, decompositions
-from fxstack_inductor.codegen.native_device import native_device_program
+from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.codegen.native_device import BEFORE, native_device_program
 from fxstack_inductor.errors import CudaError
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import extremum, floordiv, integer, mod, of_atom
 from fxstack_inductor.runtime.cubins import Cubin
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.runtime.numbers import tensor_bits
 from fxstack_inductor.triton_load import load_native
 from fxstack_inductor.triton_target import lower_triton
 
+S = of_atom(Var("s0", VarKind.INTEGER))
 pytestmark = pytest.mark.skipif(
     isinstance(native_table(), Refused), reason="host programs are Python here"
 )
@@ -126,6 +131,27 @@ def test_sizes_give_the_grid_and_are_arguments(tmp_path):
     (call,) = native.cuda.calls
     assert (call.grid, sorted(call.params[2:4])) == (4, [7, 500])
     assert tuple(result.shape) == (500, 7)
+
+
+@pytest.mark.parametrize("rows", [21, 40])
+def test_sizes_are_computed_as_python_does(tmp_path, rows):
+    """Slices and strides of unknown sizes have quotients, and the larger or smaller of two."""
+
+    def fn(x):
+        return x[3:-4] * 2, x[::3] + 1, x[: x.shape[0] // 2 - 7].exp()
+
+    native = Native(tmp_path, fn, torch.randn(100, 3), mode="symbolic")
+    x = torch.randn(rows, 3)
+    assert [r.shape for r in native.call(x)] == [r.shape for r in fn(x)]
+
+
+def test_all_functions_of_sizes_are_there():
+    """As ``index_text`` spells them."""
+    expr = extremum("max", S, integer(-3)) + extremum("min", mod(S, S - 4), S)
+    text = c_index(expr + floordiv(S - 9, S))
+    names = set(re.findall(r"\w+(?=\()", text))
+    assert {"max_int64_t", "min_int64_t", "floordiv_int64_t", "remainder_int64_t"} <= names
+    assert all(f" {name}(" in BEFORE for name in names)
 
 
 def test_an_empty_tensor_is_not_launched(tmp_path):

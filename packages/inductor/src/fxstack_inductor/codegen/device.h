@@ -1,3 +1,9 @@
+/* Arithmetic of sizes, as index expressions spell it (codegen/index_text.py); quotients are rounded down, as Python's are. */
+static inline int64_t floordiv_int64_t(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+static inline int64_t remainder_int64_t(int64_t a, int64_t b) { return a - b * floordiv_int64_t(a, b); }
+static inline int64_t max_int64_t(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t min_int64_t(int64_t a, int64_t b) { return a < b ? a : b; }
+
 /* What host programs of graphs on CUDA do beside launches (runtime/launch.c): the rare cases, each a function of Python's. */
 
 /* The tensor that `function` returns, given `tensor` (unless it is 0) and numbers; `place` keeps it. 0, with an exception, if it fails.

@@ -20,14 +20,15 @@ from fxstack_inductor.ir.nodes import Argument, Computed, ExternCall
 from fxstack_inductor.runtime.cuda_driver import SOURCE
 from fxstack_inductor.runtime.layout import aligned
 from fxstack_inductor.runtime.native import STREAM, Refused, has_function, native_table
+from fxstack_inductor.schedule.plan import KernelStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fxstack_inductor.codegen.triton import TritonKernel
     from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.nodes import Extern, Node
-    from fxstack_inductor.schedule.plan import KernelStep, Plan
+    from fxstack_inductor.schedule.plan import Plan
 
 BEFORE = f"{SOURCE}\n{(files('fxstack_inductor.codegen') / 'device.h').read_text()}"
 RECORDS = "launch_records"
@@ -85,9 +86,16 @@ class DeviceWriter(NativeWriter):
 
     def _head(self) -> None:
         self.line("void* stream = 0;")
-        self.check(f"fx.{STREAM} && fx.{STREAM}({self.device}, &stream)")
+        if any(node.device.type == "cuda" for node in self._stored()):  # of tensors on CPU, tests
+            self.check(f"fx.{STREAM}({self.device}, &stream)")
         records = f"fx.PyTuple_GetItem(self, {self._state(RECORDS)})"
         self.line(f"Kernel* const* const k = (Kernel**)fx.PyBytes_AsString({records});")
+
+    def _stored(self) -> Iterator[Node]:
+        """What the program's kernels write."""
+        for step in self.plan.steps:
+            if isinstance(step, KernelStep):
+                yield from (*step.stored, *step.reads)
 
     def _checked(self) -> bool:
         """Index checks are the device's own assertions; nothing is run again."""
