@@ -88,25 +88,10 @@ def _fused_adam(
     maximize: bool,
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
+    decoupled: bool = False,
 ) -> None:
     kernel = _Skipping(grad_scale, found_inf)
-    _adam(lists, lr, (beta1, beta2), (weight_decay, False, eps, amsgrad, maximize), kernel)
-
-
-def _fused_adamw(
-    *lists: Any,
-    lr: Number,
-    beta1: Number,
-    beta2: Number,
-    weight_decay: float,
-    eps: float,
-    amsgrad: bool,
-    maximize: bool,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> None:
-    kernel = _Skipping(grad_scale, found_inf)
-    _adam(lists, lr, (beta1, beta2), (weight_decay, True, eps, amsgrad, maximize), kernel)
+    _adam(lists, lr, (beta1, beta2), (weight_decay, decoupled, eps, amsgrad, maximize), kernel)
 
 
 def _fused_sgd(
@@ -163,6 +148,10 @@ def _fused_adagrad(
         kernel.store(stored, param - rate.to(param.dtype) * grad / (total.sqrt() + eps))
 
 
+def _adamw_rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return trace.calls.call(_fused_adam, args, {**kwargs, "decoupled": True})
+
+
 def _sgd_rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Half precision is left to torch's kernel, which reads momentum before it was written (torch 2.13)."""
     if any(param.dtype.itemsize <= _HALF for param in args[0]):
@@ -172,6 +161,6 @@ def _sgd_rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 RULES: RuleTable = RuleTable()
 RULES.add(torch._fused_adam_, traced_as(_fused_adam))
-RULES.add(torch._fused_adamw_, traced_as(_fused_adamw))
+RULES.add(torch._fused_adamw_, _adamw_rule)
 RULES.add(torch._fused_sgd_, _sgd_rule)
 RULES.add(torch._fused_adagrad_, traced_as(_fused_adagrad))
