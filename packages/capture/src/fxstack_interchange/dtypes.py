@@ -40,7 +40,8 @@ _CHECKED = frozenset(
     soft_margin_loss_backward smooth_l1_loss mse_loss kl_div heaviside copysign gcd lcm floor_divide hypot nextafter
     lerp cumsum cumprod cummax cummin logcumsumexp masked_fill masked_scatter index_add index_copy index_fill
     index_put scatter scatter_add scatter_reduce gather put take sort tril triu bitwise_left_shift
-    bitwise_right_shift ldexp xlogy float_power true_divide isin clamp_min clamp_max""".split()  # noqa: SIM905 - names
+    bitwise_right_shift ldexp xlogy float_power true_divide isin clamp_min clamp_max
+    nll_loss_forward nll_loss2d_forward multi_margin_loss""".split()  # noqa: SIM905 - names
 )
 """Operators beside pointwise ones and reductions that check all sizes, and refuse what does not fit, before they read."""
 _NAME_SIZES = frozenset({"native_group_norm"})
