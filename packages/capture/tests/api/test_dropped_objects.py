@@ -61,6 +61,14 @@ def seen_through_references_alone(x):
     return y * 2, before, after, seen_by_gc(alive)
 
 
+def taken_from_a_list(x, nodes):
+    node = nodes.pop()
+    alive = weakref.ref(node)
+    before = seen_by_gc(alive)
+    node = None
+    return x * 2, before, seen_by_gc(alive)
+
+
 def an_argument(x, node):
     alive = weakref.ref(node)
     before = seen_by_gc(alive)
@@ -84,3 +92,7 @@ def test_lifetimes_are_those_of_plain_python(program):
 
 def test_arguments_live_as_long_as_their_variables():
     assert breaks_beside_plain(lambda x: an_argument(x, Node()), lambda: (torch.ones(2),))
+
+
+def test_what_was_only_held_by_a_container_lives_in_its_variable():
+    assert breaks_beside_plain(taken_from_a_list, lambda: (torch.ones(2), [Node()]))

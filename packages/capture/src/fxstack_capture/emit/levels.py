@@ -109,12 +109,15 @@ def original_of(trace: Trace, value: object) -> object:
 
 
 def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
-    originals = {name: original_of(trace, value) for name, value in frame.local_values.items()}
     return frozenset(
         name
-        for name, value in originals.items()
-        if getweakrefcount(value) and not issubclass(type(value), _ALWAYS_WATCHED)
+        for name, value in frame.local_values.items()
+        if _is_watched(value) or _is_watched(original_of(trace, value))
     )
+
+
+def _is_watched(value: object) -> bool:
+    return bool(getweakrefcount(value)) and not issubclass(type(value), _ALWAYS_WATCHED)
 
 
 _ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)
