@@ -206,10 +206,10 @@ def test_reduce_overhead_asks_for_cuda_graphs():
 
 @pytest.mark.parametrize("error", [TritonMissing(TRITON_HINT), CudaError("the CUDA driver failed")])
 def test_what_a_gpu_needs_and_is_not_there_costs_only_speed(monkeypatch, error):
-    def unavailable(*_):
+    def unavailable(*_, **__):
         raise error
 
-    monkeypatch.setattr("fxstack_inductor.compile.load_triton", unavailable)
+    monkeypatch.setattr("fxstack_inductor.triton_load.load_triton", unavailable)
     compiled = fxstack.compile(lambda x: x + 1, options={"target": "cuda"})
     with pytest.warns(UserWarning, match=r"CUDA .*The captured graph runs in eager torch"):
         assert compiled(torch.ones(2)).tolist() == [2, 2]
