@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Interpreter
 
-from fxstack_inductor.codegen.native import NativeProgram
+from fxstack_inductor.codegen.native_program import NativeProgram
 from fxstack_inductor.codegen.wrapper import HELPERS, linked
 from fxstack_inductor.errors import IndexOutOfRange
 from fxstack_inductor.ir.expr_json import expr_from_json, expr_to_json

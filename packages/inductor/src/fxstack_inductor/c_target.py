@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.c_image import image_of, link
 from fxstack_inductor.codegen.c import c_source
-from fxstack_inductor.codegen.native import NativeProgram, native_program, through_shim
+from fxstack_inductor.codegen.native import native_program
+from fxstack_inductor.codegen.native_calls import through_shim
+from fxstack_inductor.codegen.native_program import NativeProgram
 from fxstack_inductor.codegen.wrapper import HostProgram, host_program
 from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.lower.accumulate import accumulate_products

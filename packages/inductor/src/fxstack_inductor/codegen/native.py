@@ -8,11 +8,9 @@ through the shim that fails is made once more by Python, which raises what eager
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.codegen.native_calls import (
     NEW_CALLS,
@@ -20,15 +18,20 @@ from fxstack_inductor.codegen.native_calls import (
     UNDEFINED,
     shim_arguments,
     shim_name,
+    tensor_results,
 )
+from fxstack_inductor.codegen.native_program import NativeProgram
 from fxstack_inductor.codegen.native_text import (
     ascii_name,
+    braced,
     c_double,
     c_sizes,
     declared,
+    empty_tensor,
     function,
+    names_of,
 )
-from fxstack_inductor.codegen.wrapper import HostProgram, HostWriter, identifier, shape_text
+from fxstack_inductor.codegen.wrapper import HostWriter, identifier, shape_text
 from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.nodes import Argument, ExternCall, Node, View
 from fxstack_inductor.lower.layouts import strided_view
@@ -40,32 +43,12 @@ from fxstack_inductor.schedule.plan import KernelStep
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fxstack_inductor.ir.nodes import Layout
     from fxstack_inductor.schedule.plan import Plan, Step
-
-
-@dataclass(frozen=True)
-class NativeProgram(HostProgram):
-    """``source`` defines the functions that the C text ``c`` calls back, in a namespace of ``constants``.
-
-    ``state`` names what the program is bound to; ``calls_back`` says whether anything in it calls ATen through Python.
-    """
-
-    c: str
-    state: tuple[str, ...]
-    calls_back: bool
 
 
 def native_program(plan: Plan, functions: dict[str, str], *, boxed: bool) -> NativeProgram:
     """``functions`` are the C functions of the plan's kernels; ``boxed``: the program takes one list, which it empties."""
     return NativeWriter(plan, functions, boxed).run()
-
-
-def through_shim(step: Step) -> bool:
-    """Whether a native program may make ``step``'s call without Python."""
-    if not isinstance(step, ExternCall):
-        return False
-    return out_variant(step) in OUT_CALLS or step.target in NEW_CALLS
 
 
 @dataclass
@@ -340,13 +323,8 @@ class NativeWriter:
         if node in self.python.arena:
             return
         place = self._new("t")
-        self._declare(identifier(node.name), f"{place} = {self._empty(node.layout)}")
+        self._declare(identifier(node.name), f"{place} = {empty_tensor(node.layout)}")
         self._own(identifier(node.name), place)
-
-    def _empty(self, layout: Layout) -> str:
-        sizes = f"{len(layout.shape)}, {c_sizes(layout.shape)}, {c_sizes(layout.stride)}"
-        where = "0, -1" if layout.device.type == "cpu" else f"1, {layout.device.index or 0}"
-        return f"fx_empty({sizes}, {DTYPE_CODES[layout.dtype]}, {where})"
 
     def _shim_out(self, step: ExternCall) -> bool:
         """Call ``step`` through the shim into planned memory, if it can be."""
@@ -383,7 +361,7 @@ class NativeWriter:
             return False
         function_ = shim_name(NEW_CALLS[step.target], self._device(step))
         arguments = shim_arguments(step) if has_function(function_) else None
-        returned = _returned(step)
+        returned = tensor_results(step)
         if arguments is None or not {o.path[0] if o.path else 0 for o in step.outputs} <= returned:
             return False
         self._lock(False)
@@ -446,7 +424,7 @@ class NativeWriter:
         known = {*self.objects, *self.handles, *self.python.windows.values(), *self._symbols()}
         inputs = [name for name in read if name in known]
         returned = f"    return ({''.join(f'{name}, ' for name in made)})"
-        text = "\n".join([f"def {{name}}({', '.join(inputs)}):", *map(_braced, lines), returned])
+        text = "\n".join([f"def {{name}}({', '.join(inputs)}):", *map(braced, lines), returned])
         values = [self._object(name) for name in inputs]
         places = [self._new("o") for _ in made]
         self._call(f"{text}\n", values, places[0] if places else "", len(made))
@@ -517,23 +495,3 @@ class NativeWriter:
                 return f"fx_kept({self.objects[identifier(name)]})"
             case _:
                 return f"fx_kept({self._constant(value)})"
-
-
-def _returned(step: ExternCall) -> set[int]:
-    """Which of an operator's results are tensors; the others are numbers that nobody reads."""
-    returns = step.target._schema.returns
-    return {k for k, result in enumerate(returns) if str(result.type) == "Tensor"}
-
-
-def names_of(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The names that Python lines read, and those that they leave set."""
-    found: dict[type, dict[str, None]] = {ast.Load: {}, ast.Store: {}, ast.Del: {}}
-    for node in ast.walk(ast.parse("\n".join(line.strip() for line in lines))):
-        if isinstance(node, ast.Name):
-            found[type(node.ctx)][node.id] = None
-    return list(found[ast.Load]), [n for n in found[ast.Store] if n not in found[ast.Del]]
-
-
-def _braced(line: str) -> str:
-    """``line`` in a text for ``str.format``."""
-    return line.replace("{", "{{").replace("}", "}}")

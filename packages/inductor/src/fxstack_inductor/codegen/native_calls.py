@@ -11,13 +11,14 @@ import torch
 
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.ir.nodes import ExternCall, Node
 from fxstack_inductor.lower.registry import find_overload
+from fxstack_inductor.schedule.outvariants import out_variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fxstack_inductor.ir.nodes import ExternCall
+    from fxstack_inductor.schedule.plan import Step
 
     Rule = Callable[[ExternCall], "ShimCall | None"]
 
@@ -207,3 +208,16 @@ ARGUMENTS: Mapping[str, Callable[[Any], Argument | None]] = MappingProxyType(
     }
 )
 """How the shim spells an argument, by its type in the schema."""
+
+
+def through_shim(step: Step) -> bool:
+    """Whether a native program may make ``step``'s call without Python."""
+    if not isinstance(step, ExternCall):
+        return False
+    return out_variant(step) in OUT_CALLS or step.target in NEW_CALLS
+
+
+def tensor_results(step: ExternCall) -> set[int]:
+    """Which of an operator's results are tensors; the others are numbers that nobody reads."""
+    returns = step.target._schema.returns
+    return {k for k, result in enumerate(returns) if str(result.type) == "Tensor"}

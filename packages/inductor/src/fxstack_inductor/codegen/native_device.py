@@ -12,8 +12,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.codegen.native import NativeProgram, NativeWriter
-from fxstack_inductor.codegen.native_text import c_sizes
+from fxstack_inductor.codegen.native import NativeWriter
+from fxstack_inductor.codegen.native_program import NativeProgram
+from fxstack_inductor.codegen.native_text import c_sizes, empty_tensor
 from fxstack_inductor.codegen.triton_host import ALIGNMENT, DeviceHostWriter, launch_of
 from fxstack_inductor.codegen.wrapper import identifier, shape_text
 from fxstack_inductor.ir.nodes import Argument, Computed, ExternCall
@@ -196,7 +197,7 @@ class DeviceWriter(NativeWriter):
             f"    return (empty_strided({shape}, {stride}, dtype={dtype}, device={device}),)\n"
         )
         again = self._by_python(text, "", symbols, kept)
-        self.line(f"{place} = {self._empty(layout)};")
+        self.line(f"{place} = {empty_tensor(layout)};")
         self._declare(own, f"{place} ? {place} : {again}")
         self._own(own, place)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.runtime.native import ENTRY, HEADER
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.nodes import Layout
 
 TEMPLATE = """{header}
 {before}
@@ -71,3 +74,24 @@ def c_sizes(values: Iterable[Expr]) -> str:
 
 def c_double(value: float) -> str:
     return value.hex()
+
+
+def names_of(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The names that Python lines read, and those that they leave set."""
+    found: dict[type, dict[str, None]] = {ast.Load: {}, ast.Store: {}, ast.Del: {}}
+    for node in ast.walk(ast.parse("\n".join(line.strip() for line in lines))):
+        if isinstance(node, ast.Name):
+            found[type(node.ctx)][node.id] = None
+    return list(found[ast.Load]), [n for n in found[ast.Store] if n not in found[ast.Del]]
+
+
+def braced(line: str) -> str:
+    """``line`` in a text for ``str.format``."""
+    return line.replace("{", "{{").replace("}", "}}")
+
+
+def empty_tensor(layout: Layout) -> str:
+    """The handle of a fresh tensor."""
+    sizes = f"{len(layout.shape)}, {c_sizes(layout.shape)}, {c_sizes(layout.stride)}"
+    where = "0, -1" if layout.device.type == "cpu" else f"1, {layout.device.index or 0}"
+    return f"fx_empty({sizes}, {DTYPE_CODES[layout.dtype]}, {where})"
