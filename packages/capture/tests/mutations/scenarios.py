@@ -68,7 +68,7 @@ OUT = []
 class Handler(logging.Handler):
     def emit(self, record):
         OUT.append((record.levelname, record.getMessage()))
-log = logging.Logger("x", logging.WARNING)
+log = logging.Manager(logging.RootLogger(logging.WARNING)).getLogger("x")
 log.addHandler(Handler())
 F = None
 def main():

@@ -45,6 +45,10 @@ _LEAVE = {
 _UNRECORDED = frozenset({torch.ops.prim.device.default})
 _META = torch.device("meta")
 _ZEROS = torch.ops.aten._efficientzerotensor.default
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_TO_COPY = torch.ops.aten._to_copy.default
+_SCALAR_TENSOR = torch.ops.aten.scalar_tensor.default
+"""What torch's rules for batches convert is a tensor that stands for a number; if that is symbolic, the number arrives."""
 _LARGEST_LITERAL = 4096
 """Elements of a tensor made from Python numbers inside of a transform, which the graph writes out."""
 
@@ -121,6 +125,10 @@ class Transforms:
             if self._is_about_shapes(args, kwargs):
                 return func(*args, **kwargs)
             self._write_zeros((args, kwargs))
+        if func is _TO_COPY and isinstance(args[0], _SYMBOLIC):
+            whole = isinstance(args[0], torch.SymInt)
+            dtype = kwargs.get("dtype") or (torch.int64 if whole else torch.float64)
+            func, kwargs = _SCALAR_TENSOR, {"dtype": dtype}
         builder = self._tracer.builder
         tensors: list[torch.Tensor] = []
         node_args = tuple([builder.argument(arg, tensors) for arg in args])

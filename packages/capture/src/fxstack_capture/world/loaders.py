@@ -90,7 +90,11 @@ def _load_type_slot(world: MirrorWorld, raw: Any, getter: Any, cls: type, name: 
             return types.MappingProxyType({k: _dict_value(world, cls, k) for k in value})
         if name in _ANCESTRY:
             world.classes.note_bases(cls)
-        elif type(value) is str and not is_immutable(cls) and not world.is_new(cls):
+        elif (
+            (type(value) is str or name == "__doc__")
+            and not is_immutable(cls)
+            and not world.is_new(cls)
+        ):
             source = SlotAttr(pinned(cls, cls.__qualname__), raw.__objclass__, raw.__name__)
             return world.enter(value, source)
         return value

@@ -2,12 +2,14 @@
 has run.
 
 A record whose message and arguments are plain values may be written later without anybody noticing:
-the real call is deferred to the end of the frame, in order. Anything else ends the graph.
+the real call is deferred to the end of the frame, in order. Anything else ends the graph, and so does a
+record that handlers or filters of the program's own get, whose effects the program may read.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
@@ -50,7 +52,27 @@ def _get_logger(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 @RULES.rule(logging.Logger._log)
 def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if trace.calls.truth(trace.calls.call(_is_heard_by_the_program, (args[0],), {})):
+        raise graph_break(
+            "side-effect-call", "a log record for a handler or filter of the program's own"
+        )
     defer(trace, logging.Logger._log, args, kwargs)
+
+
+_KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"}) - {"__main__"}
+"""Packages whose handlers write what they get elsewhere, or keep it for when the program has run."""
+
+
+def _is_heard_by_the_program(logger: Any) -> bool:
+    """Whether a record reaches code of the program; this is traced, so that what it reads is guarded."""
+    if logger.filters:
+        return True
+    while logger:
+        for handler in logger.handlers:
+            if handler.filters or type(handler).__module__.partition(".")[0] not in _KNOWN:
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
