@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from fxstack_capture import native
-from fxstack_capture.class_flags import is_heap_type
+from fxstack_capture.class_flags import flags_of, is_heap_type
 
 _mro = type.__dict__["__mro__"].__get__
 
@@ -22,7 +22,7 @@ def has_finalizer(cls: type) -> bool:
 
 def may_be_bare(cls: type) -> bool:
     """Whether a bare instance can be made that does nothing when it goes."""
-    return not has_finalizer(cls) or bool(native.AVAILABLE and cls.__flags__ & _COLLECTED)
+    return not has_finalizer(cls) or bool(native.AVAILABLE and flags_of(cls) & _COLLECTED)
 
 
 def without_finalizer(standin: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.class_flags import flags_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -15,11 +17,11 @@ _MATCH_SELF_FLAG = 1 << 22
 
 
 def match_sequence(frame: Frame, _operand: Any) -> None:
-    frame.stack.append(bool(type(frame.stack[-1]).__flags__ & _SEQUENCE_FLAG))
+    frame.stack.append(bool(flags_of(type(frame.stack[-1])) & _SEQUENCE_FLAG))
 
 
 def match_mapping(frame: Frame, _operand: Any) -> None:
-    frame.stack.append(bool(type(frame.stack[-1]).__flags__ & _MAPPING_FLAG))
+    frame.stack.append(bool(flags_of(type(frame.stack[-1])) & _MAPPING_FLAG))
 
 
 def match_keys(frame: Frame, _operand: Any) -> None:
@@ -93,7 +95,7 @@ def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
         names = frame.world.load_attr(cls, "__match_args__")
     except AttributeError:
         frame.interp.forget_exception()
-        return (), bool(cls.__flags__ & _MATCH_SELF_FLAG)
+        return (), bool(flags_of(cls) & _MATCH_SELF_FLAG)
     if type(names) is not tuple:
         got = type(names).__name__
         raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {got})")
