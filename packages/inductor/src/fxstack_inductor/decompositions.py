@@ -101,6 +101,14 @@ KEEP_PACKETS = frozenset(
 aten = torch.ops.aten
 
 
+def _of_torch() -> dict[Any, Callable[..., Any]]:
+    table = core_aten_decompositions()
+    try:
+        return dict(table.items())
+    except AttributeError:  # torch 2.11 asks operators whose library is gone
+        return dict(table.decomp_table)
+
+
 def binary_cross_entropy(
     x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = 1
 ) -> torch.Tensor:
@@ -108,12 +116,12 @@ def binary_cross_entropy(
     if x.device.type == "cpu":
         inside = ((x >= 0) & (x <= 1)).all()
         aten._assert_async.msg(inside, "all elements of input should be between 0 and 1")
-    loss = core_aten_decompositions()[aten.binary_cross_entropy.default]
+    loss = _of_torch()[aten.binary_cross_entropy.default]
     result: torch.Tensor = loss(x, target, weight, reduction)
     return result
 
 
-OWN = {
+OWN: dict[Any, Callable[..., Any]] = {
     aten.binary_cross_entropy.default: binary_cross_entropy,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
@@ -123,9 +131,9 @@ OWN = {
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The decomposition table for the stages before this one (``make_fx(decomposition_table=...)``)."""
-    table = {
+    table: dict[Any, Callable[..., Any]] = {
         op: function
-        for op, function in core_aten_decompositions().items()
+        for op, function in _of_torch().items()
         if op not in RULES and _packet(op) not in KEEP_PACKETS
     }
     return {**table, **foreach_rules(), **OWN}

@@ -33,6 +33,8 @@ _TORCH = str(Path(torch.__file__).parent) + "/"
 _NUMPY = str(Path(np.__file__).parent) + "/"
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _SITE_PACKAGES = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
+# Its audit hook runs in the middle of whatever the program does.
+_AUDITING = tuple(path + "filelock/" for path in _SITE_PACKAGES)
 # Parts of torch that are programs over tensors, written like a user's.
 _TORCH_PROGRAMS = tuple(
     _TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py")
@@ -70,7 +72,7 @@ def is_foreign(code: CodeType) -> bool:
     if code.co_name in _COMPREHENSIONS or code.co_name in _OVERRIDES:
         return True
     file = code.co_filename
-    if file.startswith((_OWN, *_GENERATED)) or code.co_names == _OF_NAMED_TUPLES:
+    if file.startswith((_OWN, *_GENERATED, *_AUDITING)) or code.co_names == _OF_NAMED_TUPLES:
         return True
     if file.startswith(_TORCH):
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)

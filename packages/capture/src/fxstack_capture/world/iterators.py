@@ -14,6 +14,7 @@ import gc
 import itertools
 import math
 import operator
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture import native
@@ -258,6 +259,16 @@ class _Repeat(_OfArguments):
         return item
 
 
+def _is_quiet(iterator: Any) -> bool:
+    """Whether it says what it would be made of; from 3.12 on that warns, and will be removed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return bool(iterator.__reduce__())
+        except (DeprecationWarning, AttributeError, TypeError):
+            return False
+
+
 _LISTS: Final[tuple[type, ...]] = (type(iter([])), type(reversed([])))
 _DICT_ITEMS: Final[type] = type(iter({}.items()))
 _DICTS: Final[tuple[type, ...]] = (type(iter({})), type(iter({}.values())), _DICT_ITEMS)
@@ -265,8 +276,9 @@ _OF_MUTABLE: Final = frozenset((*_LISTS, *_DICTS))
 
 _KINDS: dict[type, Callable[[MirrorWorld, Any, Source], Begun]] = {
     **dict.fromkeys((*_LISTS, *_DICTS, type(iter(())), type(iter(range(0)))), _OfContainer),
-    itertools.count: _Count,
-    itertools.repeat: _Repeat,
+    **(
+        {itertools.count: _Count, itertools.repeat: _Repeat} if _is_quiet(itertools.count()) else {}
+    ),
     zip: _Zip,
     map: _Map,
     filter: _Filter,
