@@ -249,3 +249,29 @@ def test_warnings_that_a_program_asserts():
     expected, compiled = asserts_warnings(X), fxstack_capture.optimize()(asserts_warnings)
     for _ in range(2):
         assert difference(compiled(X), expected) is None
+
+
+class Keeping(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def emit(self, record):
+        self.kept.append(record.getMessage())
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_what_the_program_hears_of_a_record_is_there_when_it_looks(filtered):
+    own, kept = logging.Manager(logging.RootLogger(logging.WARNING)).getLogger("own"), []
+    handler = Keeping()
+    if filtered:
+        handler = logging.StreamHandler(io.StringIO())
+        own.addFilter(lambda record: kept.append(record.getMessage()) or True)
+    own.addHandler(handler)
+
+    def program(x):
+        own.warning("heard")
+        return x + len(kept if filtered else handler.kept)
+
+    compiled = fxstack_capture.optimize()(program)
+    assert [compiled(X)[0].item() - X[0].item() for _ in range(3)] == [1, 2, 3]
