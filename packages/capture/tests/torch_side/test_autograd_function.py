@@ -197,3 +197,31 @@ def test_an_object_that_the_function_changes_is_left_to_eager():
     check(fxstack_capture.optimize()(fn), fn)
     with pytest.raises(fxstack_capture.Unsupported):
         fxstack_capture.optimize(fullgraph=True)(fn)(torch.ones(2, requires_grad=True))
+
+
+class Unchecked(torch.autograd.Function):
+    """Writes past the version counter and returns its argument, as torchdiffeq's adaptive solvers do."""
+
+    @staticmethod
+    def forward(ctx, scratch, value, column):
+        ctx.column = column
+        scratch.data[:, column] = value
+        return scratch
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, g[:, ctx.column], None
+
+
+def test_a_view_that_a_function_made_of_a_tensor_without_history_has_a_history():
+    def f(k, w):
+        tracked = k.requires_grad, k.is_leaf, k._is_view()
+        return Unchecked.apply(k, (k[:, 0] * w).sin(), 1).sum(-1), tracked
+
+    def run(f):
+        w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        out, tracked = f(Unchecked.apply(torch.zeros(3, 2), w * 2, 0), w)
+        out.sum().backward()
+        return out.tolist(), w.grad.tolist(), tracked
+
+    assert run(fxstack_capture.optimize()(f)) == run(f)

@@ -34,6 +34,22 @@ def with_history(fake: FakeTensor) -> FakeTensor:
         return cast("FakeTensor", add_history(fake.requires_grad_()))
 
 
+class _ViewOfAFunction(torch.autograd.Function):
+    """A view with a history of its own, of a base that has none: only a custom function can return one."""
+
+    @staticmethod
+    def forward(_context: Any, base: torch.Tensor, _anchor: torch.Tensor, geometry: Any) -> Any:
+        return base.as_strided(*geometry)
+
+    @staticmethod
+    def backward(_context: Any, *_gradients: Any) -> Any:
+        raise AssertionError("a stand-in of a graph input has no history to differentiate")
+
+
+def _anchor() -> torch.Tensor:
+    return torch.empty(0, device="meta", requires_grad=True)
+
+
 def _is_same_number(number: int | torch.SymInt, other: int | torch.SymInt) -> bool:
     """Whether two sizes are the same, without a guard."""
     if isinstance(number, torch.SymInt) and isinstance(other, torch.SymInt):
@@ -72,6 +88,8 @@ class Faker:
             made = self._view(real, base, sizes, strides, offset)
         else:
             made = self._fresh(real, sizes, strides, offset)
+        if made.requires_grad is not real.requires_grad or made.is_leaf is not real.is_leaf:
+            raise graph_break("unsupported-tensor", "a tensor whose history has no stand-in")
         if isinstance(real, torch.nn.Parameter):
             made._is_param = True
         self._fakes[id(real)] = real, made
@@ -154,7 +172,11 @@ class Faker:
         has_history = real.requires_grad and not real.is_leaf
         inference = torch.inference_mode(real.is_inference())  # it changes the grad mode, too
         with inference, torch.set_grad_enabled(has_history), self.mode:
-            made = cast("FakeTensor", fake_base.as_strided(sizes, strides, offset))
+            if has_history and not base.requires_grad:
+                geometry = (sizes, strides, offset)
+                made = cast("FakeTensor", _ViewOfAFunction.apply(fake_base, _anchor(), geometry))  # type: ignore[no-untyped-call]
+            else:
+                made = cast("FakeTensor", fake_base.as_strided(sizes, strides, offset))
         if real.requires_grad and not has_history:
             made.requires_grad_()
         creation_meta = torch._C._autograd._get_creation_meta(real)
