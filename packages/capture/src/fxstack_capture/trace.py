@@ -314,6 +314,9 @@ class Interpreter(Protocol):
     ) -> RootOutcome:
         """Interpret the root frame; ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
 
+    def dealt_with(self, error: BaseException) -> None:
+        """Say that a rule takes ``error`` for an answer. Raises GraphBreak if it is not the program's."""
+
     @property
     def handles(self) -> bool:
         """Whether code that ran so far may handle exceptions."""

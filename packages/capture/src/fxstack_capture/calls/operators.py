@@ -58,12 +58,12 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
 def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
     kind = type(left)
     if (kind is list or kind is tuple) and type(right) is int:
-        return left[right]
+        return operator.getitem(left, right)
     if kind is dict:
         state = calls.world.lazy.get(id(left))
         if state is None:
             if type(right) in _PLAIN:
-                return left[right]
+                return operator.getitem(left, right)
         elif state.simple(right):
             value = state.get(right)
             if value is ABSENT:

@@ -49,8 +49,8 @@ def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple
             continue
         try:
             method = interp.trace.world.load_attr(base, "__mro_entries__")
-        except AttributeError:
-            interp.forget_exception()
+        except AttributeError as missing:
+            interp.dealt_with(missing)
             resolved.append(base)
             continue
         entries = interp.trace.calls.call(method, (bases,), {})
@@ -91,8 +91,8 @@ def _prepare(
         return {}
     try:
         prepare = interp.trace.world.load_attr(metaclass, "__prepare__")
-    except AttributeError:
-        interp.forget_exception()
+    except AttributeError as missing:
+        interp.dealt_with(missing)
         return {}
     namespace = interp.trace.calls.call(prepare, header, dict(keywords))
     if not hasattr(type(namespace), "__getitem__"):

@@ -79,10 +79,11 @@ class TraceGenerator:
             return None
         try:
             self._throw(GeneratorExit())
-        except GeneratorExit:
-            frame.interp.forget_exception()
+        except GeneratorExit as done:
+            frame.interp.dealt_with(done)
             return None
         except StopIteration as stop:
+            frame.interp.dealt_with(stop)
             return stop.value if frame.program.close_returns_value else None
         raise RuntimeError("generator ignored GeneratorExit")
 
@@ -245,7 +246,8 @@ def _throw_into(inner: Any, error: BaseException, frame: Frame) -> _Yielded | Ba
 def _optional_attr(frame: Frame, obj: Any, name: str) -> Any:
     try:
         return frame.world.load_attr(obj, name)
-    except AttributeError:
+    except AttributeError as missing:
+        frame.interp.dealt_with(missing)
         return None
 
 

@@ -24,6 +24,7 @@ from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.handlers.half_made import settle
 from fxstack_capture.interpreter.handlers.unfolded import unfolded
+from fxstack_capture.interpreter.origins import demand_program
 from fxstack_capture.interpreter.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
@@ -227,6 +228,7 @@ class BytecodeInterpreter:
             if isinstance(error, GuardOnDataDependentSymNode):
                 text = f"a number computed from a tensor ({error.cond})"
                 raise graph_break("data-dependent-branch", text)
+            demand_program(error)
             name_types_as_outside(error)
             chain_context(error, self.handled.topmost())
             traceback = None
@@ -257,8 +259,10 @@ class BytecodeInterpreter:
         self._flight = Flight(error, error.__traceback__, counted=counted)
         return error
 
-    def forget_exception(self) -> None:
-        """Say that the last exception was dealt with by C code or a handler."""
+    def dealt_with(self, error: BaseException) -> None:
+        """Say that a handler takes ``error`` for an answer. Raises GraphBreak if it is not the program's."""
+        if self._flight is None or self._flight.error is not error:
+            demand_program(error)
         self._flight = None
 
     def locate(self, reason: GraphBreak) -> None:

@@ -67,14 +67,14 @@ def load(world: MirrorWorld, obj: Any, name: str) -> Any:
     if type(custom) is types.FunctionType:
         try:
             return world.trace.calls.call(custom, (obj, name), {})
-        except AttributeError:
-            return _fallback(world, obj, cls, name)
+        except AttributeError as missing:
+            return _fallback(world, obj, name, missing)
     if custom not in _GENERIC_GETATTRIBUTES:
         return _load_custom_native(world, obj, name)
     try:
         return generic_load(world, obj, name)
-    except AttributeError:
-        return _fallback(world, obj, cls, name)
+    except AttributeError as missing:
+        return _fallback(world, obj, name, missing)
 
 
 def is_generic(custom: object) -> bool:
@@ -98,10 +98,12 @@ def _load_custom_native(world: MirrorWorld, obj: Any, name: str) -> Any:
     return getattr(obj, name)
 
 
-def _fallback(world: MirrorWorld, obj: Any, cls: type, name: str) -> Any:
+def _fallback(world: MirrorWorld, obj: Any, name: str, missing: AttributeError) -> Any:
+    cls = type(obj)
     hook, _, _ = plan_of(world, cls, "__getattr__")
     if hook is ABSENT:
-        raise  # noqa: PLE0704 - called while the AttributeError is handled
+        raise missing
+    world.trace.interp.dealt_with(missing)
     return world.trace.calls.call(bind(world, hook, obj, cls), (name,), {})
 
 

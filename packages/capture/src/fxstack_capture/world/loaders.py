@@ -39,10 +39,11 @@ def load_class(world: MirrorWorld, cls: type, name: str) -> Any:
             return world.trace.calls.call(custom, (cls, name), {})
     try:
         return generic_load_class(world, cls, name)
-    except AttributeError:
+    except AttributeError as missing:
         hook = world.classes.lookup(meta, "__getattr__") if meta is not type else ABSENT
         if hook is ABSENT:
             raise
+        world.trace.interp.dealt_with(missing)
         return world.trace.calls.call(bind(world, hook, cls, meta), (name,), {})
 
 

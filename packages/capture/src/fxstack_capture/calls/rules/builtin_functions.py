@@ -192,7 +192,8 @@ def _getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return trace.world.load_attr(args[0], name)
     try:
         return trace.world.load_attr(args[0], name)
-    except AttributeError:
+    except AttributeError as missing:
+        trace.interp.dealt_with(missing)
         return args[2]
 
 
@@ -202,7 +203,8 @@ def _hasattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return hasattr(*args, **kwargs)
     try:
         trace.world.load_attr(args[0], _name_argument(args[1], ""))
-    except AttributeError:
+    except AttributeError as missing:
+        trace.interp.dealt_with(missing)
         return False
     return True
 
@@ -267,8 +269,9 @@ def _next(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return next(*args, **kwargs)
     try:
         return trace.calls.next(args[0])
-    except StopIteration:
+    except StopIteration as end:
         if len(args) == 2:
+            trace.interp.dealt_with(end)
             return args[1]
         raise
 
@@ -348,7 +351,8 @@ def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return vars(*args, **kwargs)
     try:
         return trace.world.load_attr(args[0], "__dict__")
-    except AttributeError:
+    except AttributeError as missing:
+        trace.interp.dealt_with(missing)
         raise TypeError("vars() argument must have __dict__ attribute") from None
 
 

@@ -122,7 +122,8 @@ def _is_mapping(frame: Frame, value: Any) -> bool:
         return True
     try:
         frame.world.load_attr(value, "keys")
-    except AttributeError:
+    except AttributeError as missing:
+        frame.interp.dealt_with(missing)
         return False
     return True
 
@@ -174,8 +175,8 @@ def _take(frame: Frame, iterator: Any, count: int, expected: str) -> list[Any]:
     while len(items) < count:
         try:
             items.append(frame.calls.next(iterator))
-        except StopIteration:
-            frame.interp.forget_exception()
+        except StopIteration as end:
+            frame.interp.dealt_with(end)
             break
     if len(items) < count:
         raise _too_few(expected, len(items))
@@ -196,8 +197,8 @@ def unpack_sequence(frame: Frame, count: int) -> None:
     items = _take(frame, iterator, count, str(count))
     try:
         frame.calls.next(iterator)
-    except StopIteration:
-        frame.interp.forget_exception()
+    except StopIteration as end:
+        frame.interp.dealt_with(end)
         stack.extend(reversed(items))
         return
     raise ValueError(f"too many values to unpack (expected {count})")

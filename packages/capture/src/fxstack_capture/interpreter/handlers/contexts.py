@@ -22,8 +22,8 @@ def before_with(frame: Frame, _operand: Any) -> None:
 def _special(frame: Frame, manager: Any, name: str, missing: str) -> Any:
     try:
         return frame.world.load_special(manager, name)
-    except AttributeError:
-        frame.interp.forget_exception()
+    except AttributeError as error:
+        frame.interp.dealt_with(error)
     raise TypeError(missing)
 
 

@@ -70,8 +70,8 @@ def for_iter(frame: Frame, target: int) -> int | None:
             stack.append(iterator.resume(None))
         else:
             stack.append(frame.calls.next(iterator))
-    except StopIteration:
-        frame.interp.forget_exception()
+    except StopIteration as end:
+        frame.interp.dealt_with(end)
         stack.pop()
         return target
     return None

@@ -49,7 +49,7 @@ def send_and_drop_receiver(frame: Frame, target: int) -> int | None:
     try:
         stack[-1] = _send(frame, stack[-2], stack[-1])
     except StopIteration as stop:
-        frame.interp.forget_exception()
+        frame.interp.dealt_with(stop)
         stack[-2:] = (stop.value,)
         return target
     return None
@@ -61,7 +61,7 @@ def send(frame: Frame, target: int) -> int | None:
     try:
         stack[-1] = _send(frame, stack[-2], stack[-1])
     except StopIteration as stop:
-        frame.interp.forget_exception()
+        frame.interp.dealt_with(stop)
         stack[-1] = stop.value
         return target
     return None

@@ -64,11 +64,10 @@ def import_from(frame: Frame, name: str) -> None:
     module = frame.stack[-1]
     try:
         frame.stack.append(frame.world.load_attr(module, name))
-    except AttributeError:
-        pass
+    except AttributeError as missing:
+        frame.interp.dealt_with(missing)
     else:
         return
-    frame.interp.forget_exception()
     package = getattr(module, "__name__", "<unknown module name>")
     submodule = sys.modules.get(f"{package}.{name}")
     if submodule is not None:

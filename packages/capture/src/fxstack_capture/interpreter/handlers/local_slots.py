@@ -117,8 +117,8 @@ def load_deref(frame: Frame, index: int) -> None:
 def cell_content(frame: Frame, index: int) -> Any:
     try:
         return frame.world.load_cell(frame.fast[index])
-    except ValueError:
-        pass
+    except ValueError as empty:
+        frame.interp.dealt_with(empty)
     raise unbound_cell(frame, index)
 
 

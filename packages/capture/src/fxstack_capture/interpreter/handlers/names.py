@@ -45,7 +45,8 @@ def _lookup(frame: Frame, namespace: Any, name: str) -> Any:
         return namespace.get(name, NULL)
     try:
         return frame.calls.binary(operator.getitem, namespace, name)
-    except KeyError:
+    except KeyError as missing:
+        frame.interp.dealt_with(missing)
         return NULL
 
 
@@ -67,8 +68,8 @@ def store_name(frame: Frame, name: str) -> None:
 def delete_name(frame: Frame, name: str) -> None:
     try:
         frame.calls.call(operator.delitem, (frame.names, name), {})
-    except KeyError:
-        pass
+    except KeyError as missing:
+        frame.interp.dealt_with(missing)
     else:
         return
     raise undefined_name(name)

@@ -93,8 +93,8 @@ def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
     """
     try:
         names = frame.world.load_attr(cls, "__match_args__")
-    except AttributeError:
-        frame.interp.forget_exception()
+    except AttributeError as missing:
+        frame.interp.dealt_with(missing)
         return (), bool(flags_of(cls) & _MATCH_SELF_FLAG)
     if type(names) is not tuple:
         got = type(names).__name__
@@ -121,7 +121,7 @@ def _add_attribute(
     seen.add(name)
     try:
         attributes.append(frame.world.load_attr(subject, name))
-    except AttributeError:
-        frame.interp.forget_exception()
+    except AttributeError as missing:
+        frame.interp.dealt_with(missing)
         return False
     return True

@@ -32,8 +32,8 @@ def for_iter(frame: Frame, target: int) -> int | None:
         return flow.for_iter(frame, target)
     try:
         stack.append(begun.next(stack[-1]))
-    except StopIteration:
-        frame.interp.forget_exception()
+    except StopIteration as end:
+        frame.interp.dealt_with(end)
         stack.pop()
         return target
     return None
