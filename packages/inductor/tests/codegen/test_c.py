@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+import torch.nn.functional as F
 from inductor_checks import FAST, check, trace
 
 import fxstack_inductor as fi
@@ -81,3 +82,17 @@ def test_turned_tiles_at_the_level_that_users_get(dtype):
         return tuple((x.transpose(1, 2) * 2).contiguous() for x in tensors)
 
     check(fn, *turned(dtype), options=VECTOR)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int32])
+def test_conditional_loads_of_swapped_neighbours_keep_their_order(dtype):
+    """The gradient of a rotary embedding of neighbours; GCC 12 at -O3 made one unordered vector of two such loads."""
+
+    def rotated(x, y):
+        kept, rest = x[..., :32], x[..., 32:]
+        pair = (kept * y).unflatten(-1, (-1, 2))
+        turned = torch.stack((pair[..., 1], -pair[..., 0]), -1).flatten(-2)
+        return F.pad(rest, (32, 0)) + F.pad(kept + turned, (0, 32))
+
+    x, y = torch.arange(8192.0).view(2, 32, 2, 64), torch.arange(1024.0).view(32, 1, 32)
+    check(rotated, (x % 61).to(dtype), (y % 7).to(dtype), options=VECTOR)

@@ -332,7 +332,7 @@ def check(programs, symbolic):
         make_fx(together, tracing_mode=mode)(*inputs), remove="mutations"
     )
     graph = make_fx(raw, decomposition_table=fi.decompositions(), tracing_mode=mode)(*inputs)
-    compiled = fi.compile_graph(graph, inputs, fi.InductorOptions(optimization=1, use_cache=False))
+    compiled = fi.compile_graph(graph, inputs, fi.InductorOptions(use_cache=False))
     defects = [str(f) for f in compiled.lowered.plan.program.fallbacks if f.defect]
     got, found = list(compiled(*inputs)), defects
     planned = [node.meta["val"] for node in graph.graph.output_node().args[0]]

@@ -160,7 +160,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--skip", type=int, default=0, help="operators at the front to leave out")
     args = parser.parse_args()
-    args.options = fi.InductorOptions(optimization=1, use_cache=False)
+    args.options = fi.InductorOptions(use_cache=False)
     counts = {"ok": 0, "skip": 0, "bad": 0}
     start = time.time()
     for position, op in enumerate(op_db[args.skip :], args.skip):

@@ -15,6 +15,8 @@ DEEPEST = 4
 """So many conditions that the last loop does not change are decided outside of it, where its body is short."""
 SHALLOW = 2
 """The same for longer ones: each decision doubles what the C compiler reads."""
+UNVECTORISED = '__asm__ volatile("");'
+"""Keeps a loop around it from becoming a vector: its decisions would be masks of loads (see ``Names._apart``)."""
 SHORT = 48
 """Values of a short body."""
 
@@ -41,6 +43,7 @@ class PointsWriter(LoopWriter):
             return self
         writer = PointsWriter(kernel, self.grain)
         writer.out = self.out
+        writer.names.apart = self.names.apart
         return writer
 
     def decided(self, depth: int) -> None:
@@ -50,6 +53,7 @@ class PointsWriter(LoopWriter):
             self.last_loop(shared=False)
             return
         self.out.open("")
+        self.out.line(UNVECTORISED)
         self._values(self.facts.needed([position]))
         for head, holds in ((f"if ({self.names.operand(position)})", True), ("else", False)):
             self.out.open(head)

@@ -79,6 +79,7 @@ def function_text(kernel: Kernel, name: str, grain: int) -> str:
 def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
     writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
     getattr(writer, chosen)()
+    writer.out.lines[:0] = writer.names.apart
     return writer.out
 
 

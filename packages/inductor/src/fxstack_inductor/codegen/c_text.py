@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Store
 
 
+UNROLLED = 16
+"""A loop of so few points may become part of a vector of the loop around it."""
+
 COMBINED = {"max": "maximum", "min": "minimum"}
 """Scalar operations that stores with these names apply."""
 
@@ -39,6 +42,8 @@ class Names:
         self.dtypes: Mapping[str, torch.dtype] = {ref.name: ref.dtype for ref in kernel.buffers}
         self.staged: dict[int, str] = {}
         """Where loads find their element when it was copied to the stack first."""
+        self.apart: list[str] = []
+        """Declarations of pointers that only one conditional load each uses (``_apart``), for the head of the function."""
 
     def element(self, buffer: str, index: Expr) -> str:
         return f"{self.buffers[buffer]}[{index_text(index)}]"
@@ -78,7 +83,10 @@ class Names:
             case IndexValue(expr, dtype):
                 return c_ops.cast(f"(int64_t)({index_text(expr)})", torch.int64, dtype)
             case Load(buffer, index, _, mask, other):
-                place = self.staged.get(position) or self.element(buffer, index)
+                place = self.staged.get(position)
+                if place is None and mask is not None and self._may_join(index):
+                    place = f"{self._apart(buffer)}[{index_text(index)}]"
+                place = place or self.element(buffer, index)
                 element = c_ops.load(place, self.dtypes[buffer])
                 return element if mask is None else self._masked(mask, element, other)
             case Check(arg, size, _, mask, wraps):
@@ -90,6 +98,28 @@ class Names:
                 return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)
             case Reduce() | Scan():
                 raise AssertionError("a reduction has no expression")
+
+    def _may_join(self, index: Expr) -> bool:
+        """Whether the C compiler could make one vector of several loads like this: they lie steps apart."""
+        for loops in filter(None, (self.kernel.outer, self.kernel.inner)):
+            step, extent = index.coefficient(loops[-1].var), loops[-1].extent.as_int()
+            stride = None if step is None else step.as_int()
+            short = extent is not None and extent <= UNROLLED
+            if stride is None or abs(stride) > 1 or short:
+                return True
+        return False
+
+    def _apart(self, buffer: str) -> str:
+        """A pointer to ``buffer`` of which the compiler does not know that it is the same as another.
+
+        GCC (12 at least, where AVX2 or more has masked loads) takes conditional loads of neighbours (``c ? x[2 * i + 1] : 0``
+        beside ``d ? x[2 * i] : 0``) as one vector and loses their order: it treats them as if each lane read its own place.
+        """
+        name = f"{self.buffers[buffer]}_{len(self.apart)}"
+        kind = c_ops.STORAGE[self.dtypes[buffer]]
+        source = self.buffers[buffer]
+        self.apart.append(f'  const {kind}* {name} = {source}; __asm__("" : "+r"({name}));')
+        return name
 
     def _masked(self, mask: int, element: str, other: int | None) -> str:
         default = "0" if other is None else self.operand(other)
