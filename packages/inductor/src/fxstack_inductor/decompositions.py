@@ -7,10 +7,11 @@ numbers, and operators whose decomposition needs several passes over memory.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, decomposition_table
 
 from fxstack_inductor.convolution_bias import convolution, convolution_backward
 from fxstack_inductor.foreach import foreach_rules
@@ -101,14 +102,6 @@ KEEP_PACKETS = frozenset(
 aten = torch.ops.aten
 
 
-def _of_torch() -> dict[Any, Callable[..., Any]]:
-    table = core_aten_decompositions()
-    try:
-        return dict(table.items())
-    except AttributeError:  # torch 2.11 asks operators whose library is gone
-        return dict(table.decomp_table)
-
-
 def binary_cross_entropy(
     x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = 1
 ) -> torch.Tensor:
@@ -116,7 +109,7 @@ def binary_cross_entropy(
     if x.device.type == "cpu":
         inside = ((x >= 0) & (x <= 1)).all()
         aten._assert_async.msg(inside, "all elements of input should be between 0 and 1")
-    loss = _of_torch()[aten.binary_cross_entropy.default]
+    loss = decomposition_table[aten.binary_cross_entropy.default]
     result: torch.Tensor = loss(x, target, weight, reduction)
     return result
 
@@ -131,9 +124,15 @@ OWN: dict[Any, Callable[..., Any]] = {
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The decomposition table for the stages before this one (``make_fx(decomposition_table=...)``)."""
+    return dict(_table())
+
+
+@cache
+def _table() -> dict[Any, Callable[..., Any]]:
+    """ATen's operators; composite ones of other libraries need no rule, their kernels are made of operators already."""
     table: dict[Any, Callable[..., Any]] = {
         op: function
-        for op, function in _of_torch().items()
+        for op, function in core_aten_decompositions().decomp_table.items()
         if op not in RULES and _packet(op) not in KEEP_PACKETS
     }
     return {**table, **foreach_rules(), **OWN}

@@ -114,6 +114,26 @@ def test_batch_norm():
     check(lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False), x, w, b, m, v)
 
 
+@pytest.mark.parametrize("size", [1e30, 1e-30, 1e37])
+@pytest.mark.parametrize("dim", [None, 0, 1])
+def test_variances_of_large_and_small_numbers(size, dim):
+    x = torch.tensor([[1.0, -2.5, 3.0], [0.5, 3.3, 2.0], [1.5, 2.5, -3.3]]) * size
+    check(
+        lambda x: (
+            x.std(dim) / size,
+            torch.std_mean(x, dim, correction=0)[0] / size,
+            torch.std_mean(x, dim)[1] / size,
+            torch.var_mean(x, dim)[0],
+        ),
+        x,
+    )
+
+
+def test_equal_numbers_do_not_vary():
+    x = torch.full((3, 7), 0.1)
+    assert check(lambda x: (x.std(1), x.var(1)), x)(x)[0].tolist() == [0, 0, 0]
+
+
 @pytest.mark.parametrize("ord", [0, 1, 2, float("inf"), float("-inf"), 3, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_vector_norm(ord, dtype):

@@ -34,7 +34,7 @@ def rounded(dtype: torch.dtype) -> str:
     return load(store("{0}", dtype), dtype)
 
 
-PRELUDE = f"""
+_FROM = """
 
 @triton.jit
 def _from_e4m3fn(byte):
@@ -51,27 +51,34 @@ def _from_e4m3fn(byte):
 def _from_e5m2(byte):
     return (byte.to(tl.int16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
 
+"""
+
+
+def _rounding(name: str, cut: int, lowest: int, largest: int, beyond: str) -> str:
+    """Triton text of a function from float32, whose last ``cut`` bits are rounded away to even, to bytes.
+
+    ``lowest`` is float32's exponent field of the least normal number less one. Smaller numbers are rounded by adding
+    2**23 times the least number. What is no less than ``beyond`` becomes ``largest``.
+    """
+    magic = lowest + cut - 126
+    return f"""
 
 @triton.jit
-def _to_e4m3fn(value):
+def _to_{name}(value):
     bits = value.to(tl.int32, bitcast=True)
     size = bits & 0x7FFFFFFF
-    small = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.int32, bitcast=True) - (141 << 23)
-    normal = (size - (120 << 23) + 0x7FFFF + ((size >> 20) & 1)) >> 20
-    byte = tl.where(size < (121 << 23), small, tl.minimum(normal, {LARGEST}))
-    large = tl.where(size > (255 << 23), 0x7F, {LARGEST})
-    byte = tl.where(size >= (1087 << 20), large, byte)
-    return (byte | ((bits >> 24) & 0x80)).to(tl.uint8)
-
-
-@triton.jit
-def _to_e5m2(value):
-    bits = value.to(tl.int32, bitcast=True)
-    size = bits & 0x7FFFFFFF
-    small = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.int32, bitcast=True) - (134 << 23)
-    normal = (size - (112 << 23) + 0xFFFFF + ((size >> 21) & 1)) >> 21
-    byte = tl.where(size < (113 << 23), small, normal)
-    large = tl.where(size > (255 << 23), 0x7F, 0x7C)
-    byte = tl.where(size >= (143 << 23), large, byte)
+    small = size.to(tl.float32, bitcast=True) + {2.0**magic}
+    small = small.to(tl.int32, bitcast=True) - ({127 + magic} << 23)
+    normal = (size - ({lowest} << 23) + {(1 << (cut - 1)) - 1:#x} + ((size >> {cut}) & 1)) >> {cut}
+    byte = tl.where(size < ({lowest + 1} << 23), small, tl.minimum(normal, {largest:#x}))
+    large = tl.where(size > (255 << 23), 0x7F, {largest:#x})
+    byte = tl.where(size >= {beyond}, large, byte)
     return (byte | ((bits >> 24) & 0x80)).to(tl.uint8)
 """
+
+
+PRELUDE = (
+    _FROM
+    + _rounding("e4m3fn", 20, 120, LARGEST, "(1087 << 20)")
+    + _rounding("e5m2", 21, 112, 0x7C, "(143 << 23)")
+)

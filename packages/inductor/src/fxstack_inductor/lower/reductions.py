@@ -246,11 +246,13 @@ NORMS: dict[float, tuple[str, Callable[[Body], Body]]] = {
 # --- variance -----------------------------------------------------------------------------------------
 
 
-def moments(ctx: Context, x: Node, dims: tuple[int, ...]) -> tuple[Node, Node]:
-    """Mean and sum of squared deviations (two passes), dimensions kept, in the register dtype."""
-    dtype = value_dtype(x.dtype)
+def moments(
+    ctx: Context, x: Node, dims: tuple[int, ...], register: torch.dtype | None = None
+) -> tuple[Node, Node]:
+    """Mean and sum of squared deviations (two passes), dimensions kept, in ``register`` (else the register dtype)."""
+    dtype = register or value_dtype(x.dtype)
     count = _count(x, dims)
-    total = reduce(ctx, x, dims, "sum", dtype, keepdim=True)
+    total = reduce(ctx, x, dims, "sum", dtype, lambda a: cast(a, dtype), keepdim=True)
     center = elementwise(
         ctx, (total,), dtype, dtype, lambda a: call("div", a, number_of(count, dtype))
     )
@@ -259,24 +261,39 @@ def moments(ctx: Context, x: Node, dims: tuple[int, ...]) -> tuple[Node, Node]:
     return center, squares
 
 
+def _wide_moments(x: Node) -> torch.dtype:
+    """What eager accumulates variances in: double precision, on CPU and except for half precision."""
+    dtype = value_dtype(x.dtype)
+    single = x.dtype is torch.float32 and x.device.type == "cpu"
+    return torch.float64 if single else dtype
+
+
 def _variance(
-    ctx: Context, x: Node, dims: tuple[int, ...], correction: float, keepdim: bool
+    ctx: Context,
+    x: Node,
+    dims: tuple[int, ...],
+    correction: float,
+    keepdim: bool,
+    *,
+    root: bool = False,
 ) -> tuple[Node, Node]:
+    """Variance, or (``root``) standard deviation, and mean."""
     if not x.dtype.is_floating_point:
         raise NotLowered("variance of integers")
-    center, squares = moments(ctx, x, dims)
-    dtype = value_dtype(x.dtype)
+    dtype = _wide_moments(x)
+    center, squares = moments(ctx, x, dims, dtype)
     count = number_of(_count(x, dims), dtype)
 
     def body(a: Body) -> Body:
         freedom = call("maximum", call("sub", count, like(count, correction)), like(count, 0))
-        return call("div", a, freedom)
+        variance = call("div", a, freedom)
+        return call("sqrt", variance) if root else variance
 
-    variance = elementwise(ctx, (squares,), dtype, x.dtype, body)
+    spread = elementwise(ctx, (squares,), dtype, x.dtype, body)
     center = elementwise(ctx, (center,), dtype, x.dtype, lambda a: a)
     if keepdim:
-        return variance, center
-    return drop(ctx, variance, dims), drop(ctx, center, dims)
+        return spread, center
+    return drop(ctx, spread, dims), drop(ctx, center, dims)
 
 
 def drop(ctx: Context, x: Node, dims: tuple[int, ...]) -> Node:
@@ -284,20 +301,26 @@ def drop(ctx: Context, x: Node, dims: tuple[int, ...]) -> Node:
     return squeeze(ctx, x, dims)
 
 
-@rule("var.correction")
-def var(
-    ctx: Context, x: Node, dim: Any = None, *, correction: float | None = 1, keepdim: bool = False
-) -> Node:
-    value = 1 if correction is None else correction
-    return _variance(ctx, x, normalise_dims(x, dim), value, keepdim)[0]
+def _spread(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node, Node]]:
+    def lower(
+        ctx: Context,
+        x: Node,
+        dim: Any = None,
+        *,
+        correction: float | None = 1,
+        keepdim: bool = False,
+    ) -> Node | tuple[Node, Node]:
+        value = 1 if correction is None else correction
+        both = _variance(ctx, x, normalise_dims(x, dim), value, keepdim, root=root)
+        return both if mean else both[0]
+
+    return lower
 
 
-@rule("var_mean.correction")
-def var_mean(
-    ctx: Context, x: Node, dim: Any = None, *, correction: float | None = 1, keepdim: bool = False
-) -> tuple[Node, Node]:
-    value = 1 if correction is None else correction
-    return _variance(ctx, x, normalise_dims(x, dim), value, keepdim)
+registry.add("var.correction", _spread(root=False, mean=False))
+registry.add("var_mean.correction", _spread(root=False, mean=True))
+registry.add("std.correction", _spread(root=True, mean=False))
+registry.add("std_mean.correction", _spread(root=True, mean=True))
 
 
 # --- arg-reductions -----------------------------------------------------------------------------------
