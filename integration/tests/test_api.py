@@ -41,6 +41,28 @@ def test_backends_are_registered_by_name():
         fxstack.register_backend(lambda gm, _inputs: gm, "eager")
 
 
+@pytest.mark.parametrize("api", [fxstack, torch.compiler])
+def test_default_backends(api):
+    if not hasattr(api, "set_default_backend"):
+        pytest.skip("torch 2.11 has none")
+    made = []
+    backend = lambda gm, _inputs: made.append(gm) or gm.forward
+    api.set_default_backend(backend)
+    try:
+        assert fxstack.get_default_backend() is backend
+        assert torch.equal(fxstack.compile(f)(X), f(X))
+    finally:
+        api.set_default_backend(None)
+    fxstack.compile(f)(X)
+    assert len(made) == 1
+    assert fxstack.get_default_backend() == "inductor"
+
+
+def test_a_default_backend_must_exist():
+    with pytest.raises(ValueError, match="no backend named 'fast'"):
+        fxstack.set_default_backend("fast")
+
+
 def test_compiled_modules_have_a_public_class():
     assert isinstance(fxstack.compile(torch.nn.Linear(2, 2)), fxstack.OptimizedModule)
 

@@ -5,7 +5,13 @@
 
 from fxstack.api import compile, compile_log, optimize
 from fxstack.artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
-from fxstack.backends import list_backends, lookup_backend, register_backend
+from fxstack.backends import (
+    get_default_backend,
+    list_backends,
+    lookup_backend,
+    register_backend,
+    set_default_backend,
+)
 from fxstack.log import CompileLog, StageTime
 from fxstack.scripts import repro
 from fxstack.settings import list_mode_options, list_options
@@ -42,6 +48,7 @@ from fxstack_capture import (
     run,
     set_stance,
     skip,
+    skip_frame,
     substitute_in_graph,
     wrap_numpy,
 )
@@ -71,6 +78,7 @@ __all__ = [
     "explain",
     "export",
     "forbid_in_graph",
+    "get_default_backend",
     "graph_break",
     "is_compiling",
     "list_backends",
@@ -93,8 +101,10 @@ __all__ = [
     "reset",
     "run",
     "save_cache_artifacts",
+    "set_default_backend",
     "set_stance",
     "skip",
+    "skip_frame",
     "substitute_in_graph",
     "wrap_numpy",
 ]

@@ -68,9 +68,9 @@ def compile(
             size becomes symbolic when it changes.
         dynamic_shapes: A contract about the sizes of the arguments in ``torch.export``'s words (``Dim`` and its hints, by
             argument name). Breaking it is an error that names the argument, or the line of the program that needs one size.
-        backend: ``"inductor"`` (ours, the default), ``"aot_eager"``, ``"eager"``, a name registered in the
-            entry-point group ``torch_dynamo_backends``, or a callable ``(GraphModule, example_inputs) ->
-            callable``.
+        backend: ``"inductor"`` (ours, the default unless ``set_default_backend`` was told another), ``"aot_eager"``,
+            ``"eager"``, a name registered in the entry-point group ``torch_dynamo_backends``, or a callable
+            ``(GraphModule, example_inputs) -> callable``.
         mode: See ``fxstack.settings.MODES``.
         options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions`` and
             ``fxstack_inductor.InductorOptions``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import entry_points
@@ -27,6 +28,8 @@ _OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
 
 # Registrations are for the length of the process, as those of the entry points are.
 _REGISTERED: Final[dict[str, Backend]] = {}
+_DEFAULT: Final[list[str | Backend | None]] = [None]
+"""One item: what ``set_default_backend`` was given last."""
 
 
 @overload
@@ -72,17 +75,37 @@ def list_backends() -> tuple[str, ...]:
     return (*_OURS, *sorted((registered | _REGISTERED.keys()) - set(_OURS)))
 
 
+def set_default_backend(backend: str | Backend | None) -> None:
+    """What ``compile`` uses from now on where no backend is given; None: what it was in the beginning.
+
+    Raises:
+        ValueError: no backend of that name.
+        TypeError: neither a name nor a callable.
+    """
+    if backend is not None:
+        resolve_backend(backend, make_options(None, None), CompileLog())
+    _DEFAULT[0] = backend
+
+
+def get_default_backend() -> str | Backend:
+    """The backend of ``compile`` without one: that of ``set_default_backend``, or of torch's function of that name."""
+    if _DEFAULT[0] is not None:
+        return _DEFAULT[0]
+    told = getattr(sys.modules.get("torch._dynamo.backends.registry"), "get_default_backend", None)
+    return "inductor" if told is None else told()
+
+
 def resolve_backend(
     backend: str | Backend | None, options: CompileOptions, log: CompileLog
 ) -> Backend:
-    """A backend callable for a name or a callable; None is ``"inductor"``.
+    """A backend callable for a name or a callable; None is the default one.
 
     Raises:
         ValueError: no backend of that name; the message lists the known ones.
         TypeError: neither a name nor a callable.
     """
     if backend is None:
-        backend = "inductor"
+        backend = get_default_backend()
     if isinstance(backend, str):
         return _by_name(backend, options, log)
     if not callable(backend):

@@ -134,3 +134,29 @@ def test_eager_then_compile_leaves_effects_and_errors_to_the_program(graphs):
             f(torch.ones(2, 3))
         f(torch.ones(2, 2))
     assert (seen, len(graphs)) == ([(2, 3), (2, 2)], 1)
+
+
+def test_torchs_stances_are_heeded(double, graphs):
+    with torch.compiler.set_stance("force_eager"):
+        double(X)
+    with torch.compiler.set_stance("eager_on_recompile"):
+        double(X)
+    assert len(graphs) == 0
+    double(X)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        double(X)
+        with fx.set_stance("eager_on_recompile"):
+            double(OTHER)
+        with pytest.raises(fx.RecompileError):
+            double(OTHER)
+    double(OTHER)
+    assert len(graphs) == 2
+
+
+@pytest.mark.parametrize("stance", ["eager_then_compile", "aot_eager_then_compile"])
+def test_torchs_stances_that_compile_later(double, graphs, stance):
+    with torch.compiler.set_stance(stance):
+        double(X)
+        assert len(graphs) == 0
+        double(X)
+    assert len(graphs) == 1

@@ -19,6 +19,7 @@ from fxstack_capture.api import (
     profile_of,
     reset,
     skip,
+    skip_frame,
 )
 from fxstack_capture.comptime import ComptimeContext, ComptimeVar, comptime
 from fxstack_capture.driver.errors import ComptimeError, RecompileError
@@ -81,6 +82,7 @@ __all__ = [
     "run",
     "set_stance",
     "skip",
+    "skip_frame",
     "substitute_in_graph",
     "wrap_numpy",
 ]

@@ -73,8 +73,12 @@ def check_callable(fn: object, name: str) -> None:
         raise TypeError(f"{name}: expected a function or module, got {fn!r}")
 
 
-def graph_break() -> None:
-    """End the graph here. Does nothing in plain Python."""
+def graph_break(msg: str = "") -> None:
+    """End the graph here; ``msg`` says why where breaks are shown. Does nothing in plain Python."""
+
+
+def skip_frame(msg: str = "") -> None:
+    """Run the function that calls this in plain Python; what it calls is compiled. Does nothing in plain Python."""
 
 
 def is_compiling() -> bool:

@@ -121,6 +121,12 @@ _REASONS = (
         "Remove the call.",
     ),
     Reason(
+        "user-skip",
+        "skip_frame() was called {detail}",
+        "The program asked for it: the function runs in plain Python, what it calls is compiled.",
+        "Remove the call.",
+    ),
+    Reason(
         "unsupported-object",
         "an object that tracing cannot model is used: {detail}",
         "Its state lives in compiled code where reads cannot be guarded.",

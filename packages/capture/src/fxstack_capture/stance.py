@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -34,8 +35,15 @@ _STATE: Final = _State()
 
 
 def current_stance() -> str:
-    """The stance of this thread."""
-    return _STATE.stance
+    """The stance of this thread; where none was set, the one that ``torch.compiler.set_stance`` has set for all."""
+    return _told_torch() if _STATE.stance == "default" else _STATE.stance
+
+
+def _told_torch() -> str:
+    """``force_eager`` is not asked for here: ``native.Optimized`` looks itself, at every call."""
+    told = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+    stance = getattr(told, "stance", "default").removeprefix("aot_")
+    return stance if stance in STANCES else "default"
 
 
 def with_changes(options: CaptureOptions) -> CaptureOptions:

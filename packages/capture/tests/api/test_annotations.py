@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+import zlib
 
 import pytest
 import torch
@@ -294,3 +295,77 @@ def test_a_whole_graph_is_not_given_up_at_the_limit():
     compiled(X)
     with pytest.raises(RuntimeError, match="recompile_limit"):
         compiled(torch.ones(5))
+
+
+# --- breaks, frames that are left alone, leaves -----------------------------------------------------
+
+
+@pytest.mark.parametrize("graph_break", [fx.graph_break, torch._dynamo.graph_break])
+def test_a_break_says_what_the_program_says(graph_break):
+    def broken(x):
+        y = inner(x)
+        graph_break("for a reason")
+        return inner(y)
+
+    assert len(beside_eager(broken)) == 2
+    (record,) = fx.explain(broken)(X).breaks
+    assert (record.reason.id, record.detail) == ("user-break", "by the program: for a reason")
+
+
+@pytest.mark.parametrize("skip_frame", [fx.skip_frame, torch._dynamo.skip_frame])
+def test_a_skipped_frame_is_plain_but_not_what_it_calls(skip_frame):
+    def skipped(x):
+        y = torch.cos(x)
+        skip_frame()
+        return called(y)
+
+    called = lambda x: torch.exp(x)
+    graphs = beside_eager(lambda x: torch.sin(skipped(torch.abs(x))))
+    assert graphs.targets() == [[torch.abs], [torch.exp], [torch.sin]]
+
+
+def test_marked_steps_are_part_of_the_graph():
+    def step(x):
+        torch.compiler.cudagraph_mark_step_begin()
+        return inner(x)
+
+    beside_eager(step, fullgraph=True)
+
+
+def test_modules_compiled_by_torch_are_part_of_the_graph():
+    model = torch.compile(
+        torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()), backend="eager"
+    )
+    model.register_forward_hook(lambda _module, _args, result: result + 1)
+    beside_eager(lambda x: model(x + 1) * 2, fullgraph=True)
+
+
+def test_modules_disabled_by_torch_are_not():
+    model = torch.compiler.disable(torch.nn.Linear(3, 3))
+    assert len(beside_eager(lambda x: model(x + 1) * 2)) == 2
+
+
+@torch.compiler.substitute_in_graph(zlib.adler32, skip_signature_check=True)
+def adler32(data, value=1):
+    low, high = value & 65535, value >> 16
+    for byte in data:
+        low = (low + byte) % 65521
+        high = (high + low) % 65521
+    return (high << 16) | low
+
+
+def test_torchs_substitutes_are_traced():
+    beside_eager(lambda x: x * zlib.adler32(b"abc") + adler32(b"d"), fullgraph=True)
+
+
+def test_leaf_functions_run_in_plain_python():
+    seen = []
+
+    @torch._dynamo.decorators.leaf_function
+    def measured(x):
+        seen.append(x.sum().item())
+        return (x * 2,)
+
+    measured.register_fake(lambda x: (torch.empty_like(x),))
+    assert len(beside_eager(lambda x: measured(x + 1)[0] + 1)) == 2
+    assert seen == [6.0] * 3

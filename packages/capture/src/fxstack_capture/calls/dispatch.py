@@ -14,7 +14,7 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import classes, linked, operators, policy, scan, unfolding
 from fxstack_capture.calls.caches import call_cached
-from fxstack_capture.calls.marked import call_marked, is_marked
+from fxstack_capture.calls.marked import call_marked, is_marked, substitute_by_torch
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.registered import registered
 from fxstack_capture.calls.rules import RULES
@@ -236,6 +236,9 @@ def _bound_slot(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
 def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
+    substitute = substitute_by_torch(fn)
+    if substitute is not None:
+        return calls.call(substitute, args, kwargs)
     name = getattr(fn, "__qualname__", None) or repr(fn)
     module = getattr(fn, "__module__", None)
     label = f"{module}.{name}" if module and module != "builtins" else name

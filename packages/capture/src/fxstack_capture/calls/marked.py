@@ -17,6 +17,7 @@ from fxstack_capture import strictness
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.nonstrict import as_operations
 from fxstack_capture.calls.registered import as_one_node, called_once
+from fxstack_capture.calls.rules.annotations import break_here, skip_here
 from fxstack_capture.calls.rules.compiling import compiled_inside
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def call_marked(
     if meaning is not None:
         return meaning(trace, *args, **kwargs)
     if is_allowed_by_torch(fn):
+        if _is_told(fn, "_leaf_function_ids"):
+            raise graph_break("disabled", f"{fn.__qualname__}, a leaf function,")
         as_node = as_operations if _is_nonstrict_by_torch(fn) else as_one_node
         return as_node(fn)(trace, args, kwargs)
     raise graph_break("disabled", f"{fn.__qualname__}, a function of a compiler,")
@@ -120,6 +123,23 @@ def _compile(trace: Trace, *args: Any, **kwargs: Any) -> Any:
     return compiled_inside(trace, args, kwargs)
 
 
+def _graph_break(trace: Trace, *args: Any, **kwargs: Any) -> Any:
+    break_here(trace, args, kwargs)
+
+
+def _skip_frame(trace: Trace, *args: Any, **kwargs: Any) -> Any:
+    skip_here(trace, args, kwargs)
+
+
+def _nothing(_trace: Trace) -> None:
+    """``cudagraph_mark_step_begin``: our graphs are not replayed while a result is held, so steps need no mark."""
+
+
+def _optimized_module(trace: Trace, module: Any, *args: Any, **kwargs: Any) -> Any:
+    """A call of what ``torch.compile(module)`` gave: its own hooks, and the module that it holds."""
+    return trace.calls.call(torch.nn.Module.__call__, (module, *args), kwargs)
+
+
 def _error_on_graph_break(trace: Trace, error_on_graph_break: bool) -> Any:
     """``torch._dynamo.error_on_graph_break``: ours."""
     return trace.calls.call(strictness.error_on_graph_break, (error_on_graph_break,), {})
@@ -148,8 +168,29 @@ _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyT
         ("torch._dynamo.decorators", "mark_static"): _mark_static,
         ("torch._dynamo.external_utils", "is_compiling"): _is_compiling,
         ("torch._dynamo.decorators", "error_on_graph_break"): _error_on_graph_break,
+        ("torch._dynamo.decorators", "graph_break"): _graph_break,
+        ("torch._dynamo.decorators", "skip_frame"): _skip_frame,
+        ("torch._dynamo.eval_frame", "OptimizedModule.__call__"): _optimized_module,
+        ("torch.compiler", "cudagraph_mark_step_begin"): _nothing,
         ("fxstack.api", "compile"): _compile,
         ("fxstack_capture.marking", "nonstrict_trace"): _nonstrict_trace,
         ("torch._dynamo.decorators", "nonstrict_trace"): _nonstrict_trace,
     }
 )
+
+
+def substitute_by_torch(fn: Any) -> Any:
+    """What ``torch.compiler.substitute_in_graph`` was told to trace in place of ``fn``, by the program or a library.
+
+    Torch's own substitutes are its compiler's, and not always exact.
+    """
+    functions = sys.modules.get("torch._dynamo.variables.functions")
+    if functions is None:
+        return None
+    try:
+        wrapper = functions.PolyfilledFunctionVariable._get_polyfill_handlers().get(fn)
+    except TypeError:  # it cannot be hashed
+        return None
+    substitute = getattr(wrapper, "__torch_dynamo_polyfill__", None)
+    own = (getattr(substitute, "__module__", None) or "").startswith("torch.")
+    return None if own else substitute

@@ -40,6 +40,7 @@ static int fill(PyObject *module) {
         if (PyModule_AddFunctions(module, methods[i]) < 0) return Py_DECREF(name), -1;
     Py_XDECREF(name);
     dict_states_init();
+    if (scopes_init() < 0) return -1;
     return name && add_answers(module) == 0 && entries_init() == 0 ? tree_init(module) : -1;
 }
 

@@ -73,6 +73,7 @@ extern HIDDEN PyTypeObject Entry_Type, Owner_Type, Tree_Type, Passthrough_Type, 
 extern HIDDEN PyObject *answer_skip, *answer_run; /* sentinels SKIP and RUN */
 
 HIDDEN int entries_init(void);
+HIDDEN int scopes_init(void); /* interns names; -1 with an exception set */
 HIDDEN CodeState *code_state(PyCodeObject *code);      /* NULL when there is none; never sets an exception */
 HIDDEN CodeState *code_state_make(PyCodeObject *code); /* NULL with an exception */
 HIDDEN int entry_install(PyCodeObject *code, Entry *entry);

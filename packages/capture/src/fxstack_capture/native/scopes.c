@@ -134,9 +134,45 @@ static PyObject *py_bypass(PyObject *module, PyObject *on) {
 
 static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names);
 
+static PyObject *torch_module, *torch_global, *stance_word; /* where torch's own compiler keeps its stance */
+static PyObject *torch_globals;                             /* its module's, once it is loaded */
+static PyObject *last_stance;                               /* the object that was asked last */
+static int last_answer;
+
+int scopes_init(void) {
+    torch_module = PyUnicode_InternFromString("torch._dynamo.eval_frame");
+    torch_global = PyUnicode_InternFromString("_stance");
+    stance_word = PyUnicode_InternFromString("stance");
+    return torch_module && torch_global && stance_word ? 0 : -1;
+}
+
+static int ask_stance(PyObject *stance) {
+    PyObject *word = PyObject_GetAttr(stance, stance_word);
+    if (word == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    int eager = PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "force_eager") == 0;
+    Py_DECREF(word);
+    Py_XSETREF(last_stance, Py_NewRef(stance));
+    return last_answer = eager;
+}
+
+/* Whether torch.compiler.set_stance("force_eager") is in force. */
+static int eager_by_torch(void) {
+    if (torch_globals == NULL) {
+        PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), torch_module);
+        if (module == NULL || !PyModule_Check(module)) return 0;
+        torch_globals = Py_NewRef(PyModule_GetDict(module));
+    }
+    PyObject *stance = PyDict_GetItemWithError(torch_globals, torch_global);
+    if (stance == NULL || stance == last_stance) return stance != NULL && last_answer;
+    return ask_stance(stance);
+}
+
 static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     Wrapper *w = (Wrapper *)self;
-    if (bypassed) return disabled_call(self, args, nargsf, names);
+    if (bypassed || eager_by_torch()) return disabled_call(self, args, nargsf, names);
     Scope scope = {MODE_COMPILE, w->callback, w->owner, NULL};
     Py_INCREF(self);
     PyObject *result = call_in_scope(scope, w->fn, args, nargsf, names);

@@ -15,8 +15,19 @@ RULES = RuleTable()
 
 
 @RULES.rule(marks.graph_break)
-def _graph_break(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> NoReturn:
-    raise breaks.graph_break("user-break", "by the program")
+def break_here(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+    raise breaks.graph_break("user-break", _by_program(*args, **kwargs))
+
+
+@RULES.rule(marks.skip_frame)
+def skip_here(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+    reason = breaks.graph_break("user-skip", _by_program(*args, **kwargs))
+    reason.whole = trace.interp.current_frame()  # type: ignore[attr-defined]
+    raise reason
+
+
+def _by_program(msg: object = "") -> str:
+    return f"by the program: {msg}" if msg else "by the program"
 
 
 @RULES.rule(marks.is_compiling)
