@@ -292,3 +292,56 @@ def test_given_twice_while_tracing_is_refused():
 @pytest.mark.parametrize("name", ["t_", "several", "values before", "views around"])
 def test_symbolic_sizes(name):
     check(PROGRAMS[name], lambda: (torch.arange(15.0).view(5, 3),), examples=dynamic)
+
+
+def part(*shape):
+    """A view of a tensor without history."""
+    return torch.linspace(-1, 1, 2 * torch.Size(shape).numel()).view(2, *shape)[1]
+
+
+def flag_of_a_view(x, w):
+    x.requires_grad_()
+    with torch.no_grad():
+        seen = x[0]
+    return x * w, torch.ones(2) * seen.requires_grad
+
+
+def test_a_view_becomes_a_leaf():
+    check(flag_of_a_view, lambda: (part(3, 4), leaf(3, 4)))
+    check(from_here_on, lambda: (part(3, 4), leaf(3, 4)))
+
+
+def gradient_through_another_view(x, w):
+    x[0].add_(w.sum())
+    return x.clamp_(-1, 1)
+
+
+def test_a_view_with_a_gradient_that_nobody_has_read_is_refused_as_in_eager():
+    make = lambda: (part(3, 4), leaf(3, 4))  # noqa: E731 - one line
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used"):
+        gradient_through_another_view(*make())
+    refuses(gradient_through_another_view, make, "a leaf Variable that requires grad is being used")
+    check(gradient_through_another_view, plain(3, 4))
+
+
+@pytest.mark.parametrize("change", [lambda x: x.unsqueeze_(0), lambda x: x.mul_(2)])
+def test_views_of_leaves_are_protected(change):
+    def program(x):
+        change(x[:, :1])
+        return x * 2
+
+    make = lambda: (leaf(3, 4)[1:],)  # noqa: E731 - one line
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+        program(*make())
+    refuses(program, make, "changes a view of a leaf")
+
+
+def test_views_of_a_new_leaf_that_is_a_view():
+    def program(x):
+        made = x.unsqueeze(-1)
+        with torch.no_grad():
+            made.requires_grad_()
+        return made.squeeze()
+
+    assert program(part(3)).requires_grad
+    refuses(program, lambda: (part(3),), "has a gradient of its own")

@@ -25,7 +25,7 @@ from fxstack_functionalize.metadata import (
 from fxstack_functionalize.symbols import evaluable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from fxstack_functionalize.metadata import Step
     from fxstack_functionalize.session import Session
@@ -96,7 +96,7 @@ class AliasPlan:
         base = tensor._base
         if base is None:
             return Truth.UNCLEAR if tensor.requires_grad else Truth.VIEW
-        own = _view_truth(tensor, base)
+        own = _view_truth(tensor, base, self._places)
         return self.truth(base) if own is Truth.VIEW else own
 
     def _member(self, parent: torch.Tensor, chain: tuple[Step, ...]) -> torch.Tensor:
@@ -185,8 +185,8 @@ def _remaining(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step,
     return chain[len(prefix) :]
 
 
-def _view_truth(tensor: torch.Tensor, base: torch.Tensor) -> Truth:
-    """Look at what lies between ``base`` and its view ``tensor`` in the autograd graph."""
+def _view_truth(tensor: torch.Tensor, base: torch.Tensor, known: Collection[int]) -> Truth:
+    """Look at what lies between ``base`` and its view ``tensor`` in the autograd graph; ``known``: ids of planned tensors."""
     node, stop = grad_fn_of(tensor), grad_fn_of(base)
     if not tensor.requires_grad or node is None:
         return Truth.VIEW
@@ -197,7 +197,12 @@ def _view_truth(tensor: torch.Tensor, base: torch.Tensor) -> Truth:
         if len(following) != 1:
             return Truth.UNCLEAR
         node = following[0]
-    return Truth.UNCLEAR if node is None or is_no_grad_view(tensor) else Truth.VIEW
+    if node is None or is_no_grad_view(tensor):
+        return Truth.UNCLEAR
+    leaf = getattr(
+        node, "variable", base
+    )  # another view of ``base`` may be a leaf since it was made
+    return Truth.VIEW if leaf is base or id(leaf) in known else Truth.UNCLEAR
 
 
 def grad_fn_of(tensor: torch.Tensor) -> torch.autograd.graph.Node | None:

@@ -13,7 +13,7 @@ from fxstack_functionalize.aliases import (
     choose_base,
     root_of,
 )
-from fxstack_functionalize.bases import NeedsBasesError, groups_to_merge
+from fxstack_functionalize.bases import NeedsBasesError, NeedsViewsError, groups_to_merge
 from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import (
@@ -65,6 +65,9 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
     argument = traced.argument
     core = session.engine.core(argument)
     torch._sync(argument)
+    if spec.fake._base is not None and argument.requires_grad and not session.captured.keep_views:
+        if not spec.fake.requires_grad:
+            raise NeedsViewsError
     mutates_data = traced.base is None and torch._functionalize_has_data_mutation(core)
     relayouts = relayouts_of(session, spec, traced)
     return InputInfo(

@@ -32,6 +32,10 @@ class NeedsBasesError(Exception):
         super().__init__(groups)
 
 
+class NeedsViewsError(Exception):
+    """The trace has to start again with inputs that are views of tensors: one of them was given a history."""
+
+
 def overlapping_groups(captured: Captured) -> list[tuple[int, ...]]:
     """Return the groups (two or more) of inputs whose memory overlaps, directly or through others."""
     by_storage: dict[int, list[int]] = {}

@@ -29,6 +29,8 @@ class Engine(Protocol):
     """The changes of tensors' sizes and strides in place, in order."""
     cut_off_from: dict[int, torch.Tensor]
     """By storage: the tensor that others on it were detached from."""
+    views_of_leaves: set[int]
+    """The ids of the inputs that are views of leaves with a gradient, which autograd protects from changes."""
 
     def active(self) -> Any:
         """Return the context in which wrapped tensors may be used."""
@@ -52,6 +54,7 @@ class DispatcherEngine:
     def __init__(self) -> None:
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
         self.cut_off_from: dict[int, torch.Tensor] = {}
+        self.views_of_leaves: set[int] = set()
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -81,6 +84,7 @@ class ModeEngine:
         self.mode = ExactRandomMode(_allow_token_discovery=True)
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
         self.cut_off_from: dict[int, torch.Tensor] = {}
+        self.views_of_leaves: set[int] = set()
 
     def active(self) -> FunctionalTensorMode:
         return self.mode

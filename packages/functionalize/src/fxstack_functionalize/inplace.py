@@ -75,6 +75,8 @@ def run_in_place_safely(
     if isinstance(target, torch.Tensor) and _name(function) in NAMES:
         check_reach(target, args[1:], kwargs)
     if isinstance(target, torch.Tensor) and _name(function) in METADATA_METHODS:
+        if _name(function) != "requires_grad_":
+            _check_leaf(engine, _name(function), target)
         return _change_metadata(engine, function, args, kwargs)
     if isinstance(target, (list, tuple)) and _changes_first(function):
         return _run_on_list(engine, function, args, kwargs)
@@ -86,6 +88,7 @@ def run_in_place_safely(
         return result
     if target.layout is not torch.strided:
         return function(*args, **kwargs)
+    _check_leaf(engine, _name(function), target)
     if _overlaps(target):
         raise _overlapping(_name(function))
     check_reads(engine, _name(function), target, args[1:], kwargs)
@@ -96,6 +99,17 @@ def run_in_place_safely(
     for tensor, strides in zip(changed, before, strict=True):
         _keep_strides(engine, tensor, strides)
     return result
+
+
+def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
+    """Refuse to change a view of a leaf that is known as an input of its own: eager has an error for it."""
+    root = target if target._base is None else target._base
+    if id(root) in engine.views_of_leaves and torch.is_grad_enabled():
+        raise UnsupportedGraphError(
+            f"{name!r} changes a view of a leaf that requires a gradient",
+            why="eager has an error for it",
+            fix="change it under torch.no_grad(), or change a clone",
+        )
 
 
 def _check_out(

@@ -51,6 +51,8 @@ class Captured:
     owned: Mapping[str, int]
     """Input number of every attribute path that the graph or its modules may read; tied paths share one."""
     fake_mode: FakeTensorMode
+    keep_views: bool = False
+    """Whether inputs that are views, and get a history from the graph, are views in the trace, too."""
 
     @property
     def lifted(self) -> tuple[torch.Tensor, ...]:

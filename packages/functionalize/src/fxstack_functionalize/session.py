@@ -47,6 +47,11 @@ def is_view_of_constant(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad and base is not None and not base.requires_grad
 
 
+def _is_view_of_leaf(tensor: torch.Tensor) -> bool:
+    base = tensor._base
+    return base is not None and base.requires_grad and base.is_leaf
+
+
 class _AsNonLeaf(torch.autograd.Function):
     """Give a functional tensor the gradient of ``leaf`` without being a leaf, or a view of one, itself."""
 
@@ -74,7 +79,7 @@ class TracedInput:
     version: int = 0
     grad_fn: Any = None
     root: torch.Tensor | None = None
-    """What ``argument`` is a view of, where the example requires a gradient but is a view of what does not."""
+    """What ``argument`` is a view of, where the example is a view of what requires no gradient, and has one or gets it."""
     base: TracedInput | None = None
     """The base input that ``argument`` is a view of, where inputs were merged."""
     shares: bool = False
@@ -184,6 +189,8 @@ class Session:
                 continue
             if spec.fake.requires_grad:
                 self._make_leaf(spec.fake, traced)
+            elif self.captured.keep_views and spec.fake._base is not None:
+                traced.argument = self._as_view(traced.argument, traced)
             if spec.members is not None:
                 self._derive_members(traced, spec.members)
         for traced in self.inputs:
@@ -197,15 +204,21 @@ class Session:
         """Make what gradients are taken for; for a non-leaf, beside the argument, which has the same base as eager's."""
         made = traced.argument if fake.is_leaf else self._wrapped(traced)
         if is_view_of_constant(fake):
-            traced.root = made
-            with torch.enable_grad():
-                made = made.view_as(made)
+            made = self._as_view(made, traced)
         if fake.is_leaf:
             traced.leaf = traced.argument = made.requires_grad_()
             return
         traced.leaf = traced.argument.requires_grad_()
         with torch.enable_grad(), disable_proxy_modes_tracing():
             traced.argument = _AsNonLeaf.apply(traced.leaf, [made])
+        if _is_view_of_leaf(fake):
+            self.engine.views_of_leaves.add(id(traced.argument))
+
+    def _as_view(self, root: torch.Tensor, traced: TracedInput) -> torch.Tensor:
+        """Return all of ``root``, as what the example is: a view."""
+        traced.root = root
+        with torch.enable_grad():
+            return root.view_as(root)
 
     def _derive_members(self, base: TracedInput, members: Sequence[int]) -> None:
         for index in members:

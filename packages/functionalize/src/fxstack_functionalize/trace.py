@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.analyze import Analysis, analyze
-from fxstack_functionalize.bases import NeedsBasesError, with_bases
+from fxstack_functionalize.bases import NeedsBasesError, NeedsViewsError, with_bases
 from fxstack_functionalize.engine import DispatcherEngine, Engine, ModeEngine
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.finalize import FlatSlot, GradientSlot, finish
@@ -78,14 +78,23 @@ def trace(
     """Trace ``captured``, with the fast functionalisation first and the general one if that refuses."""
     table = dict(decompositions or {})
     try:
-        try:
-            return _trace_any(captured, request, table)
-        except NeedsBasesError as needed:
-            return _trace_any(with_bases(captured, needed.groups), request, table)
+        return _trace_inputs(captured, request, table)
     except FunctionalizeError:
         raise
     except Exception as error:
         raise TraceFailedError(error) from error
+
+
+def _trace_inputs(
+    captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]
+) -> Traced:
+    """Trace ``captured``, with its inputs as views where the trace turns out to need that."""
+    try:
+        return _trace_any(captured, request, table)
+    except NeedsBasesError as needed:
+        return _trace_inputs(with_bases(captured, needed.groups), request, table)
+    except NeedsViewsError:
+        return _trace_inputs(replace(captured, keep_views=True), request, table)
 
 
 def _trace_any(
