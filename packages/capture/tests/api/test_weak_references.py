@@ -83,3 +83,23 @@ def test_a_proxy_of_what_is_gone_raises():
     del thing
     with pytest.raises(ReferenceError, match="no longer exists"):
         compiled(torch.ones(1))
+
+
+class Names(set):
+    """Can be referred to weakly."""
+
+
+@pytest.mark.parametrize("meanwhile", [graph_break, gc.collect])
+def test_a_proxy_crosses_a_break_at_which_its_object_is_gone(meanwhile):
+    def dropped(x):
+        names = Names("abc")
+        proxy = weakref.proxy(names)
+        y = x + len(proxy)
+        names = None
+        meanwhile()
+        try:
+            return y, str(proxy)
+        except ReferenceError as error:
+            return y, str(error)
+
+    assert breaks_beside_plain(dropped, lambda: (torch.ones(2),))

@@ -105,7 +105,7 @@ def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple
 
 def original_of(trace: Trace, value: object) -> object:
     """What stands behind the value of a variable, read or not."""
-    return value.value if isinstance(value, Lazy) else trace.world.original_of(value)
+    return value.value if type(value) is Lazy else trace.world.original_of(value)
 
 
 def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
