@@ -65,9 +65,9 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
     argument = traced.argument
     core = session.engine.core(argument)
     torch._sync(argument)
-    if spec.fake._base is not None and argument.requires_grad and not session.captured.keep_views:
-        if not spec.fake.requires_grad:
-            raise NeedsViewsError
+    gains_history = argument.requires_grad and not spec.fake.requires_grad
+    if spec.fake._base is not None and gains_history and not session.captured.keep_views:
+        raise NeedsViewsError
     mutates_data = traced.base is None and torch._functionalize_has_data_mutation(core)
     relayouts = relayouts_of(session, spec, traced)
     return InputInfo(
