@@ -12,7 +12,7 @@ from fxstack_functionalize.runtime import anomaly
 from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
 from fxstack_functionalize.runtime.components import in_components
 from fxstack_functionalize.runtime.linked import watch_hooks
-from fxstack_functionalize.runtime.modes import VIEW_KEYS
+from fxstack_functionalize.runtime.modes import without_views
 from fxstack_functionalize.runtime.outputs import alias_maker
 from fxstack_functionalize.runtime.saved import (
     Saving,
@@ -117,16 +117,13 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     source = Source()
     if case.linked is not None:
         source.add("ctx.linked = remember(args)", remember=case.linked.remember)
-    source.add(
-        "with exclude(view_keys):", exclude=torch._C._ExcludeDispatchKeyGuard, view_keys=VIEW_KEYS
-    )
     boxed = is_boxed(compiled, FORWARD)
-    if info.autocast:
-        source.add("    with no_autocast():", no_autocast=torch._C._DisableAutocast)
-        source.depth += 1
     statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
-    source.add(f"    {statement}", compiled=compiled)
-    source.depth = 1
+    with without_views(source):
+        if info.autocast:
+            source.add("with no_autocast():", no_autocast=torch._C._DisableAutocast)
+            statement = f"    {statement}"
+        source.add(statement, compiled=compiled)
     source.add(f"if len(flat) != {expected}:")
     source.add(f"    check(flat, {expected}, {FORWARD!r})", check=check_results)
     source.add(f"results = tuple(flat[:{info.output_count}])")

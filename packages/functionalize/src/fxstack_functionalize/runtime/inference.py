@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxstack_functionalize.runtime.calling import is_boxed, listed
-from fxstack_functionalize.runtime.modes import without_autocast
+from fxstack_functionalize.runtime.modes import without_autocast, without_views
 from fxstack_functionalize.runtime.wrapper import (
     add_without_grad,
-    add_without_views,
     end_without_grad,
     wrapper,
 )
@@ -35,7 +34,8 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
         if guarded:
             add_without_grad(source)
         statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
-        add_without_views(source, statement, compiled=target)
+        with without_views(source):
+            source.add(statement, compiled=target)
         if guarded:
             end_without_grad(source)
 

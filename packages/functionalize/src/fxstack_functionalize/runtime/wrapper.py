@@ -15,7 +15,6 @@ from torch.autograd import forward_ad
 from fxstack_functionalize.runtime import anomaly
 from fxstack_functionalize.runtime.calling import FORWARD
 from fxstack_functionalize.runtime.first_call import FirstCall
-from fxstack_functionalize.runtime.modes import VIEW_KEYS
 from fxstack_functionalize.runtime.mutation import early_rises, raise_version, write_back
 from fxstack_functionalize.runtime.outputs import output_lines
 from fxstack_functionalize.runtime.relayout import new_leaves, relayout_inputs
@@ -134,11 +133,3 @@ def end_without_grad(source: Source) -> None:
     source.depth -= 1
     source.add("finally:")
     source.add("    set_grad(True)")
-
-
-def add_without_views(source: Source, statement: str, **names: Any) -> None:
-    """Add ``statement`` with the bookkeeping of views and versions off."""
-    source.add(
-        "with exclude(view_keys):", exclude=torch._C._ExcludeDispatchKeyGuard, view_keys=VIEW_KEYS
-    )
-    source.add(f"    {statement}", **names)
