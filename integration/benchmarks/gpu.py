@@ -3,7 +3,8 @@
     python gpu.py FOLDER [--dry] [--sections kernels models ...] [--minutes 7.5]
 
 Each section runs in a process of its own and writes its rows to FOLDER/<section>.json; a short table comes last. A failure is
-a row, never the end. ``--dry`` needs no GPU: tiny sizes on CPU, kernels in Triton's interpreter, every line of this file run.
+a row, never the end: where a process dies, hangs, or loses its device, another one goes on behind the case that it was at.
+``--dry`` needs no GPU: tiny sizes on CPU, kernels in Triton's interpreter, every line of this file run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +46,11 @@ SHARES = {
 """Sections in order, and the share of the time that each may take; what one leaves, the others have."""
 LATE = 5
 """Seconds that a section may take longer than it was told: the whole never takes longer than it was given."""
+RESTARTS = 8
+"""Further processes of one section."""
+SHORT = 10
+"""Seconds for which no further process is worth starting."""
+STOPPED = "stopped: out of time"
 
 MODEL_NAMES = ("gpt2", "llama", "bert", "vit", "mlp", "t5", "resnet", "convnext", "whisper", "unet")
 KINDS = ("train", "infer")
@@ -80,16 +88,31 @@ def kernels(report: Report, machine: Machine) -> None:
     for case in memory_bound(machine):
 
         def row(case: Any = case) -> dict[str, Any]:
-            found: dict[str, Any] = {}
             expected = case.run(*case.inputs)
-            for name, compiler in machine.compilers().items():
-                found |= apart(
-                    name,
-                    lambda c=compiler, n=name: _one_case(machine, case, c(case.run), expected, n),
-                )
+            found = each(
+                report,
+                case.name,
+                machine.compilers(),
+                lambda name, compiler: _one_case(machine, case, compiler(case.run), expected, name),
+            )
             return found | ratio("of_copy", found.get("fxstack default gbps"), copy)
 
         report.attempt(case.name, row, machine.pick(0, 6))
+
+
+def each(
+    report: Report,
+    case: str,
+    systems: dict[str, Callable[..., Any]],
+    measure: Callable[[str, Any], dict[str, Any]],
+) -> dict[str, Any]:
+    """What ``measure(name, compiler)`` gives for each system. What is known stays where the process ends in a later one."""
+    found: dict[str, Any] = {}
+    for name, compiler in systems.items():
+        figures = {k: v for k, v in found.items() if not k.endswith(" result")}
+        report.add(case=case, **figures, failed=f"the process ended in {name}")
+        found |= apart(name, partial(measure, name, compiler))
+    return found
 
 
 def apart(name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -128,15 +151,15 @@ def products(report: Report, machine: Machine) -> None:
     for case in arithmetic_bound(machine):
 
         def row(case: Any = case) -> dict[str, Any]:
-            expected = case.in_eager(*case.inputs)
-            found: dict[str, Any] = {}
-            for name, compiler in machine.compilers(machine.pick(TUNED[:1], TUNED)).items():
-                if name != f"torch.compile {TUNED[1]}":  # it would take minutes
-                    make = (lambda _: case.in_eager) if name == "eager" else compiler
-                    found |= apart(
-                        name,
-                        lambda m=make, n=name: _one_case(machine, case, m(case.run), expected, n),
-                    )
+            expected = case.around(case.in_eager)(*case.inputs)
+            systems = machine.compilers(machine.pick(TUNED[:1], TUNED))
+            systems.pop(f"torch.compile {TUNED[1]}", None)  # it would take minutes
+
+            def measure(name: str, compiler: Callable[..., Any]) -> dict[str, Any]:
+                run = compiler(case.in_eager if name == "eager" else case.run)
+                return _one_case(machine, case, case.around(run), expected, name)
+
+            found = each(report, case.name, systems, measure)
             return found | ratio("of_eager", found.get("eager ms"), found.get("fxstack default ms"))
 
         report.attempt(case.name, row, machine.pick(0, 8))
@@ -178,6 +201,8 @@ def opdb(report: Report, machine: Machine) -> None:
         seen, wrong = result.seen, result.wrong
         if result.problem:
             report.add(case=f"{result.name} {result.dtype}", failed=result.problem)
+            report.add(case="total", samples=seen, wrong=wrong, last=result.name)
+            machine.demand_device()
         if report.left < 5:
             break
     report.add(case="total", samples=seen, wrong=wrong, last=result.name)
@@ -189,16 +214,18 @@ def models(report: Report, machine: Machine) -> None:
 
     size, modes = machine.pick(zoo.TINY, zoo.BENCH), machine.pick(MODES[:1], MODES)
     for dtype, mode, name in machine.pick(product(("float32",), KINDS, ("mlp",)), CASES):
+        case = f"{name} {dtype} {mode}"
 
-        def row(name: str = name, dtype: str = dtype, mode: str = mode) -> dict[str, Any]:
-            found: dict[str, Any] = {}
-            for system, compiler in machine.compilers(modes).items():
-                case = _on_device(zoo.build(name, size), machine, dtype)
-                args = (machine, case, compiler, mode, system)
-                found |= apart(system, lambda a=args: _one_model(*a))
-            return _compared(found)
+        def row(
+            name: str = name, dtype: str = dtype, mode: str = mode, case: str = case
+        ) -> dict[str, Any]:
+            def measure(system: str, compiler: Callable[..., Any]) -> dict[str, Any]:
+                built = _on_device(zoo.build(name, size), machine, dtype)
+                return _one_model(machine, built, compiler, mode, system)
 
-        report.attempt(f"{name} {dtype} {mode}", row, machine.pick(0, 20))
+            return _compared(each(report, case, machine.compilers(modes), measure))
+
+        report.attempt(case, row, machine.pick(0, 20))
 
 
 def _on_device(case: Any, machine: Machine, dtype: str) -> Any:
@@ -305,7 +332,23 @@ def build_capture() -> str:
 
 
 def start_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None:
-    """Run a section in a process; it, and what it has started, is stopped when it outstays its time."""
+    """Run a section in a process, and in further ones where that dies; all is stopped when it outstays its time."""
+    for old in (folder / f"{name}.json", folder / f"{name}.failed", folder / f"{name}.log"):
+        old.unlink(missing_ok=True)
+    end, died = time.monotonic() + seconds, []
+    while len(died) <= RESTARTS and (not died or end - time.monotonic() > SHORT):
+        status = _section_process(name, folder, end - time.monotonic(), dry=dry)
+        if not status:
+            break
+        died.append(status)
+        if status == STOPPED or name == "opdb":  # it has no cases to go on behind
+            break
+    if died:
+        (folder / f"{name}.failed").write_text(", ".join(died))
+
+
+def _section_process(name: str, folder: Path, seconds: float, *, dry: bool) -> str:
+    """How the process ended, unless it ended well."""
     command = [sys.executable, __file__, str(folder), "--only", name, "--seconds", str(seconds)]
     environment = _environment()
     environment["FXSTACK_INDUCTOR_CACHE_DIR"] = str(folder / "cache")
@@ -313,21 +356,20 @@ def start_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None
     if dry:
         command.append("--dry")
         environment["TRITON_INTERPRET"] = "1"
-    for old in (folder / f"{name}.json", folder / f"{name}.failed"):
-        old.unlink(missing_ok=True)
-    with (folder / f"{name}.log").open("w") as log:
+    with (folder / f"{name}.log").open("a") as log:
         process = subprocess.Popen(
             command, env=environment, stdout=log, stderr=log, start_new_session=True
         )
         try:
             code = process.wait(seconds + LATE)
-            status = f"status {code}" if code else ""
         except subprocess.TimeoutExpired:
+            code = None
+        with suppress(ProcessLookupError):  # nothing that it has started is left
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            status = "stopped: out of time"
-    if status:
-        (folder / f"{name}.failed").write_text(status)
+        process.wait()
+    if code is None:
+        return STOPPED
+    return f"status {code}" if code else ""
 
 
 # --- the table at the end --------------------------------------------------------------------------

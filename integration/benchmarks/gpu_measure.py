@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import os
 import statistics
 import time
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 import fxstack
+
+LOST = 3
+"""Status of a section's process whose device answers no more: what comes next needs another process."""
+HANGS = 0.6
+"""The share of a section's time after which one case of it is taken to hang."""
+EAGER = "runs in eager torch"
+"""What a warning says of a graph that is not compiled."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +46,17 @@ class Machine:
     def synchronize(self) -> None:
         if not self.dry:
             torch.cuda.synchronize()
+
+    def demand_device(self) -> None:
+        """Free what is cached; end the process where the device has met an error that no later call survives."""
+        if self.dry:
+            return
+        try:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+        except RuntimeError as error:
+            print(error, flush=True)
+            os._exit(LOST)  # what Python does at its end would wait for the device
 
     def compilers(self, modes: tuple[str, ...] = ("default",)) -> dict[str, Callable[..., Any]]:
         """Systems by name; each compiles a function or module."""
@@ -102,11 +123,19 @@ class Watched:
     checked: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self.compiled(*args, **kwargs)
-        if not self.checked:
-            if not fxstack.compile_log(self.compiled).graph_count:
-                raise RuntimeError("nothing was compiled; the section's log says why")
-            self.checked = True
+        if self.checked:
+            return self.compiled(*args, **kwargs)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            result = self.compiled(*args, **kwargs)
+        for warning in said:
+            print(warning.message, flush=True)
+        refused = [text for w in said if EAGER in (text := str(w.message))]
+        if refused:
+            raise RuntimeError(refused[0])
+        if not fxstack.compile_log(self.compiled).graph_count:
+            raise RuntimeError("nothing was compiled; the section's log says why")
+        self.checked = True
         return result
 
 
@@ -118,7 +147,10 @@ def _wall_ms(run: Callable[[], Any]) -> float:
 
 @dataclass
 class Report:
-    """Rows of one section, written to ``<name>.json`` after every row, so that a killed section leaves what it has."""
+    """Rows of one section, written to ``<name>.json`` after every row, so that a killed section leaves what it has.
+
+    A process that follows one that died goes on behind the case in which that one did.
+    """
 
     name: str
     machine: Machine
@@ -127,30 +159,40 @@ class Report:
 
     @classmethod
     def start(cls, name: str, machine: Machine) -> Report:
-        return cls(name, machine, time.perf_counter(), [])
+        path = machine.folder / f"{name}.json"
+        rows = json.loads(path.read_text())["rows"] if path.exists() else []
+        return cls(name, machine, time.perf_counter(), rows)
 
     @property
     def left(self) -> float:
         return self.machine.seconds - (time.perf_counter() - self.started)
 
     def add(self, **row: Any) -> None:
-        self.rows.append(row)
+        """Write a row, in place of an earlier one of its case."""
+        self.rows = [old for old in self.rows if old["case"] != row["case"]] + [row]
         text = json.dumps({"section": self.name, "rows": self.rows}, indent=1, default=str)
         (self.machine.folder / f"{self.name}.json").write_text(text)
 
     def attempt(self, name: str, make_row: Callable[[], dict[str, Any]], seconds: float) -> None:
-        """Add ``make_row()``'s row; an error or a lack of time (``seconds`` needed) becomes the row."""
+        """Add ``make_row()``'s row; an error or a lack of time (``seconds`` needed) becomes the row.
+
+        So does the end of the process, which one that hangs is given, with the threads' stacks in the log.
+        """
+        if any(row["case"] == name for row in self.rows):
+            return
         if self.left < seconds:
             self.add(case=name, skipped=f"{self.left:.0f} s left")
             return
+        self.add(case=name, failed="the process ended")
+        if not self.machine.dry:
+            faulthandler.dump_traceback_later(self.machine.seconds * HANGS, exit=True)
         try:
             self.add(case=name, **make_row())
         except Exception as error:  # a benchmark reports and goes on
             text = " ".join(f"{type(error).__name__}: {error}".split())
             self.add(case=name, failed=text[:600])
-        finally:
-            if not self.machine.dry:
-                torch.cuda.empty_cache()
+        self.machine.demand_device()
+        faulthandler.cancel_dump_traceback_later()
 
 
 def difference(actual: Any, expected: Any, tolerance: float) -> str:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import gpu
+import gpu_measure
 import pytest
 
 pytest.importorskip("triton")
@@ -51,3 +52,59 @@ def test_a_system_that_fails_costs_the_others_nothing():
     }
     assert gpu.ratio("of", 4.0, None) == {}
     assert gpu._compared({"other result": 1, "other ms": 2}) == {"other ms": 2}
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return gpu_measure.Machine(True, tmp_path, 60.0)
+
+
+def test_another_process_goes_on_behind_the_case_in_which_one_died(machine):
+    def die():
+        raise KeyboardInterrupt
+
+    first = gpu_measure.Report.start("kernels", machine)
+    first.attempt("copy", lambda: {"ms": 1.0}, 0)
+    with pytest.raises(KeyboardInterrupt):
+        first.attempt("softmax", die, 0)
+    second = gpu_measure.Report.start("kernels", machine)
+    for name in ("copy", "softmax", "argmax"):
+        second.attempt(name, lambda: {"ms": 2.0}, 0)
+    assert gpu_measure.Report.start("kernels", machine).rows == [
+        {"case": "copy", "ms": 1.0},
+        {"case": "softmax", "failed": "the process ended"},
+        {"case": "argmax", "ms": 2.0},
+    ]
+
+
+def test_what_systems_gave_stays_where_the_process_ends_in_a_later_one(machine):
+    def measure(name, compiler):
+        written.append(gpu_measure.Report.start("models", machine).rows)
+        return {f"{name} ms": compiler, f"{name} result": object()}
+
+    written = []
+    found = gpu.each(
+        gpu_measure.Report.start("models", machine), "mlp", {"eager": 3.0, "ours": 2.0}, measure
+    )
+    assert list(found) == ["eager ms", "eager result", "ours ms", "ours result"]
+    assert written == [
+        [{"case": "mlp", "failed": "the process ended in eager"}],
+        [{"case": "mlp", "eager ms": 3.0, "failed": "the process ended in ours"}],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "left"),
+    [
+        ([""], None),
+        (["status 3", "status -11", ""], "status 3, status -11"),
+        ([gpu.STOPPED], gpu.STOPPED),
+    ],
+)
+def test_a_section_is_started_again_until_it_ends(monkeypatch, tmp_path, statuses, left):
+    ends = iter(statuses)
+    monkeypatch.setattr(gpu, "_section_process", lambda *_, **__: next(ends))
+    gpu.start_section("kernels", tmp_path, 60.0, dry=True)
+    failed = tmp_path / "kernels.failed"
+    assert list(ends) == []
+    assert (failed.read_text() if failed.exists() else None) == left

@@ -42,5 +42,8 @@ class TritonMissing(InductorError):  # noqa: N818 - says what is missing
     """Triton is needed and cannot be imported. The text says what to install."""
 
 
-class CudaError(InductorError):
-    """The CUDA driver reports an error. The text holds the driver's own words."""
+class CudaError(InductorError, RuntimeError):
+    """The CUDA driver reports an error. The text holds the driver's own words.
+
+    It is a RuntimeError, as what eager raises of the same error is.
+    """
