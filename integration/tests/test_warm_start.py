@@ -109,6 +109,26 @@ def test_graphs_inside_of_the_graph(traces):
         assert len(traces) == count
 
 
+def choose(x):
+    return torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos(), (x,))
+
+
+def repeat(x):
+    return torch.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))[
+        1
+    ]
+
+
+@pytest.mark.parametrize(("fn", "train"), [(choose, True), (choose, False), (repeat, False)])
+def test_control_flow(traces, fn, train):
+    for _ in range(2):
+        fxstack.reset()
+        compiled = fxstack.compile(fn)
+        for x in (X.abs(), -X.abs()):
+            torch.testing.assert_close(results(compiled, x, train), results(fn, x, train))
+    assert len(traces) == 1
+
+
 def test_the_report_of_a_second_start_has_its_graphs(traces):
     stages = []
     for _ in range(2):
@@ -149,10 +169,15 @@ def rank(x):
     return x + torch.tensor([1.0, 2.0, 3.0, 4.0])
 
 
-def test_constants_of_the_program_are_kept_with_it(traces):
+def long_rank(x):
+    return torch.tensor(list(range(20000))).view(-1, 4)[:5] + x
+
+
+@pytest.mark.parametrize("fn", [rank, long_rank])
+def test_constants_of_the_program_are_kept_with_it(traces, fn):
     for _ in range(2):
         fxstack.reset()
-        assert torch.equal(fxstack.compile(rank)(X), rank(X))
+        assert torch.equal(fxstack.compile(fn)(X), fn(X))
     assert len(traces) == 1
 
 
@@ -189,13 +214,79 @@ def test_without_a_cache_nothing_is_kept(traces, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_partitioner_of_the_programs_own_is_not_kept(traces):
-    def own(joint, options):
-        return fxstack_partition.save_all(joint, options)
+def saving(kind):
+    """A partitioner of the program's own."""
 
-    for count in (1, 2):
+    def own(joint, options):
+        return fxstack_partition.save_all(joint, options) if kind else None
+
+    return own
+
+
+def test_a_partitioner_of_the_programs_own_is_known_by_its_code(traces):
+    for kind, count in (("a", 1), ("a", 1), ("b", 2), ([object()], 3), ([object()], 4)):
         fxstack.reset()
-        results(fxstack.compile(program(), options={"partitioner": own}), X)
+        results(fxstack.compile(program(), options={"partitioner": saving(kind)}), X)
+        assert len(traces) == count
+
+
+@torch.library.custom_op("fxstack_warm::twice", mutates_args=())
+def twice(x: torch.Tensor, k: float) -> torch.Tensor:
+    return x.sin() * k
+
+
+@torch.library.custom_op("fxstack_warm::add_one", mutates_args=("x",))
+def add_one(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+def remember(ctx, inputs, output):
+    (ctx.x, ctx.k) = inputs
+
+
+twice.register_fake(lambda x, k: torch.empty_like(x))
+twice.register_autograd(
+    lambda ctx, grad: (grad * ctx.x.cos() * ctx.k, None), setup_context=remember
+)
+
+
+def wrong_by(factor):
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, k):
+            ctx.save_for_backward(x)
+            ctx.k = k
+            return twice(x, k)
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * x * ctx.k * factor, None
+
+    return Wrong
+
+
+def with_custom_operators(x):
+    y = twice(x, 2.0) * 3
+    add_one(y)
+    return y.exp()
+
+
+def test_custom_operators_are_known_by_their_code(traces):
+    for _ in range(2):
+        fxstack.reset()
+        torch.testing.assert_close(
+            results(fxstack.compile(with_custom_operators), X), results(with_custom_operators, X)
+        )
+    assert len(traces) == 1
+
+
+def test_custom_functions_are_known_by_their_code(traces):
+    for factor, count in ((1, 1), (2, 2), (1, 2), (2, 2)):
+        fxstack.reset()
+        wrong = wrong_by(factor)
+        fn = lambda x, wrong=wrong: wrong.apply(x, 3.0) + 1
+        torch.testing.assert_close(results(fxstack.compile(fn), X), results(fn, X))
         assert len(traces) == count
 
 

@@ -6,6 +6,7 @@ A program found there is neither traced nor lowered again: its wrapper is made f
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,9 @@ import fxstack_partition
 from fxstack.refusals import repeatable
 from fxstack_capture.guards.torch_state import GETTERS
 from fxstack_capture.torch_side.state import ATTENTION_FLAGS
+from fxstack_functionalize.disk import CodeReader
 from fxstack_inductor.keep import ProgramCache
+from fxstack_interchange import SaveError
 from fxstack_partition.registry import REGISTRY
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from fxstack.log import CompileLog
     from fxstack.settings import CompileOptions
 
+logger = logging.getLogger(__name__)
 PACKAGES = (
     fxstack_capture,
     fxstack_functionalize,
@@ -90,18 +94,16 @@ def program_store(
     inductor = options.inductor
     state = {getter.name: getter.read() for getter in GETTERS if getter.name not in OF_THE_CALL}
     unkept = not inductor.use_cache or inductor.repro_dir is not None or inductor.target == "cuda"
-    if (
-        unkept
-        or not sources_hash()
-        or any(state[name] for name in MODES)
-        or not _ours(options.partitioner)
-    ):
+    if unkept or not sources_hash() or any(state[name] for name in MODES):
+        return None
+    partitioner = _partitioner(options.partitioner)
+    if partitioner is None:
         return None
     cached = ProgramCache(inductor)
     parts = (
         sources_hash(),
         cached.identity(),
-        options.partitioner,
+        partitioner,
         sorted(state.items()),
         [(name, flag()) for name, flag in ATTENTION_FLAGS.items()],
         _arithmetic(),
@@ -109,11 +111,17 @@ def program_store(
     return ProgramStore(cached, repr(parts), log, number, repeats)
 
 
-def _ours(partitioner: Any) -> bool:
-    """Whether a partitioner is one of fxstack's."""
-    if not isinstance(partitioner, str) or partitioner not in REGISTRY.names():
-        return False
-    return REGISTRY.get(partitioner).__module__.startswith(f"{fxstack_partition.__name__}.")
+def _partitioner(given: Any) -> Any:
+    """What a partitioner does, as JSON; None of one whose code depends on what may change."""
+    if isinstance(given, str):
+        if given not in REGISTRY.names():
+            return None
+        given = REGISTRY.get(given)
+    try:
+        return CodeReader().describe(given, "the partitioner")
+    except SaveError as error:
+        logger.debug("nothing is kept on disk: %s", error)
+        return None
 
 
 def _arithmetic() -> tuple[Any, ...]:

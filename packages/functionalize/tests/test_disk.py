@@ -146,8 +146,66 @@ def own(x: torch.Tensor) -> torch.Tensor:
 own.register_fake(lambda x: torch.empty_like(x))
 
 
-def test_operators_of_the_program_are_not_kept():
-    assert keys_of((lambda x: (torch.ops.fxstack_disk.own(x),), X)) == 0
+def test_custom_operators_are_kept():
+    same_twice(lambda x: (torch.ops.fxstack_disk.own(x) * 2,), X)
+
+
+def test_operators_of_which_not_all_is_known_are_not_kept():
+    with torch.library._scoped_library("fxstack_disk_plain", "DEF") as library:
+        library.define("own(Tensor x) -> Tensor")
+        library.impl("own", lambda x: x + 1, "CompositeImplicitAutograd")
+        assert keys_of((lambda x: (torch.ops.fxstack_disk_plain.own(x),), X)) == 0
+
+
+class Applied:
+    """A call of a custom function as captured graphs have it, with what its meaning follows from."""
+
+    def __init__(self, function):
+        self.function = self.__fxstack_parts__ = function
+        self.__name__ = self.__qualname__ = "applied"
+
+    def __call__(self, *args):
+        return self.function.apply(*args)
+
+
+def times(factor):
+    """A custom function whose gradient is wrong by a factor."""
+
+    class Times(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * x.cos() * factor
+
+    return Times
+
+
+def applied(function):
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((graph.call_function(Applied(function), (x,)),))
+    return torch.fx.GraphModule({}, graph)
+
+
+def test_custom_functions_are_kept_by_their_code():
+    store = Shelves()
+    for factor in (2, 3, 2, 3):
+        x = G.detach().requires_grad_()
+        made = aot(
+            applied(times(factor)),
+            (x,),
+            fw_compiler=run_graph,
+            partitioner=save_everything,
+            store=store,
+        )
+        made(x)[0].sum().backward()
+        torch.testing.assert_close(x.grad, x.detach().cos() * factor)
+    assert (len(store.documents), len(store.remakes)) == (2, 2)
 
 
 def test_a_forward_is_kept_alone_until_its_backward_has_run():

@@ -43,14 +43,14 @@ def to_document(graph: StageGraph, constants: ConstantWriter) -> dict[str, Any]:
     Raises:
         SaveError: something in the graph has no form in the format; names the node.
     """
-    body = _encode_graph(graph.graph_module, constants)
+    body = encode_graph(graph.graph_module, constants)
     signature = asdict(graph.signature)
     return {
         "format": FORMAT,
         "version": f"{VERSION[0]}.{VERSION[1]}",
         "stage": graph.signature.stage.value,
         "signature": {key: list(signature[key]) for key in ("inputs", "outputs", "symbols")},
-        "symbols": _encode_symbols(graph.graph_module),
+        "symbols": encode_symbols(graph.graph_module),
         "graph": body,
         "constants": constants.records,
     }
@@ -62,7 +62,8 @@ def _modules(module: GraphModule) -> Iterator[GraphModule]:
             yield child
 
 
-def _encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
+def encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
+    """Describe the symbols of a graph and the graphs inside of it."""
     found: dict[str, dict[str, Any]] = {}
     for part in _modules(module):
         for node in part.graph.nodes:
@@ -73,7 +74,12 @@ def _encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
     return [found[name] for name in sorted(found)]
 
 
-def _encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, Any]:
+def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, Any]:
+    """Describe nodes and attributes; tensors go to ``constants``.
+
+    Raises:
+        SaveError: something has no form in the format; names the node.
+    """
     nodes, attributes = [], {}
     for node in module.graph.nodes:
         try:
@@ -112,7 +118,7 @@ def _encode_attribute(module: GraphModule, path: str, constants: ConstantWriter)
             raise SaveError(f"refers to attribute {path!r}, which the graph module does not have")
         value = getattr(value, part)
     if isinstance(value, GraphModule):
-        return {"graph": _encode_graph(value, constants)}
+        return {"graph": encode_graph(value, constants)}
     if isinstance(value, torch.Tensor):
         return {"constant": constants.add(value)}
     return {"value": encode(value)}
@@ -125,7 +131,7 @@ def from_document(document: dict[str, Any], constants: dict[str, torch.Tensor]) 
         LoadError: names the defect and where it is.
     """
     table = declare(document["symbols"])
-    module = _decode_graph(document["graph"], table, constants, 0)
+    module = decode_graph(document["graph"], table, constants, 0)
     return StageGraph(module, _decode_signature(document))
 
 
@@ -146,9 +152,14 @@ def _decode_signature(document: dict[str, Any]) -> GraphSignature:
         raise LoadError(f"malformed signature: {error}") from error
 
 
-def _decode_graph(
+def decode_graph(
     record: dict[str, Any], table: SymbolTable, constants: dict[str, torch.Tensor], depth: int
 ) -> GraphModule:
+    """Rebuild a graph, ``depth`` levels inside of the outermost.
+
+    Raises:
+        LoadError: names the defect and the node.
+    """
     if depth > MAX_GRAPH_DEPTH:
         raise LoadError(f"subgraphs are nested deeper than {MAX_GRAPH_DEPTH}")
     root = {
@@ -176,7 +187,7 @@ def _decode_attribute(
     depth: int,
 ) -> Any:
     if "graph" in record:
-        return _decode_graph(record["graph"], table, constants, depth + 1)
+        return decode_graph(record["graph"], table, constants, depth + 1)
     if "constant" in record:
         if record["constant"] not in constants:
             raise LoadError(

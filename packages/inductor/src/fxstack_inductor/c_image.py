@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import Interpreter
+from torch.fx import GraphModule, Interpreter
 
 from fxstack_inductor.codegen.native_program import NativeProgram
 from fxstack_inductor.codegen.wrapper import HELPERS, linked
@@ -26,11 +26,10 @@ from fxstack_inductor.schedule.memory import Slot
 from fxstack_inductor.schedule.plan import KernelStep
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.arguments import decode_constant, encode
+from fxstack_interchange.bare import graph_from_json, graph_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from torch.fx import GraphModule
 
     from fxstack_inductor.c_target import Lowered
     from fxstack_inductor.ir.expr import Expr
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     Compiled = Callable[..., tuple[Any, ...]]
 
-MOST_BYTES = 1 << 16
+MOST_BYTES = 1 << 20
 """Tensors of a graph's own are kept on disk up to this size."""
 
 
@@ -198,6 +197,8 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
 
 
 def _constant_to_json(value: Any) -> Any:
+    if isinstance(value, GraphModule):
+        return {"graph": graph_to_json(value)}
     if not isinstance(value, torch.Tensor):
         return encode(value)
     plain = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_cuda
@@ -214,9 +215,14 @@ def _constant_to_json(value: Any) -> Any:
 
 
 def _constant(content: Any) -> Any:
+    if isinstance(content, dict) and "graph" in content:
+        return graph_from_json(content["graph"])
     if not isinstance(content, dict) or "bytes" not in content:
         return decode_constant(content)
-    memory = torch.tensor(list(base64.b64decode(content["bytes"])), dtype=torch.uint8)
+    data = bytearray(base64.b64decode(content["bytes"]))
+    memory = torch.empty(0, dtype=torch.uint8)
+    if data:  # torch takes no empty buffer; a copy is aligned as torch aligns
+        memory = torch.frombuffer(data, dtype=torch.uint8).clone()
     typed = torch.empty(0, dtype=decode_constant(content["dtype"]))
     return typed.set_(memory.untyped_storage(), content["layout"][2], *content["layout"][:2])
 

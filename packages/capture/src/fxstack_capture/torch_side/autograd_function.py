@@ -43,6 +43,11 @@ class Applied:
         # torch.fx prints what lies below ``torch`` by its path, and there lies the class.
         self.__module__ = function.__module__.replace("torch", "applied", 1)
 
+    @property
+    def __fxstack_parts__(self) -> tuple[Any, ...]:
+        """All that the meaning of a call follows from, for keys of programs on disk."""
+        return (self.function, dict(self.templates), self.tensors)
+
     def __call__(self, *args: Any) -> Any:
         if self.templates:
             end = len(args) - self.tensors

@@ -1,8 +1,9 @@
 """The key of a captured graph's compiled program: a hash of everything that tracing and compiling it depend on.
 
 Symbolic sizes are in it as expressions. Graphs that depend on what a hash cannot hold have none: numbers that depend on
-data, code of the program's own (custom operators, hooks, ``autograd.Function``), modules that are called whole, subclasses
-of tensors. Nothing in the key depends on the process.
+data, modules that are called whole, subclasses of tensors, code of the program's own that reads what may change (``code`` tells).
+Nothing in the key depends on the process. A target that stands for more than its name says of what it is made by
+``__fxstack_parts__``.
 """
 
 from __future__ import annotations
@@ -10,10 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import sys
 from dataclasses import replace
-from functools import reduce
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +19,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
+from fxstack_functionalize.disk.code import CodeReader, higher_order_name, name_in_torch
 from fxstack_interchange import SaveError
 from fxstack_interchange.arguments import encode
 from fxstack_interchange.targets import is_tensor_method, name_of
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from fxstack_functionalize.trace import TraceRequest
 
 logger = logging.getLogger(__name__)
-PACKAGES = frozenset({"torch", "fxstack_capture", "fxstack_functionalize", "fxstack_interchange"})
-NAMESPACES = frozenset({"aten", "prims", "prim", "_operator"})
-"""Operators whose meaning follows from torch's version."""
 
 
 def program_key(
@@ -115,28 +111,18 @@ def _target(module: GraphModule, node: Node, *, inner: bool) -> Any:
     return str(node.target)
 
 
-def _function(target: Any) -> str:
+def _function(target: Any) -> Any:
     if isinstance(target, HigherOrderOperator):
-        if not type(target).__module__.startswith("torch."):
-            raise SaveError(f"{target} is an operator of the program's own")
-        return f"higher-order {type(target).__module__}.{target.name()}"
+        return higher_order_name(target)
     if isinstance(target, (OpOverload, OpOverloadPacket)):
-        name = str(target)
-        namespace = name.partition("::")[0] if "::" in name else name.partition(".")[0]
-        if namespace not in NAMESPACES:
-            raise SaveError(f"{name} is an operator of the program's own")
-    return _name_in_torch(target) or name_of(target)
-
-
-def _name_in_torch(target: Any) -> str | None:
-    """Return the name of a function of torch or of fxstack itself, whose code follows from versions; None of others."""
-    name, place = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
-    if not isinstance(target, FunctionType) or place.partition(".")[0] not in PACKAGES:
-        return None
-    found = reduce(
-        lambda at, part: getattr(at, part, None), name.split("."), sys.modules.get(place)
-    )
-    return f"{place}:{name}" if found is target else None
+        return [str(target), CodeReader().describe(target, str(target))]
+    parts = getattr(target, "__fxstack_parts__", None)
+    if parts is not None:
+        return [
+            f"{type(target).__module__}.{type(target).__qualname__}",
+            CodeReader().describe(parts, target.__qualname__),
+        ]
+    return name_in_torch(target) or name_of(target)
 
 
 def _attribute(module: GraphModule, path: str, *, inner: bool) -> Any:

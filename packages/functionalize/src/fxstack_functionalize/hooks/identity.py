@@ -8,22 +8,21 @@ its identity, so a closure that is made anew each step is the same hook, and one
 
 from __future__ import annotations
 
-import builtins
-import dis
-import math
 import re
 from dataclasses import dataclass
 from functools import partial
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import GraphModule
 
+from fxstack_functionalize.code_reads import ATTRIBUTES, BUILTINS, Read, is_known, load, reads_of
 from fxstack_interchange.literals import LITERAL_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    import dis
+    from collections.abc import Collection, Hashable
 
 OUTSIDE_STORES = frozenset(
     {
@@ -42,36 +41,12 @@ OUTSIDE_STORES = frozenset(
 )
 """Instructions that may change, or look at, more than the function's own values."""
 
-PURE_BUILTINS = (
-    "abs all any bool callable dict divmod enumerate float frozenset int isinstance issubclass len list map max min "
-    "pow range repr reversed round set slice sorted str sum tuple type zip "
-    "ValueError TypeError RuntimeError NotImplementedError AssertionError"
-)
-BUILTINS = frozenset(re.findall(r"\w+", PURE_BUILTINS))
-"""Builtins without effects."""
-
 TENSOR_STATE = (
     "requires_grad grad_fn is_leaf grad data_ptr storage untyped_storage _version _base _is_view register_hook "
     "requires_grad_ retain_grad backward set_ share_memory_ numpy tolist item __dict__ __globals__"
 )
 HIDDEN_STATE = frozenset(re.findall(r"\w+", TENSOR_STATE))
 """Attributes of a tensor that a saved tensor of a compiled graph need not share with eager's."""
-
-TYPES = frozenset(
-    {
-        torch.Tensor,
-        torch.nn.Parameter,
-        torch.Size,
-        torch.dtype,
-        torch.device,
-        torch.finfo,
-        torch.iinfo,
-    }
-)
-PREDICATES = (torch.cuda.is_available, torch.is_tensor, torch.is_floating_point, torch.is_complex)
-FUNCTION_MODULES = frozenset({"torch.nn.functional", "torch.functional"})
-LOADS = {"LOAD_GLOBAL": "global", "LOAD_NAME": "global", "LOAD_DEREF": "free"}
-ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 class NotTraceableError(Exception):
@@ -80,9 +55,9 @@ class NotTraceableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What a code object loads from outside: (kind, name, attributes taken from it at once)."""
+    """What a code object loads from outside."""
 
-    reads: tuple[tuple[str, str, tuple[str, ...]], ...]
+    reads: tuple[Read, ...]
     refusal: str | None
 
 
@@ -121,55 +96,17 @@ class HookReader:
             raise NotTraceableError(scan.refusal)
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items())
         found: list[Hashable] = [_constant(value, "a default argument") for value in defaults]
-        for kind, name, attributes in scan.reads:
-            value = _load(function, kind, name)
-            found.append(self._value(value, name, attributes, (*active, code)))
+        for read in scan.reads:
+            value, name, _ = load(function, read, BUILTINS, NotTraceableError)
+            found.append(self._value(value, name, (*active, code)))
         return (code, tuple(found))
 
-    def _value(
-        self, value: Any, name: str, attributes: Sequence[str], active: tuple[CodeType, ...]
-    ) -> Hashable:
-        rest = [*attributes]
-        while rest and isinstance(value, ModuleType):
-            name = f"{name}.{rest[0]}"
-            value = getattr(value, rest.pop(0), None)
-        if _is_known(value):
+    def _value(self, value: Any, name: str, active: tuple[CodeType, ...]) -> Hashable:
+        if is_known(value):
             return _as_key(value)
         if isinstance(value, (FunctionType, partial)):
             return self._callable(value, active)
         return _constant(value, name)
-
-
-def _load(function: FunctionType, kind: str, name: str) -> Any:
-    if kind == "free":
-        cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
-        try:
-            return cell.cell_contents
-        except ValueError:
-            raise NotTraceableError(f"its variable {name!r} is not set yet") from None
-    if name in function.__globals__:
-        return function.__globals__[name]
-    if name in BUILTINS:
-        return getattr(builtins, name)
-    raise NotTraceableError(f"it uses {name!r}")
-
-
-def _is_known(value: Any) -> bool:
-    """Whether ``value`` is a function or class whose only effect is its result."""
-    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return True
-    if isinstance(value, BuiltinFunctionType):
-        name = value.__name__
-        own = getattr(builtins, name, None) is value and name in BUILTINS
-        own = own or getattr(math, name, None) is value
-        spaces = (torch._C._VariableFunctions, torch._C._nn)  # type: ignore[attr-defined]
-        return own or any(getattr(space, name, None) == value for space in spaces)
-    if isinstance(value, FunctionType):
-        return value.__module__ in FUNCTION_MODULES or value in PREDICATES
-    if isinstance(value, type):
-        named = issubclass(value, tuple) and hasattr(value, "_fields")
-        return value in TYPES or named or getattr(builtins, value.__name__, None) is value
-    return False
 
 
 def _constant(value: Any, name: str) -> Hashable:
@@ -187,34 +124,17 @@ def _as_key(value: Any) -> Hashable:
 
 def _scan(code: CodeType) -> _Scan:
     try:
-        return _Scan(tuple(dict.fromkeys(_reads(code, frozenset()))), None)
+        return _Scan(tuple(dict.fromkeys(reads_of(code, _check))), None)
     except NotTraceableError as error:
         return _Scan((), str(error))
 
 
-def _reads(code: CodeType, bound: frozenset[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield the loads from outside; ``bound`` are the free names that an enclosing scanned function binds."""
-    instructions = list(dis.get_instructions(code))
-    outside = set(code.co_freevars) - bound
-    for number, instruction in enumerate(instructions):
-        name = instruction.argval
-        if instruction.opname in OUTSIDE_STORES:
-            raise NotTraceableError(f"its instruction {instruction.opname} may have an effect")
-        if instruction.opname == "STORE_DEREF" and name in outside:
-            raise NotTraceableError(f"it assigns to {name!r} of an enclosing function")
-        if instruction.opname in ATTRIBUTES and name in HIDDEN_STATE:
-            raise NotTraceableError(f"it reads .{name}, which differs for a compiled graph")
-        kind = LOADS.get(instruction.opname)
-        if kind == "global" or (kind == "free" and name in outside):
-            yield kind, name, tuple(_attributes(instructions[number + 1 :]))
-    local = bound | frozenset(code.co_cellvars)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _reads(constant, local)
-
-
-def _attributes(following: Sequence[dis.Instruction]) -> Iterator[str]:
-    for instruction in following:
-        if instruction.opname not in ATTRIBUTES:
-            return
-        yield instruction.argval
+def _check(instruction: dis.Instruction, outside: Collection[str]) -> None:
+    """Refuse what may have an effect, or depend on more than values."""
+    name = instruction.argval
+    if instruction.opname in OUTSIDE_STORES:
+        raise NotTraceableError(f"its instruction {instruction.opname} may have an effect")
+    if instruction.opname == "STORE_DEREF" and name in outside:
+        raise NotTraceableError(f"it assigns to {name!r} of an enclosing function")
+    if instruction.opname in ATTRIBUTES and name in HIDDEN_STATE:
+        raise NotTraceableError(f"it reads .{name}, which differs for a compiled graph")

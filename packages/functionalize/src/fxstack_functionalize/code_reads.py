@@ -1,0 +1,128 @@
+"""What a Python function reads from outside of itself: names of globals and of enclosing functions, read off its bytecode."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import math
+import re
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    Check = Callable[[dis.Instruction, Collection[str]], None]
+    """Raises for an instruction that is not allowed, given the free names that the function does not bind itself."""
+
+Read: TypeAlias = tuple[str, str, tuple[str, ...]]
+"""The kind (``global`` or ``free``), the name, and the attributes that are taken from it at once."""
+
+LOADS = {"LOAD_GLOBAL": "global", "LOAD_NAME": "global", "LOAD_DEREF": "free"}
+ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+
+PURE_BUILTINS = (
+    "abs all any bool callable dict divmod enumerate float frozenset int isinstance issubclass len list map max min "
+    "pow range repr reversed round set slice sorted str sum tuple type zip "
+    "ValueError TypeError RuntimeError NotImplementedError AssertionError"
+)
+BUILTINS = frozenset(re.findall(r"\w+", PURE_BUILTINS))
+"""Builtins without effects."""
+
+TYPES = frozenset(
+    {
+        torch.Tensor,
+        torch.nn.Parameter,
+        torch.Size,
+        torch.dtype,
+        torch.device,
+        torch.finfo,
+        torch.iinfo,
+    }
+)
+PREDICATES = (torch.cuda.is_available, torch.is_tensor, torch.is_floating_point, torch.is_complex)
+FUNCTION_MODULES = frozenset({"torch.nn.functional", "torch.functional"})
+
+
+def reads_of(code: CodeType, check: Check, bound: frozenset[str] = frozenset()) -> Iterator[Read]:
+    """Yield the loads from outside; ``bound`` are the free names that an enclosing scanned function binds."""
+    instructions = list(dis.get_instructions(code))
+    outside = set(code.co_freevars) - bound
+    for number, instruction in enumerate(instructions):
+        check(instruction, outside)
+        name = instruction.argval
+        kind = LOADS.get(instruction.opname)
+        if kind == "global" or (kind == "free" and name in outside):
+            yield kind, name, tuple(_attributes(instructions[number + 1 :]))
+    local = bound | frozenset(code.co_cellvars)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from reads_of(constant, check, local)
+
+
+def _attributes(following: Sequence[dis.Instruction]) -> Iterator[str]:
+    for instruction in following:
+        if instruction.opname not in ATTRIBUTES:
+            return
+        yield instruction.argval
+
+
+def load(
+    function: FunctionType,
+    read: Read,
+    allowed_builtins: Collection[str],
+    error: Callable[[str], Exception],
+) -> tuple[Any, str, list[str]]:
+    """Return the value that ``read`` gives now, its name, and the attributes of it that are left, once modules are followed.
+
+    Raises:
+        Exception: ``error`` of a text that says why, if there is none.
+    """
+    kind, name, attributes = read
+    value, rest = _loaded(function, kind, name, allowed_builtins, error), [*attributes]
+    while rest and isinstance(value, ModuleType):
+        name = f"{name}.{rest[0]}"
+        if not hasattr(value, rest[0]):
+            raise error(f"it uses {name!r}")
+        value = getattr(value, rest.pop(0))
+    return value, name, rest
+
+
+def _loaded(
+    function: FunctionType,
+    kind: str,
+    name: str,
+    allowed_builtins: Collection[str],
+    error: Callable[[str], Exception],
+) -> Any:
+    if kind == "free":
+        cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
+        try:
+            return cell.cell_contents
+        except ValueError:
+            raise error(f"its variable {name!r} is not set yet") from None
+    if name in function.__globals__:
+        return function.__globals__[name]
+    if name in allowed_builtins:
+        return getattr(builtins, name)
+    raise error(f"it uses {name!r}")
+
+
+def is_known(value: Any) -> bool:
+    """Whether ``value`` is a function or class whose only effect is its result."""
+    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    if isinstance(value, BuiltinFunctionType):
+        name = value.__name__
+        own = getattr(builtins, name, None) is value and name in BUILTINS
+        own = own or getattr(math, name, None) is value
+        spaces = (torch._C._VariableFunctions, torch._C._nn)  # type: ignore[attr-defined]
+        return own or any(getattr(space, name, None) == value for space in spaces)
+    if isinstance(value, FunctionType):
+        return value.__module__ in FUNCTION_MODULES or value in PREDICATES
+    if isinstance(value, type):
+        named = issubclass(value, tuple) and hasattr(value, "_fields")
+        return value in TYPES or named or getattr(builtins, value.__name__, None) is value
+    return False

@@ -1,0 +1,248 @@
+"""Code of the program's own as JSON: equal in every process for code that does the same, so that it can be part of a key.
+
+It is read off bytecode, together with everything that this loads from outside: constants, functions of torch, known by its
+version, and other such code. A function that imports, assigns to globals or reads any other object has no such form. Of a custom
+operator the form holds its schema and the functions that a compiler calls; its kernels are called when the program runs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+import sys
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial, reduce
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._higher_order_ops.effects import _get_effect
+from torch._library import custom_ops
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from fxstack_functionalize.code_reads import BUILTINS, TYPES, is_known, load, reads_of
+from fxstack_interchange import SaveError
+from fxstack_interchange.arguments import encode
+from fxstack_interchange.literals import LITERAL_TYPES
+
+if TYPE_CHECKING:
+    import dis
+    from collections.abc import Collection, Iterator
+
+PACKAGES = frozenset(
+    {"torch"}
+    | {f"fxstack_{part}" for part in ("capture", "functionalize", "interchange", "partition")}
+)
+NAMESPACES = frozenset({"aten", "prims", "prim", "_operator"})
+"""Operators whose meaning follows from torch's version."""
+REFUSED = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "LOAD_BUILD_CLASS"})
+READ_BUILTINS = (
+    BUILTINS
+    | {"getattr", "hasattr", "setattr", "object"}
+    | {
+        name
+        for name, value in vars(builtins).items()
+        if isinstance(value, type) and issubclass(value, BaseException)
+    }
+)
+OF_EVERY_CLASS = frozenset(
+    {f"__{name}__" for name in ("module", "qualname", "doc", "dict", "weakref", "annotations")}
+    | {"__firstlineno__", "__static_attributes__", "_backward_cls"}
+)
+"""Entries of a class's namespace that Python and torch make."""
+REGISTERED_KEYS = frozenset(
+    {
+        "Meta",
+        "Autograd[alias]",
+        "CompositeExplicitAutograd[alias]",
+        "ADInplaceOrView",
+        "ADInplaceOrView (inactive)",
+        "CPU",
+        "CUDA",
+    }
+)
+"""The dispatch keys that ``torch.library.custom_op`` registers: kernels, and functions that a definition holds."""
+
+
+class CodeReader:
+    """Describes values; those that were described before are numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._met: list[Any] = []
+
+    def describe(self, value: Any, name: str) -> Any:
+        """Return JSON for what ``value`` does, and is; ``name`` is said in errors.
+
+        Raises:
+            SaveError: it has no such form.
+        """
+        if id(value) in self._numbers:
+            return {"again": self._numbers[id(value)]}
+        if type(value) in LITERAL_TYPES:
+            return encode(value)
+        self._numbers[id(value)] = len(self._met)
+        self._met.append(value)
+        if isinstance(value, (list, tuple, set, frozenset, dict)):
+            return self._container(value, name)
+        if isinstance(value, (OpOverload, OpOverloadPacket, custom_ops.CustomOpDef)):
+            return self._operators(value)
+        if isinstance(value, type):
+            return self._class(value)
+        if isinstance(value, partial):
+            return ["partial", *(self.describe(v, name) for v in _parts_of_partial(value))]
+        if isinstance(value, Enum):
+            return [self.describe(type(value), name), value.name]
+        if is_dataclass(value):
+            members = [getattr(value, field.name) for field in fields(value)]
+            return [self.describe(item, name) for item in (type(value), *members)]
+        return self._function(value, name)
+
+    def _container(self, value: Any, name: str) -> Any:
+        kind = type(value)
+        if kind not in {list, tuple, set, frozenset, dict}:
+            raise SaveError(f"{name}, a {kind.__name__} that may do anything")
+        items = list(value.items()) if kind is dict else list(value)
+        if kind in {set, frozenset}:
+            return [kind.__name__, sorted((encode(item) for item in items), key=repr)]
+        return [kind.__name__, [self.describe(item, name) for item in items]]
+
+    def _function(self, value: Any, name: str) -> Any:
+        if isinstance(value, HigherOrderOperator):
+            return higher_order_name(value)
+        if isinstance(value, BuiltinFunctionType) and _is_known_builtin(value):
+            return ["builtin", str(value.__module__), value.__qualname__]
+        if not isinstance(value, FunctionType):
+            raise SaveError(f"{name}, a {type(value).__name__} that may change")
+        known = name_in_torch(value)
+        if known is not None and _is_of_package(value):
+            return known
+        described = [self._code(value.__code__)]
+        given = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).items()]
+        described += [self.describe(item, f"a default of {name}") for item in given]
+        for read in dict.fromkeys(reads_of(value.__code__, _check)):
+            loaded, path, _ = load(value, read, READ_BUILTINS, SaveError)
+            described.append([path, self.describe(loaded, path)])
+        return ["function", described]
+
+    def _code(self, code: CodeType) -> Any:
+        """What decides what code does: everything but its place in a file."""
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        return [
+            code.co_code.hex(),
+            code.co_exceptiontable.hex(),
+            [list(group) for group in names],
+            list(counts),
+            [
+                self._code(item)
+                if isinstance(item, CodeType)
+                else self.describe(item, "a constant of a function")
+                for item in code.co_consts
+            ],
+        ]
+
+    def _class(self, value: type) -> Any:
+        if value in TYPES or getattr(builtins, value.__name__, None) is value:
+            return ["type", value.__module__, value.__qualname__]
+        known = name_in_torch(value)
+        if known is not None:
+            return known
+        if not issubclass(value, torch.autograd.Function):
+            raise SaveError(f"{value.__qualname__}, a class of the program's own")
+        own = [base for base in value.__mro__ if base.__module__.partition(".")[0] != "torch"]
+        return ["autograd.Function", [self._namespace(base) for base in own if base is not object]]
+
+    def _namespace(self, cls: type) -> Any:
+        found = sorted(item for item in vars(cls).items() if item[0] not in OF_EVERY_CLASS)
+        return [[name, self._member(member, name)] for name, member in found]
+
+    def _member(self, member: Any, name: str) -> Any:
+        if isinstance(member, (staticmethod, classmethod)):
+            return [type(member).__name__, self.describe(member.__func__, name)]
+        return self.describe(member, name)
+
+    def _operators(self, value: Any) -> Any:
+        if isinstance(value, custom_ops.CustomOpDef):
+            return self._operator(value._opoverload)
+        if isinstance(value, OpOverload):
+            return self._operator(value)
+        return [self._operator(getattr(value, name)) for name in value.overloads()]
+
+    def _operator(self, op: OpOverload[..., Any]) -> Any:
+        if op.namespace in NAMESPACES:
+            return str(op)
+        definition = custom_ops.OPDEFS.get(op._schema.name)
+        if definition is None or definition._opoverload is not op:
+            raise SaveError(f"{op} is an operator of the program's own, not made by custom_op")
+        if definition._torch_dispatch_fns or op.py_kernels or not _is_plain(op):
+            raise SaveError(f"{op} has registrations that a compiler follows")
+        functions = (
+            definition._abstract_fn,
+            definition._setup_context_fn,
+            definition._backward_fn,
+            definition._vmap_fn,
+        )
+        described = [self.describe(function, str(op)) for function in functions]
+        tags = sorted(map(str, op.tags))
+        return ["operator", str(op._schema), tags, str(_get_effect(op)), described]
+
+
+def _parts_of_partial(value: partial[Any]) -> Iterator[Any]:
+    yield value.func
+    yield value.args
+    yield value.keywords
+
+
+def _is_plain(op: OpOverload[..., Any]) -> bool:
+    """Whether all that is registered for ``op`` is what its definition holds."""
+    lines = torch._C._dispatch_dump(op._schema.name).splitlines()
+    registered = [line.split(": registered at ", 1) for line in lines if ": registered at " in line]
+    return all(
+        key == "debug" or (key in REGISTERED_KEYS and place.startswith(f"{custom_ops.__file__}:"))
+        for key, place in registered
+    )
+
+
+def _is_known_builtin(value: BuiltinFunctionType) -> bool:
+    name = value.__name__
+    if name in READ_BUILTINS and getattr(builtins, name, None) is value:
+        return True
+    return is_known(value) or getattr(operator, name, None) is value
+
+
+def _check(instruction: dis.Instruction, outside: Collection[str]) -> None:
+    if instruction.opname in REFUSED:
+        raise SaveError(f"a function with the instruction {instruction.opname}")
+    if instruction.opname == "STORE_DEREF" and instruction.argval in outside:
+        raise SaveError(f"a function that assigns to {instruction.argval!r} of an enclosing one")
+
+
+def higher_order_name(target: HigherOrderOperator) -> str:
+    """Return the name of a higher-order operator of torch.
+
+    Raises:
+        SaveError: it is the program's own.
+    """
+    if not type(target).__module__.startswith("torch."):
+        raise SaveError(f"{target} is an operator of the program's own")
+    return f"higher-order {type(target).__module__}.{target.name()}"
+
+
+def name_in_torch(target: Any) -> str | None:
+    """Return the name of a function or class of torch or of fxstack itself, whose code follows from versions; None of others."""
+    name, place = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
+    if not isinstance(target, (FunctionType, type)) or place.partition(".")[0] not in PACKAGES:
+        return None
+    found = reduce(
+        lambda at, part: getattr(at, part, None), name.split("."), sys.modules.get(place)
+    )
+    return f"{place}:{name}" if found is target else None
+
+
+def _is_of_package(function: FunctionType) -> bool:
+    """Whether it is written where its module's package is: a replacement of the program's own may wear the same name."""
+    package = sys.modules[function.__module__.partition(".")[0]]
+    return Path(function.__code__.co_filename).is_relative_to(Path(str(package.__file__)).parent)
