@@ -106,6 +106,7 @@ _RULES: dict[type, Callable[[Any, Keeper], Check]] = {
     records.ClassUnchanged: lambda c, _k: dataclasses.replace(
         c, values=_all_weakly(c.values), mro=_all_weakly(c.mro)
     ),
+    records.SubclassIs: lambda c, _k: dataclasses.replace(c, cls=weakly(c.cls)),
     records.TensorIs: lambda c, _k: dataclasses.replace(c, cls=weakly(c.cls)),
     records.SlotUnset: lambda c, _k: dataclasses.replace(c, owner=weakly(c.owner)),
     records.SameObject: lambda c, k: records.SameObject(k.source(c.other)),

@@ -146,6 +146,7 @@ CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.CellEmpty: (1, lambda s, _c: (s, "CellEmpty", ())),
     records.TorchStateIs: (5, _torch_state),
     records.ClassUnchanged: (6, _class_unchanged),
+    records.SubclassIs: (3, lambda s, c: (s, "SubclassIs", (c.cls, c.answer))),
     records.TensorIs: (10, _tensor),
     records.KeysAre: (20, lambda s, c: (s, "KeysAre", (c.keys, c.ordered))),
     records.RangeIs: (60, lambda s, c: (s, "RangeIs", ((c.start, c.stop, c.step),))),

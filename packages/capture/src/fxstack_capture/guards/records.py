@@ -131,6 +131,18 @@ class ClassUnchanged(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class SubclassIs(Check):
+    """What the abstract class ``cls`` says of a class, ``_abc._abc_subclasscheck(cls, value)``: registering a class changes it.
+
+    Checked by the number of registrations in the process first; ``cls`` is asked again only where that moved.
+    """
+
+    cls: type = field(compare=False)
+    key: int
+    answer: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TensorIs(Check):
     """Everything about a tensor that a graph is specialised on.
 

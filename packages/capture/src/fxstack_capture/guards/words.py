@@ -145,6 +145,9 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
     records.CellEmpty: lambda _c: "must be an empty cell",
     records.RangeIs: lambda c: f"must be range({c.start}, {c.stop}, {c.step})",
     records.ClassUnchanged: lambda c: f"must keep its {_kept_of_class(c)}",
+    records.SubclassIs: lambda c: (
+        f"must {'' if c.answer else 'not '}be a subclass of {short(c.cls)}"
+    ),
     records.TensorIs: _tensor_demand,
     records.SameObject: lambda c: f"must be the same object as {c.other.name}",
     records.AllDistinct: lambda c: (
@@ -171,6 +174,7 @@ _FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
     records.CellEmpty: lambda _c, _v, _r: "it holds something",
     records.ClassUnchanged: _class_changes,
     records.TensorIs: _tensor_found,
+    records.SubclassIs: lambda c, _v, _r: f"it is {'none' if c.answer else 'one'} now",
     records.SameObject: lambda _c, _v, _r: "they are different objects",
     records.AllDistinct: lambda _c, _v, _r: "two of them are the same object",
     records.NoOverlap: lambda _c, _v, _r: "two of them do",

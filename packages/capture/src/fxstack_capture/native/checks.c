@@ -419,6 +419,7 @@ static const struct {
     {"CellEmpty", check_cell_empty, build_nothing, 0, DICT_NONE},
     {"RangeIs", check_range_is, build_held, 1, DICT_NONE},
     {"ClassUnchanged", check_class_unchanged, build_class, 2, DICT_NONE},
+    {"SubclassIs", check_subclass_is, build_subclass, 2, DICT_NONE},
     {"TensorIs", check_tensor_is, build_tensor, 10, DICT_NONE},
     {"TorchStateIs", check_torch_state, build_state, 3, DICT_NONE},
 };
@@ -434,6 +435,7 @@ int test_build(Tree *tree, Test *test, const char *kind, PyObject *args) {
         if (table[i].build(tree, test, args) < 0) return -1;
         test->of_constant = is_of_constant(test);
         test->of_class = test->run == check_class_unchanged;
+        test->of_registrations = test->run == check_subclass_is;
         return 0;
     }
     return PyErr_Format(PyExc_ValueError, "unknown check %s", kind), -1;

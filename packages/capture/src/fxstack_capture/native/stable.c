@@ -4,6 +4,7 @@
  * and that the tree refers to by themselves (pinned). All that is asked of such a root follows from
  *   - the number of the state of a dictionary (dict_states.c), where only keys and constant values are asked for;
  *   - the version tag of a class, which any change of it or of its bases changes;
+ *   - the number of registrations with abstract classes (abstract.c), where only what they say of a class is asked for;
  *   - the pointers to the code and the defaults of a function, where only their identities are asked for.
  * The words of all of them lie in one array, with what they were when the root's own checks held. Comparing them takes less than a
  * nanosecond each; only the roots whose words differ are looked at, by name, and their words are remembered anew. */
@@ -33,10 +34,16 @@ static int words_of_function(const Node *node, PyObject *function, Word *words) 
 }
 
 static int words_of_class(const Node *node, PyObject *cls, Word *words) {
-    for (int i = 0; i < node->test_count; i++)
-        if (!node->tests[i].of_class) return 0;
-    words[0] = (Word){&((PyTypeObject *)cls)->tp_version_tag, NEVER, 1, 0};
-    return node->child_count == 0 && node->test_count > 0;
+    int count = 0, of_class = 0, of_registrations = 0;
+    for (int i = 0; i < node->test_count; i++) {
+        if (!node->tests[i].of_class && !node->tests[i].of_registrations) return 0;
+        of_class |= node->tests[i].of_class;
+        of_registrations |= node->tests[i].of_registrations;
+    }
+    if (node->child_count > 0 || (of_registrations && registrations_word == NULL)) return 0;
+    if (of_class) words[count++] = (Word){&((PyTypeObject *)cls)->tp_version_tag, NEVER, 1, 0};
+    if (of_registrations) words[count++] = (Word){registrations_word, NEVER, 0, 0};
+    return count;
 }
 
 static int words_of_dict(const Node *node, PyObject *dict, Word *words) {

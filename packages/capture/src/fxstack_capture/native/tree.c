@@ -414,5 +414,5 @@ PyMethodDef tree_methods[] = {
 
 int tree_init(PyObject *module) {
     (void)module;
-    return PyType_Ready(&Link_Type) < 0 || steps_init() < 0 || tensor_fallback_init() < 0 ? -1 : 0;
+    return PyType_Ready(&Link_Type) < 0 || steps_init() < 0 || abstract_init() < 0 || tensor_fallback_init() < 0 ? -1 : 0;
 }

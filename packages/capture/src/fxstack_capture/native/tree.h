@@ -32,6 +32,7 @@ struct Test {
     Dictionary settled_by;     /* holds, or its `again` does, as long as this dictionary is as it was */
     int of_constant;           /* holds of an object for ever */
     int of_class;              /* holds of a class as long as it has its version tag */
+    int of_registrations;      /* holds of a class as long as no class is registered with an abstract one */
     RelationFunction relation;
     int guard;                 /* index of the guard that it stands for */
     int weak;                  /* object is a weak reference */
@@ -124,6 +125,12 @@ HIDDEN void node_settle(Node *node); /* once its tests and children are built */
 HIDDEN int test_build(Tree *tree, Test *test, const char *kind, PyObject *arguments);
 HIDDEN int relation_build(Tree *tree, Test *test, const char *kind, PyObject *arguments);
 HIDDEN void test_release(Test *test);
+
+/* abstract.c */
+HIDDEN extern const uint64_t *registrations_word; /* counts registrations with abstract classes; NULL: cannot be read */
+HIDDEN int check_subclass_is(Test *test, const Value *value);
+HIDDEN int build_subclass(Tree *tree, Test *test, PyObject *arguments); /* -1 with an exception */
+HIDDEN int abstract_init(void);
 
 /* values.c: comparisons that run no Python code */
 HIDDEN int is_constant(PyObject *object);

@@ -15,6 +15,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.world.abstract_classes import note_answers
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.world.lazy_dict import ABSENT
 
@@ -84,6 +85,24 @@ def _register(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if not subclass or not trace.world.is_new(cls):
         raise graph_break("side-effect-call", f"a registration with {cls.__qualname__}")
     return run(trace, _abc._abc_register, args, kwargs)
+
+
+@RULES.rule(_abc._abc_instancecheck)
+def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    answer = run(trace, _abc._abc_instancecheck, args, kwargs)
+    cls, value = args
+    shown = trace.world.load_attr(value, "__class__")  # proxies show another one
+    for kind in dict.fromkeys((type(value), shown)):
+        note_answers(trace.world, kind, cls)  # type: ignore[arg-type]
+    return answer
+
+
+@RULES.rule(_abc._abc_subclasscheck)
+def _is_subclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    answer = run(trace, _abc._abc_subclasscheck, args, kwargs)
+    cls, kind = args
+    note_answers(trace.world, kind, cls)  # type: ignore[arg-type]
+    return answer
 
 
 @RULES.rule(_thread.get_ident)

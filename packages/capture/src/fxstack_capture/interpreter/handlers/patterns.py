@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections.abc
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.class_flags import flags_of
+from fxstack_capture.world.abstract_classes import note_answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,11 +19,18 @@ _MATCH_SELF_FLAG = 1 << 22
 
 
 def match_sequence(frame: Frame, _operand: Any) -> None:
-    frame.stack.append(bool(flags_of(type(frame.stack[-1])) & _SEQUENCE_FLAG))
+    frame.stack.append(_is_a(frame, collections.abc.Sequence, _SEQUENCE_FLAG))
 
 
 def match_mapping(frame: Frame, _operand: Any) -> None:
-    frame.stack.append(bool(flags_of(type(frame.stack[-1])) & _MAPPING_FLAG))
+    frame.stack.append(_is_a(frame, collections.abc.Mapping, _MAPPING_FLAG))
+
+
+def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
+    """Registering a class with an abstract one, or one derived from it, sets the flag that patterns look at."""
+    kind = type(frame.stack[-1])
+    note_answers(frame.world, kind, abstract)
+    return bool(flags_of(kind) & flag)
 
 
 def match_keys(frame: Frame, _operand: Any) -> None:
