@@ -1,4 +1,4 @@
-"""Registering a class with an abstract one changes what ``isinstance``, ``issubclass`` and patterns say: compiled code hears of it."""
+"""Registering a class with an abstract one changes what ``isinstance``, ``issubclass`` and patterns say."""
 
 import abc
 import collections.abc
