@@ -15,6 +15,7 @@ from fxstack_capture.sources import pinned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fxstack_capture.trace import World
     from fxstack_capture.world.world import MirrorWorld
 
 _mro = type.__dict__["__mro__"].__get__
@@ -29,11 +30,12 @@ def _named(classes: Any) -> Iterator[Any]:
         yield classes
 
 
-def note_answers(world: MirrorWorld, kind: type, classes: Any) -> None:
+def note_answers(of: World, kind: type, classes: Any) -> None:
     """The program has been told whether ``kind`` is a subclass of ``classes``.
 
     A class made in the trace has no place in guards: its bases decide in its stead.
     """
+    world: MirrorWorld = of  # type: ignore[assignment]  # the only one there is
     for cls in _named(classes):
         if isinstance(cls, abc.ABCMeta) and not world.is_new(cls):
             for known in _known(world, kind):

@@ -93,7 +93,7 @@ def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     cls, value = args
     shown = trace.world.load_attr(value, "__class__")  # proxies show another one
     for kind in dict.fromkeys((type(value), shown)):
-        note_answers(trace.world, kind, cls)  # type: ignore[arg-type]
+        note_answers(trace.world, kind, cls)
     return answer
 
 
@@ -101,7 +101,7 @@ def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _is_subclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     answer = run(trace, _abc._abc_subclasscheck, args, kwargs)
     cls, kind = args
-    note_answers(trace.world, kind, cls)  # type: ignore[arg-type]
+    note_answers(trace.world, kind, cls)
     return answer
 
 
