@@ -42,6 +42,30 @@ def of_another_default_dtype(x):
     return x * t[3].item()
 
 
+def layers(x):
+    scales = [x, x + 1, x * 2]
+    for index in torch.arange(3) % 2:
+        x = x * scales[index]
+    return x, (1, 2, 3)[torch.arange(3)[2]], [0] * (torch.arange(2) + 1)[1]
+
+
+def parts(x):
+    x = x.flatten().clone()
+    ends = torch.cumsum(torch.tensor([1, 2]), 0)
+    x[ends[0] : ends[1]] = 7
+    return [x[:end] for end in ends], x[ends[0] : ends[1] + 1], x[..., ends[0]]
+
+
+def sizes(x):
+    two, ones = torch.arange(3)[2] + 0, torch.arange(2)
+    return (
+        x.reshape(two, -1),
+        x.view(*(ones + 1), 2),
+        torch.full((two,), ones[1]),
+        x.new_full((two, 1), two + 1),
+    )
+
+
 def not_a_number(x):
     try:
         return x * int(torch.tensor([float("nan"), 1.0])[0])
@@ -55,6 +79,9 @@ KNOWN = {
     "tolist": lambda x: x.flatten().split((torch.tensor([[1, 1], [1, 2]]).prod(1) + 0).tolist()[:1] * 4),
     "truth": lambda x: x if (torch.arange(12).reshape(3, 4) % 5 == 0).any() else -x,
     "sizes": lambda x: x.view(torch.div(x.shape[0] * x.shape[1], 2, rounding_mode="trunc"), 2),
+    "layers": layers,
+    "parts": parts,
+    "several sizes": sizes,
     "half": lambda x: (x, torch.tensor([1.5, 2.5], dtype=torch.bfloat16).mul(1.1).tolist()),
     "not_a_number": not_a_number,
 }  # fmt: skip
@@ -66,6 +93,7 @@ UNKNOWN = {
     "random": random,
     "of_another_default_dtype": of_another_default_dtype,
     "unwritten": lambda x: x * torch.empty(3).fill_(2.0)[0].item(),
+    "a part of an input": lambda x: x[: x.sum().int() - 9],
     "of_a_size_that_changes": lambda x: x * torch.arange(x.shape[0]).sum().item(),
 }
 

@@ -45,6 +45,7 @@ _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _NO_KWARGS: dict[str, Any] = {}
 _INDEX = torch.ops.aten.index.Tensor
 _DEVICE = torch.ops.prim.device.default
+_NUMBER = torch.ops.aten._local_scalar_dense.default
 
 
 class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
@@ -81,6 +82,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self._recipes = process_cache()
         self._symbolic_recipes = OperatorCache()
+        self.asked: torch.Tensor | None = None
+        """The tensor whose number torch has asked for, in vain, in the last operator."""
         self.operators: set[Any] = set()
         """What has run in this trace."""
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
@@ -103,7 +106,10 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         if func is _DEVICE:  # asked by kernels several times a call
             return args[0].device
         self.operators.add(func)
+        if func is _NUMBER:
+            self.asked = args[0]
         result = self._run(func, types, args, kwargs)
+        self.asked = None
         strides = None if self.in_kernel_invocation else eager_strides(func, args, result)
         if strides is None:
             return result

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.overrides import TorchFunctionMode
 
+from fxstack_capture.torch_side import known_values
 from fxstack_capture.torch_side.attributes import accessed
 from fxstack_capture.torch_side.overrides import is_accessor
 
@@ -36,6 +37,9 @@ class RecordingMode(TorchFunctionMode):
         if is_accessor(func):
             return accessed(tracer, func, args)
         if getattr(func, "__name__", None) in _CONVERSIONS:  # C code wants a plain number
+            known = known_values.value_of(tracer, args[0])
+            if known is not None and known.numel() == 1:
+                return getattr(known, func.__name__)()
             return tracer.record(func, args, kwargs)
         return tracer.call(func, args, kwargs)
 

@@ -22,6 +22,7 @@ from fxstack_capture.shapes.marks import is_address_guarded
 from fxstack_capture.shapes.policy import plan_tensor
 from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
 from fxstack_capture.torch_side import (
+    asked_numbers,
     attributes,
     facts,
     finding,
@@ -296,6 +297,17 @@ class TorchTracer:
         """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""
         if self.transforms.concern(args, kwargs):
             return self.transforms.run(fn, args, kwargs)
+        try:
+            return self._recorded(fn, args, kwargs)
+        except GraphBreak as reason:
+            instead = asked_numbers.with_number(self, args, kwargs, reason)
+            if instead is None:
+                raise
+        return self.record(fn, *instead)
+
+    def _recorded(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         busy, self.busy = self.busy, True
         try:
             return self._record(fn, args, kwargs)
