@@ -1,11 +1,21 @@
 """``aot_function`` and ``aot_module``: traced at the first call of each kind."""
 
+import dataclasses
+
 import pytest
 import torch
+from functorch.compile import make_boxed_func, nop
 from helpers import run_graph, save_everything
 from torch import nn
+from torch.utils import _pytree as pytree
 
-from fxstack_functionalize import UnsupportedGraphError, aot_function, aot_module
+from fxstack_functionalize import (
+    CompilerContractError,
+    UnsupportedGraphError,
+    aot_function,
+    aot_module,
+    trace_joint,
+)
 
 COMPILE = {"fw_compiler": run_graph, "partitioner": save_everything}
 
@@ -84,3 +94,101 @@ def test_lazy_module():
     compiled = aot_module(module, **COMPILE)
     for _ in range(2):
         assert torch.equal(compiled(torch.ones(2, 3)), module(torch.ones(2, 3)))
+
+
+@dataclasses.dataclass
+class Pair:
+    first: torch.Tensor
+    second: object
+
+
+pytree.register_dataclass(Pair)
+
+
+class SumOfPair(nn.Module):
+    def forward(self, pair, *, scale=1.0):
+        return {"sum": Pair((pair.first + pair.second[0]) * scale, ("name", None))}
+
+
+@pytest.mark.parametrize("make", [aot_function, aot_module])
+def test_registered_containers(make):
+    pair = Pair(torch.ones(3, requires_grad=True), [torch.ones(3)])
+    plain = SumOfPair()
+    ours, eager = make(plain, **COMPILE)(pair, scale=2.0)["sum"], plain(pair, scale=2.0)["sum"]
+    assert torch.equal(ours.first, eager.first)
+    assert ours.second == eager.second
+    (grad,) = torch.autograd.grad(ours.first.sum(), pair.first)
+    assert torch.equal(grad, torch.full((3,), 2.0))
+
+
+def test_zeros_of_both_signs_are_two_constants():
+    f = aot_function(lambda x, by: x / by, **COMPILE)
+    one = torch.ones(1)
+    for zero in (0.0, -0.0, 0j, -0j):
+        assert str(f(one, zero)) == str(one / zero)
+
+
+def test_sparse_arguments():
+    f = aot_function(lambda x: x.to_dense() * 2, **COMPILE)
+    assert torch.equal(f(torch.eye(2).to_sparse()), torch.eye(2) * 2)
+
+
+def test_compilers_of_torch():
+    """Both are given by position there, and mark what takes a list of arguments otherwise."""
+    graphs = []
+
+    def backward(module, inputs):
+        graphs.append(module)
+        return make_boxed_func(module.forward)
+
+    x = torch.ones(3, requires_grad=True)
+    aot_function(lambda x: x.sin() * 2, nop, backward, partitioner=save_everything)(
+        x
+    ).sum().backward()
+    assert torch.allclose(x.grad, 2 * x.detach().cos())
+    assert len(graphs) == 1
+
+
+GRAPH = torch.fx.symbolic_trace(lambda x: x * 2)
+
+
+def no_partition(joint):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: aot_function(lambda x: x, run_graph), TypeError, "'partitioner'"),
+        (
+            lambda: aot_function(lambda x: x, None, partitioner=save_everything),
+            TypeError,
+            "fw_comp",
+        ),
+        (lambda: aot_function(lambda x: x, **COMPILE, partition_fn=1), TypeError, "partition_fn"),
+        (lambda: aot_function(3, **COMPILE), TypeError, "fn must be callable"),
+        (lambda: aot_module(lambda x: x, **COMPILE), TypeError, "use aot_function"),
+        (
+            lambda: aot_function(lambda x, s: x, **COMPILE)(torch.ones(2), {1}),
+            TypeError,
+            "hashable",
+        ),
+        (lambda: trace_joint(lambda x: x, [torch.ones(2)]), TypeError, "is a torch.fx.GraphModule"),
+        (lambda: trace_joint(GRAPH, torch.ones(1, 2)), TypeError, "a list or tuple"),
+        (
+            lambda: trace_joint(GRAPH, [torch.ones(2)], decompositions=[torch.ops.aten.silu]),
+            TypeError,
+            "get_decompositions",
+        ),
+        (
+            lambda: aot_function(lambda x: x * 2, run_graph, partitioner=no_partition)(
+                torch.ones(2, requires_grad=True)
+            ),
+            CompilerContractError,
+            "not a Partition",
+        ),
+    ],
+)
+def test_mistakes_are_named(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

@@ -25,7 +25,7 @@ from fxstack_functionalize.runtime import (
 )
 from fxstack_functionalize.trace import Traced, TraceRequest, trace
 from fxstack_functionalize.wrapped import Compiling, compile_wrapped, is_wrapper
-from fxstack_interchange import OutputKind, verify
+from fxstack_interchange import OutputKind, Partition, verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.disk import Store
     from fxstack_functionalize.inputs import Captured
-    from fxstack_interchange import Partition, StageGraph
+    from fxstack_interchange import StageGraph
 
     Decompositions = Mapping[Any, Callable[..., Any]]
     Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -112,16 +112,16 @@ def aot(
     stages = _stages(
         (fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options
     )
+    again = partial(
+        aot,
+        fw_compiler=fw_compiler,
+        bw_compiler=bw_compiler,
+        inference_compiler=inference_compiler,
+        partitioner=partitioner,
+        decompositions=decompositions,
+    )
     if any(map(is_wrapper, example_inputs)):
-        plain = partial(
-            aot,
-            fw_compiler=fw_compiler,
-            bw_compiler=bw_compiler,
-            inference_compiler=inference_compiler,
-            partitioner=partitioner,
-            decompositions=decompositions,
-            options=options,
-        )
+        plain = partial(again, options=options)
         return compile_wrapped(
             gm, example_inputs, Compiling(plain, stages, decompositions, options)
         )
@@ -129,18 +129,7 @@ def aot(
     request = _request(captured, options)
     if options.functional_random and draws(trace(captured, request, decompositions).stage_graph):
         pure, inputs = with_random_state(gm, example_inputs)
-        return stateful(
-            aot(
-                pure,
-                inputs,
-                fw_compiler=fw_compiler,
-                bw_compiler=bw_compiler,
-                inference_compiler=inference_compiler,
-                partitioner=partitioner,
-                decompositions=decompositions,
-                options=replace(options, functional_random=False),
-            )
-        )
+        return stateful(again(pure, inputs, options=replace(options, functional_random=False)))
 
     def make() -> Traced:
         traced = trace(captured, request, decompositions)
@@ -149,15 +138,27 @@ def aot(
         return traced
 
     shelf = Shelf(store, captured, request, options)
+    return _kept(shelf, make, stages, options) or _wrapper(
+        make(), stages, inference_compiler or fw_compiler, shelf, options
+    )
+
+
+def _kept(
+    shelf: Shelf, make: Callable[[], Traced], stages: Stages, options: AotOptions
+) -> Callable[..., Any] | None:
+    """Return what an earlier compilation left on ``shelf``, None if there is nothing that fits."""
     found = shelf.find()
-    if found is not None:
-        again = from_disk(found, shelf, Remade(make, stages, in_present_state()), options)
-        if again is not None:
-            return again
-    traced = make()
+    if found is None:
+        return None
+    return from_disk(found, shelf, Remade(make, stages, in_present_state()), options)
+
+
+def _wrapper(
+    traced: Traced, stages: Stages, inference: Compiler, shelf: Shelf, options: AotOptions
+) -> Callable[..., Any]:
     if traced.trains:
         return training_wrapper(_program(traced, stages, shelf), options)
-    return _inference(traced, inference_compiler or fw_compiler, shelf, options)
+    return _inference(traced, inference, shelf, options)
 
 
 def _inference(
@@ -238,6 +239,11 @@ def _has_symbols(stage: StageGraph) -> bool:
 def _check_partition(joint: StageGraph, partition: Partition) -> None:
     ours = [spec for spec in joint.signature.outputs if spec.kind is not OutputKind.GRADIENT]
     count = len(ours)
+    if not isinstance(partition, Partition):
+        raise CompilerContractError(
+            f"the partitioner returned {type(partition).__name__}, not a Partition.\n"
+            "  fix: return fxstack_interchange.Partition(forward, backward, ...)"
+        )
     theirs = partition.forward.signature.outputs[:count]
     if [spec.kind for spec in ours] != [spec.kind for spec in theirs]:
         raise CompilerContractError(

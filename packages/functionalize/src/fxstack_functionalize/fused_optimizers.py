@@ -40,6 +40,14 @@ class _Step:
         if self._scale is not None:
             self.keep(grad, self.gradient(grad))
 
+    def slope(
+        self, grad: torch.Tensor, value: torch.Tensor, weight_decay: float, *, maximize: bool
+    ) -> torch.Tensor:
+        """Return what ``value`` goes down along: the gradient, and what draws it towards zero."""
+        slope = self.gradient(grad)
+        slope = -slope if maximize else slope
+        return slope + value * weight_decay if weight_decay != 0 else slope
+
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype in {torch.float16, torch.bfloat16} else tensor
@@ -68,12 +76,10 @@ def adam(
     rate, step = _number(lr), _Step(grad_scale, found_inf)
     for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
         count = steps[number].double()
-        slope, value = step.gradient(grad), _wide(param)
-        slope = -slope if maximize else slope
+        value = _wide(param)
+        slope = step.slope(grad, value, 0.0 if decoupled else weight_decay, maximize=maximize)
         if weight_decay != 0 and decoupled:
             value = value - _like(rate * weight_decay, value) * value
-        elif weight_decay != 0:
-            slope = slope + value * weight_decay
         average = torch.lerp(_wide(averages[number]), slope, 1 - beta1)
         square = _wide(squares[number]) * beta2 + slope * slope * (1 - beta2)
         step.keep(averages[number], average)
@@ -110,10 +116,8 @@ def sgd(
     """``torch._fused_sgd_``."""
     rate, step = _number(lr), _Step(grad_scale, found_inf)
     for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        slope, value = step.gradient(grad), _wide(param)
-        slope = -slope if maximize else slope
-        if weight_decay != 0:
-            slope = slope + value * weight_decay
+        value = _wide(param)
+        slope = step.slope(grad, value, weight_decay, maximize=maximize)
         if momentum != 0:
             buffer = slope
             if not is_first_step:
@@ -141,10 +145,8 @@ def adagrad(
     """``torch._fused_adagrad_``."""
     rate, step = _number(lr), _Step(grad_scale, found_inf)
     for number, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        slope, value = step.gradient(grad), _wide(param)
-        slope = -slope if maximize else slope
-        if weight_decay != 0:
-            slope = slope + value * weight_decay
+        value = _wide(param)
+        slope = step.slope(grad, value, weight_decay, maximize=maximize)
         total = _wide(sums[number]) + slope * slope
         step.keep(sums[number], total)
         size = _like(rate / (1 + (steps[number].double() - 1) * lr_decay), value)

@@ -79,8 +79,10 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     """Make every input fake and lift the tensors that the graph's module owns.
 
     Raises:
+        TypeError: if there is no graph module, or no sequence of examples.
         ValueError: if there are not as many example inputs as placeholders.
     """
+    _check_kinds(graph_module, example_inputs)
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(example_inputs):
         names = ", ".join(node.name for node in placeholders)
@@ -106,6 +108,19 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     owned = {path: position[id(tensor)] for path, tensor in paths.items()}
     inputs += _unbound_symbols(inputs)
     return Captured(graph_module, tuple(inputs), owned, mode)
+
+
+def _check_kinds(graph_module: object, example_inputs: object) -> None:
+    if not isinstance(graph_module, torch.fx.GraphModule):
+        raise TypeError(
+            f"a captured graph is a torch.fx.GraphModule, not {type(graph_module).__name__}.\n"
+            "  fix: aot_function and aot_module take functions and modules; torch.fx.symbolic_trace makes a graph of one"
+        )
+    if not isinstance(example_inputs, (list, tuple)):
+        raise TypeError(
+            f"example inputs are a list or tuple, not {type(example_inputs).__name__}.\n"
+            "  fix: give one value for each input of the graph"
+        )
 
 
 def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:

@@ -7,6 +7,8 @@ decided once.
 
 from __future__ import annotations
 
+from inspect import signature
+from operator import getitem
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +23,64 @@ from fxstack_interchange.modules import make_graph_module
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from fxstack_functionalize.aot import Compiler
 
-def aot_function(fn: Callable[..., Any], **aot_arguments: Any) -> Callable[..., Any]:
+
+def aot_function(
+    fn: Callable[..., Any],
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    **aot_arguments: Any,
+) -> Callable[..., Any]:
     """Return ``fn`` compiled ahead of time at its first call; ``aot_arguments`` are those of ``aot``.
 
-    Tensors may be anywhere in the arguments' nest. Tensors that ``fn`` reaches in other ways (globals, closures) are
-    constants, and must not require a gradient.
+    Tensors may be anywhere in the arguments' nest, other arguments must be hashable. Tensors that ``fn`` reaches in other
+    ways (globals, closures) are constants, and must not require a gradient.
+
+    Raises:
+        TypeError: if ``fn`` or a compiler cannot be called, or ``aot`` has no such argument; at a call, for an argument
+            that is neither a tensor nor hashable.
     """
-    cache = _Cache(torch.nn.Module(), fn, aot_arguments)
-    return cache.call
+    _check_callable("fn", fn)
+    arguments = _checked(fw_compiler, bw_compiler, aot_arguments)
+    return _Cache(torch.nn.Module(), fn, arguments).call
 
 
-def aot_module(module: torch.nn.Module, **aot_arguments: Any) -> torch.nn.Module:
-    """Return a module that shares ``module``'s parameters and buffers and runs it compiled ahead of time."""
-    return _AotModule(module, aot_arguments)
+def aot_module(
+    module: torch.nn.Module,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    **aot_arguments: Any,
+) -> torch.nn.Module:
+    """Return a module that shares ``module``'s parameters and buffers and runs it compiled ahead of time.
+
+    Raises:
+        TypeError: as ``aot_function``, and if ``module`` is no module.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"aot_module takes a torch.nn.Module, not {type(module).__name__}.\n"
+            "  fix: use aot_function for a function"
+        )
+    return _AotModule(module, _checked(fw_compiler, bw_compiler, aot_arguments))
+
+
+def _checked(
+    fw_compiler: Compiler, bw_compiler: Compiler | None, others: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments for ``aot``, which is called much later than the mistake was made."""
+    arguments = {"fw_compiler": fw_compiler, "bw_compiler": bw_compiler, **others}
+    signature(aot).bind(None, (), **arguments)
+    for name, value in arguments.items():
+        wanted = name in ("fw_compiler", "partitioner")
+        if wanted or (value is not None and name.endswith("_compiler")):
+            _check_callable(name, value)
+    return arguments
+
+
+def _check_callable(name: str, value: object) -> None:
+    if not callable(value):
+        raise TypeError(f"{name} must be callable, not {type(value).__name__}")
 
 
 class _AotModule(torch.nn.Module):
@@ -78,14 +124,13 @@ class _Cache:
         self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]
     ) -> Hashable:
         constants = tuple(
-            _describe(leaf) if isinstance(leaf, torch.Tensor) else (type(leaf), leaf)
+            _describe(leaf) if isinstance(leaf, torch.Tensor) else _constant(leaf)
             for leaf in leaves
         )
         storages: dict[int, int] = {}
         owned = [*self.root.parameters(), *self.root.buffers()]
         sharing = tuple(
-            storages.setdefault(tensor.untyped_storage()._cdata, len(storages))
-            for tensor in (*tensors, *owned)
+            storages.setdefault(_memory_of(tensor), len(storages)) for tensor in (*tensors, *owned)
         )
         modes = tuple(module.training for module in self.root.modules())
         state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast_state())
@@ -94,27 +139,69 @@ class _Cache:
     def _compile(
         self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]
     ) -> Callable[..., Any]:
-        constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         graph = Graph()
-        inputs: list[Any] = list(constants)
-        for number, place in enumerate(places):
-            inputs[place] = graph.placeholder(f"input_{number}")
-        args, kwargs = pytree.tree_unflatten(inputs, spec)
+        inputs = [graph.placeholder(f"input_{number}") for number in range(len(tensors))]
+        nested = _nesting(leaves, spec)
         if self.fn is None:
-            graph.output(graph.call_module("module", tuple(args), kwargs))
+            both = graph.call_function(nested, tuple(inputs))
+            given = pytree.tree_unflatten(leaves, spec)
+            args, kwargs = (
+                {key: graph.call_function(getitem, (part, key)) for key in keys}
+                for part, keys in (
+                    (graph.call_function(getitem, (both, 0)), range(len(given[0]))),
+                    (graph.call_function(getitem, (both, 1)), given[1]),
+                )
+            )
+            graph.output(graph.call_module("module", tuple(args.values()), kwargs))
         else:
-            graph.output(graph.call_function(_named(self.fn), tuple(args), kwargs))
+            graph.output(graph.call_function(_on_nest(self.fn, nested), tuple(inputs)))
         return aot(make_graph_module(self.root, graph), tensors, **self.aot_arguments)
 
 
-def _named(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Give ``fn`` a name that a graph can print: a lambda has none, and its source may be nowhere."""
+def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
+    """Return a function of the tensors among ``leaves`` that gives the call's arguments, with what is no tensor as it is now."""
+    constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
-    def program(*args: Any, **kwargs: Any) -> Any:
+    def nested(*tensors: Any) -> Any:
+        filled = list(constants)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        return pytree.tree_unflatten(filled, spec)
+
+    return nested
+
+
+def _on_nest(fn: Callable[..., Any], nested: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``fn`` as a function of tensors, with a name that a graph can print: a lambda has none."""
+
+    def program(*tensors: Any) -> Any:
+        args, kwargs = nested(*tensors)
         return fn(*args, **kwargs)
 
     return program
+
+
+def _constant(leaf: Any) -> Hashable:
+    """Identify an argument that is no tensor; floats by all of their bits, as -0.0 and 0.0 are equal, and nan is not.
+
+    Raises:
+        TypeError: if it cannot be hashed.
+    """
+    try:
+        hash(leaf)
+    except TypeError as error:
+        raise TypeError(
+            f"an argument of type {type(leaf).__name__} is neither a tensor nor hashable: "
+            "it is part of what is compiled, and later calls are compared with it.\n"
+            "  fix: pass a tensor, a tuple or a frozenset, or register the type with torch.utils._pytree"
+        ) from error
+    return type(leaf), repr(leaf) if isinstance(leaf, (float, complex)) else leaf
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    """Identify the storage; of a tensor that has none, the tensor."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
 def _describe(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ output, or new value of an input, turns out to need one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.kernels import NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from fxstack_functionalize.inputs import Captured
 
@@ -76,6 +77,11 @@ def trace(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Traced:
     """Trace ``captured``, with the fast functionalisation first and the general one if that refuses."""
+    if not isinstance(decompositions, Mapping | None):
+        raise TypeError(
+            f"decompositions map operators to functions, and are no {type(decompositions).__name__}.\n"
+            "  fix: torch._decomp.get_decompositions(operators) makes such a table"
+        )
     table = dict(decompositions or {})
     try:
         return _trace_inputs(captured, request, table)

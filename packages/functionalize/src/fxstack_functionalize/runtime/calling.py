@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Compiled = Callable[..., Any]
-    """Takes the graph's inputs, or one list of them if it has an attribute ``boxed`` that is true."""
+    """Takes the graph's inputs, or one list of them if it has an attribute ``boxed`` that is true.
+
+    So is ``_boxed_call``, the mark of ``functorch.compile.make_boxed_func`` and of what torch's own compilers return.
+    """
 
 FORWARD = "forward graph"
 """The role of the graph that a training step calls first."""
@@ -23,7 +26,7 @@ def is_boxed(compiled: Compiled, role: str) -> bool:
             f"the {role} compiler returned {type(compiled).__name__}, not a callable.\n"
             "  fix: return a function of the graph's inputs"
         )
-    return bool(getattr(compiled, "boxed", False))
+    return bool(getattr(compiled, "boxed", False) or getattr(compiled, "_boxed_call", False))
 
 
 def listed(compiled: Compiled, role: str) -> Callable[[list[Any]], Any]:
