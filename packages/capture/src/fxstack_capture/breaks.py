@@ -7,6 +7,10 @@ what to do about it. Raise one with ``graph_break("data-dependent-branch", detai
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fxstack_capture.guards.records import Guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class GraphBreak(BaseException):
         """Where to stop before it: a step of the root frame, of the frame that this step calls, and so on."""
         self.below_c_code = False
         """Whether it has left a frame that C code called, which cannot be continued."""
+        self.until: Guard | None = None
+        """The frame runs in plain Python, with all that it calls, for as long as this holds."""
         self.is_error = False
         """Whether the program said that a break there is one (``error_on_graph_break``)."""
         self.whole: object = None

@@ -272,6 +272,19 @@ class Converted(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class Cached(Step):
+    """What the ``functools.lru_cache`` ``of`` holds for a key of its dictionary; ``native.NOT_CACHED`` where it holds nothing."""
+
+    key: object = field(compare=False, repr=False)
+    call: str
+    at: int
+    """The address of ``key``, which its records compare: there is one key object for equal keys."""
+
+    def _named(self) -> str:
+        return f"{self.of.name}({self.call})"
+
+
+@dataclass(frozen=True, slots=True)
 class Cell(Step):
     """The content of a cell object."""
 

@@ -115,6 +115,9 @@ class World(Protocol):
     def note_compared(self, left: object, right: object) -> None:
         """Say that the program asked whether two different objects are the same (they must stay different)."""
 
+    def note_answers(self, kind: type, classes: Any) -> None:
+        """Say that the program was told whether ``kind`` is a subclass of ``classes``, the second argument of ``issubclass``."""
+
     def is_new(self, obj: object) -> bool:
         """Whether ``obj`` was announced by ``note_new``."""
 
@@ -393,6 +396,8 @@ class Trace:
     """What was agreed on about the sizes of the arguments."""
     exporting: bool = False
     """Whether the graph is for somebody else than this call (``export``)."""
+    may_postpone: bool = False
+    """Whether the frame may run in plain Python this time."""
     may_retreat: bool = False
     """Whether the replacement can run its frame in plain Python after all."""
     unfolding: bool = False

@@ -77,6 +77,11 @@ def with_errors(x):
     return y, found
 
 
+def of_all_names(x):
+    a, b = 1, x
+    return x + a, eval("sorted(dir())"), eval("sorted(locals())"), eval("sorted(vars())"), b
+
+
 def raises(x):
     return x + eval("len(5)")
 
@@ -90,7 +95,16 @@ def x_and_one():
     return (torch.ones(2),)
 
 
-WHOLE = [of_modules, of_names, of_functions, compiled_first, of_globals, in_a_class, with_errors]
+WHOLE = [
+    of_modules,
+    of_names,
+    of_functions,
+    compiled_first,
+    of_globals,
+    in_a_class,
+    with_errors,
+    of_all_names,
+]
 
 
 @pytest.mark.parametrize("program", [*WHOLE, raises], ids=lambda fn: fn.__name__)

@@ -197,7 +197,7 @@ def deleted(x):
 
 def sees_locals(x):
     y, z = 1, x * 2
-    seen = sorted(k for k in eval("dir()"))
+    seen = sorted(eval("dir()", globals(), locals()))
     return seen, z
 
 

@@ -1,60 +1,163 @@
-"""``functools.lru_cache``: what is cached is taken from the cache, what is not is traced (and not
-cached).
+"""``functools.lru_cache``: a result that is in the cache is that very object, guarded to be there; calls are counted as ever.
 
-Cached functions are pure by intent: whether an entry is still there on a later call is not guarded.
-The exception are functions such as a logger's ``warning_once``, whose only point is the cache:
-those are called for real when the graph has run.
+A result that is not there is traced. Is it a constant, or something from outside, and has the function changed nothing, then the
+real call is made when the graph has run: it fills the cache, and counts. Else the frame runs in plain Python for as long as the
+cache does not hold the result: what is cached is an object of its own, whose making may be noticed. A function that misses
+again and again (or raises: exceptions are not cached) ends the graph.
+
+Keys with tensors, symbolic numbers, objects made in the trace, or objects that hash by Python code are not known: such calls are
+traced and not cached.
 """
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
+from types import FunctionType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fxstack_capture import native
-from fxstack_capture.calls.native_run import passthrough, run
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.rules.logging_calls import defer, is_log_once
-from fxstack_capture.world.constants import is_constant_key
+from fxstack_capture.effects.diff import diff
+from fxstack_capture.effects.records import Call
+from fxstack_capture.guards.records import Guard, IdentityIs
+from fxstack_capture.sources import Cached, pinned
+from fxstack_capture.torch_side import state
+from fxstack_capture.world.cache_keys import is_typed, key_of, keyword_mark
+from fxstack_capture.world.constants import IMMUTABLE_TYPES, is_constant_key
+from fxstack_interchange.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace import Trace
 
-_MISS = object()
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """The call ``fn(*args, **kwargs)``, and where ``fn`` keeps its result."""
 
-class _MissError(BaseException):
-    """The cache asked the function."""
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    source: Cached
+
+    @property
+    def missing(self) -> Guard:
+        """Holds for as long as the cache does not hold the result."""
+        return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
 def call_cached(
     calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    world = calls.world
-    if not world.is_preexisting(fn):
+    if not calls.world.is_preexisting(fn):
         return run(calls.trace, fn, args, kwargs)
-    value = _cached(calls, fn, args, kwargs)
-    if value is not _MISS:
-        return value
     if is_log_once(fn, args):
         return defer(calls.trace, fn, args, kwargs)
-    return calls.call(world.load_attr(fn, "__wrapped__"), args, kwargs)
+    entry = _entry(calls, fn, args, kwargs)
+    if entry is None:
+        _hash(calls, (*args, *kwargs.values()))
+        return calls.call(calls.world.load_attr(fn, "__wrapped__"), args, kwargs)
+    found = native.cached(fn, entry.source.key)
+    if found is native.NOT_CACHED:
+        return _missed(calls, entry)
+    value = calls.world.enter(found, entry.source)
+    _call_later(calls, entry)
+    return value
 
 
-def _cached(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The value in the cache, if it and all arguments mean the same outside of the trace."""
-    world = calls.world
-    if not native.AVAILABLE or not all(
-        world.is_preexisting(value) or is_constant_key(value) for value in (*args, *kwargs.values())
-    ):
-        return _MISS
-    world.remade.pin((*args, *kwargs.values()))
-    originals = tuple(world.original_of(value) for value in args)
-    keywords = {name: world.original_of(value) for name, value in kwargs.items()}
+def _hash(calls: CallDispatcher, values: tuple[Any, ...]) -> None:
+    """The cache does so first, which runs a ``__hash__`` of the program's, or raises."""
+    for value in values:
+        if not isinstance(value, (torch.Tensor, *SYMBOLIC)):
+            calls.call(hash, (value,), {})
+
+
+def _call_later(calls: CallDispatcher, entry: _Entry) -> None:
+    """The real call, which counts the hit and makes the result the one that was used last, or fills the cache."""
+    target = pinned(entry.fn, entry.fn.__qualname__)
+    calls.world.deferred.append(Call(target, entry.args, entry.kwargs))  # type: ignore[attr-defined]
+
+
+def _missed(calls: CallDispatcher, entry: _Entry) -> Any:
+    before = _surroundings(calls.trace)
     try:
-        value = native.intercept(_miss, fn, originals, keywords, passthrough())
-    except _MissError:
-        return _MISS
-    return value if is_constant_key(value) else _MISS
+        function = calls.world.load_attr(entry.fn, "__wrapped__")
+        value = calls.call(function, entry.args, entry.kwargs)
+    except GraphBreak as reason:
+        if reason.until is not None or reason.error is not None or reason.is_error:
+            raise
+        raise _postponed(calls.trace, entry) from reason
+    if not _is_lasting(calls, value):
+        raise _postponed(calls.trace, entry)
+    if _surroundings(calls.trace) != before:
+        raise _postponed(calls.trace, entry)
+    _call_later(calls, entry)
+    return value
 
 
-def _miss(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise _MissError
+def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
+    name = entry.fn.__qualname__
+    ending = graph_break("side-effect-call", f"{name}, whose cache does not hold the result,")
+    if trace.may_postpone:
+        ending.until = entry.missing
+    return ending
+
+
+def _surroundings(trace: Trace) -> tuple[Any, ...]:
+    """What a function that is called once less leaves as it is."""
+    world: Any = trace.world
+    tracer: Any = trace.torch
+    effects = diff(world)
+    written = tuple(id(value) for value in effects.values())
+    draws, storages = len(world.draws.made), len(tracer.mutated_storages)
+    return effects, written, draws, storages, len(tracer.attribute_writes), state.present()
+
+
+def _entry(
+    calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Entry | None:
+    if not keyword_mark() or not all(
+        map(functools.partial(_is_known, calls), (*args, *kwargs.values()))
+    ):
+        return None
+    typed = is_typed(fn)
+    if typed is None:
+        return None
+    world: Any = calls.world
+    world.remade.pin((*args, *kwargs.values()))
+    originals = tuple(map(world.original_of, args))
+    keywords = {name: world.original_of(value) for name, value in kwargs.items()}
+    key = key_of(originals, keywords, typed=typed)
+    key = world.cache_keys.setdefault((id(fn), key), key)
+    shown = ", ".join([*map(_short, originals), *(f"{n}={_short(v)}" for n, v in keywords.items())])
+    return _Entry(fn, args, kwargs, Cached(pinned(fn, fn.__qualname__), key, shown, id(key)))
+
+
+def _is_known(calls: CallDispatcher, value: object) -> bool:
+    """Whether it means the same outside of the trace, and no Python code runs where it is hashed or compared."""
+    if not calls.world.is_preexisting(value):
+        return _is_lasting(calls, value)
+    if isinstance(value, torch.Tensor):
+        return False
+    cls = type(calls.world.original_of(value))  # type: ignore[attr-defined]
+    return all(type(getattr(cls, name)) is WrapperDescriptorType for name in ("__hash__", "__eq__"))
+
+
+def _is_lasting(calls: CallDispatcher, value: object) -> bool:
+    """Whether it is from outside, or equal to any other that is made in its place."""
+    if calls.world.is_preexisting(value) or type(value) in IMMUTABLE_TYPES:
+        return True
+    if type(value) in (tuple, frozenset):
+        return all(_is_lasting(calls, item) for item in value)  # type: ignore[attr-defined]
+    return (
+        is_constant_key(value) and not calls.world.is_new(value) and type(value) is not FunctionType
+    )  # type: ignore[attr-defined]
+
+
+def _short(value: object) -> str:
+    return repr(value) if is_constant_key(value) else f"<{type(value).__name__}>"

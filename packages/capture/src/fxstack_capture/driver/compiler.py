@@ -29,7 +29,7 @@ from fxstack_capture.driver.errors import (
     TracingWarning,
     Unsupported,
 )
-from fxstack_capture.driver.lazy_modules import first_lazy, uncompiled_entry
+from fxstack_capture.driver.lazy_modules import first_lazy, while_lazy
 from fxstack_capture.driver.policy import (
     has_foreign_modes,
     is_foreign,
@@ -76,6 +76,9 @@ _ATTEMPTS = 12
 # Frames of a function without any torch operation that are looked at before it is left alone.
 _PATIENCE = 2
 _REJECTIONS = 100
+
+# Calls of a function that run in plain Python because something is cached by them.
+_PLAIN_CALLS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +177,14 @@ class FrameCompiler:
             return native.RUN
         lazy = first_lazy(self.root) if is_module_call(code) else None
         if lazy is not None:
-            return uncompiled_entry(self.owner, frame, code, lazy)
+            return self._postpone(frame, code, while_lazy(lazy))
         stance = current_stance()
         if stance == "eager_on_recompile":
             return native.RUN
         with _TRACING, paused_collector():
             leave_compiler_unloaded()
             state = self.states.of(code)
+            self._end_postponement(code, state)
             with put_back():
                 fitting, again = fitting_entry(frame, code, self.owner)
             if fitting is not None:  # another thread was faster
@@ -196,6 +200,20 @@ class FrameCompiler:
             if again.failures:
                 self._announce(again)
             return self._compile(frame, code, state, again)
+
+    def _postpone(self, frame: RealFrame, code: CodeType, until: Guard) -> Any:
+        """An entry that runs the frame as it is, with all that it calls, for as long as ``until`` holds."""
+        state = self.states.of(code)
+        entry = native.Entry(self.owner, compile_guards((until,), code), disabled_code(frame, code))
+        state.postponed.append(entry)
+        state.plain_calls += 1
+        return entry
+
+    @staticmethod
+    def _end_postponement(code: CodeType, state: CodeState) -> None:
+        """Forget such entries, which have rejected this call: it is no recompilation."""
+        while state.postponed:
+            native.remove(code, state.postponed.pop())
 
     def _announce(self, again: Recompilation) -> None:
         """Say that and why a function is compiled again."""
@@ -228,6 +246,8 @@ class FrameCompiler:
                 code, state, str(reason), graph_break("escaping-object", str(reason))
             )
         except GraphBreak as reason:
+            if reason.until is not None:
+                return self._postpone(frame, code, reason.until)
             return self._not_traced(code, state, reason.record.message, reason)
         except RecursionError:
             deep = graph_break("inline-limit", "objects that hold each other very deeply")
@@ -280,6 +300,8 @@ class FrameCompiler:
             except GraphBreak as reason:
                 if reason.error is not None:
                     raise reason.error from reason.error.__cause__
+                if reason.until is not None:
+                    raise
                 if reason.below_c_code and not (unfolding or self.options.fullgraph):
                     unfolding, stop_at, record = True, None, None
                     self._unfolding.add(user)
@@ -326,6 +348,7 @@ class FrameCompiler:
         trace = new_trace(self.options, self.programs, state.history, contract)
         trace.for_entry = self.owner is not None
         trace.may_retreat = trace.for_entry
+        trace.may_postpone = trace.for_entry and state.plain_calls < _PLAIN_CALLS
         trace.unfolding = unfolding
         trace.torch.assumptions.allowed = assuming
         with attempt(frame, trace, stop_at) as done:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from fxstack_capture import native
-from fxstack_capture.driver.disabling import disabled_code
 from fxstack_capture.guards.records import Guard, TypeIs
-from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.sources import pinned
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.emit.resolve import RealFrame
 
 
 def first_lazy(root: Any) -> Any:
@@ -24,7 +16,6 @@ def first_lazy(root: Any) -> Any:
     return next((m for m in modules if isinstance(m, LazyModuleMixin)), None)
 
 
-def uncompiled_entry(owner: Any, frame: RealFrame, code: CodeType, lazy: Any) -> Any:
-    """An entry that runs the frame as it is for as long as ``lazy`` is lazy (afterwards its class is another)."""
-    guard = Guard(pinned(lazy, type(lazy).__name__), TypeIs(type(lazy)))
-    return native.Entry(owner, compile_guards((guard,), code), disabled_code(frame, code))
+def while_lazy(lazy: Any) -> Guard:
+    """Holds for as long as ``lazy`` is lazy: afterwards its class is another."""
+    return Guard(pinned(lazy, type(lazy).__name__), TypeIs(type(lazy)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.shapes.profile import ShapeProfile, key_of
@@ -27,6 +27,10 @@ class CodeState:
     entries: int = 0
     rejections: int = 0
     """How often guards have rejected the very frame that they were made for."""
+    plain_calls: int = 0
+    """How often it was postponed: run in plain Python for as long as something holds that will not hold for long."""
+    postponed: list[Any] = field(default_factory=list)
+    """Entries that do so."""
     met: bool = False
     """Whether it has been called under the stance ``eager_then_compile``."""
 

@@ -143,6 +143,11 @@ def _converted(loads: Loads, source: s.Converted) -> ast.expr:
     return loads.temporary(call(by, loads.expr(source.of)), source)
 
 
+def _cached(loads: Loads, source: s.Cached) -> ast.expr:
+    getter, key = loads.constant(native.cached, "cached"), loads.constant(source.key, "key")
+    return loads.temporary(call(getter, loads.expr(source.of), key), source)
+
+
 def _cell(loads: Loads, source: s.Cell) -> ast.expr:
     return loads.temporary(attribute(loads.expr(source.of), "cell_contents"), source)
 
@@ -179,6 +184,7 @@ _LOADERS: dict[type, Callable[[Loads, Any], ast.expr]] = {
     s.ValueAt: _at(runtime.value_at),
     s.Upcoming: _at(native.upcoming),
     s.Converted: _converted,
+    s.Cached: _cached,
     s.Cell: _cell,
     s.Size: _tensor_number(_Base.size),
     s.Stride: _tensor_number(_Base.stride),

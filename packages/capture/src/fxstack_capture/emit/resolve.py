@@ -71,6 +71,7 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     s.ValueAt: lambda src, of: runtime.value_at(of, src.index),
     s.Upcoming: lambda src, of: native.upcoming(of, src.index),
     s.Converted: lambda src, of: mode_at(of) if src.by is function_mode_at else src.by(of),
+    s.Cached: lambda src, of: native.cached(of, src.key),
     s.Cell: lambda _, of: of.cell_contents,
     s.Size: lambda src, of: _Base.size(of, src.dim),
     s.Stride: lambda src, of: _Base.stride(of, src.dim),

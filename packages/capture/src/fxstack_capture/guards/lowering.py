@@ -67,6 +67,7 @@ _STEPS: dict[type, Callable[[Any], Access]] = {
     sources.ValueAt: lambda s: ("ValueAt", s.index),
     sources.Upcoming: lambda s: ("Upcoming", s.index),
     sources.Converted: lambda s: ("Converted", s.by),
+    sources.Cached: lambda s: ("Cached", s.key),
     sources.Cell: lambda _s: ("Cell", None),
     sources.Size: lambda s: ("Size", s.dim),
     sources.Stride: lambda s: ("Stride", s.dim),

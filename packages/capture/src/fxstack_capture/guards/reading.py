@@ -60,6 +60,7 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     sources.KeyAt: lambda s, v: next(itertools.islice(iter(v), s.index, None)),
     sources.ValueAt: lambda s, v: next(itertools.islice(dict.values(v), s.index, None)),
     sources.Upcoming: lambda s, v: native.upcoming(v, s.index),
+    sources.Cached: lambda s, v: native.cached(v, s.key),
     sources.Converted: lambda s, v: s.by(v),
     sources.Cell: lambda _s, v: v.cell_contents,
     sources.Size: lambda s, v: v.size(s.dim),

@@ -68,6 +68,11 @@ a Python function; its frame takes the place of the first one in tracebacks and 
 
     upcoming(iterator, k)         # what an iterator of a list, tuple, range or dict gives after k more; IndexError
 
+**Caches**::
+
+    cached(wrapper, key)          # what a functools.lru_cache holds for a key of its dictionary, or NOT_CACHED; counts no hit
+    use_caches(...) -> bool       # how such wrappers lie in memory, once and for all; see world.caches
+
 **Intercept mode** (per thread, while the call runs)::
 
     intercept(callback, fn, args=(), kwargs=None, passthrough=None)
@@ -146,6 +151,7 @@ class _Answer(str):
 
 SKIP: Any = _native.SKIP if AVAILABLE else _Answer("SKIP")
 RUN: Any = _native.RUN if AVAILABLE else _Answer("RUN")
+NOT_CACHED: Any = _native.NOT_CACHED if AVAILABLE else _Answer("NOT_CACHED")
 
 Owner = _class("Owner")
 Entry = _class("Entry")
@@ -167,6 +173,8 @@ reset = _function("reset")
 never_intercept = _function("never_intercept")
 mark_finalized = _function("mark_finalized")
 upcoming = _function("upcoming")
+cached = _function("cached")
+use_caches = _function("use_caches")
 scan = _function("scan")
 use_tensors = _function("use_tensors")
 use_continuation = _function("use_continuation")

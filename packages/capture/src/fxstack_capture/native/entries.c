@@ -5,7 +5,7 @@
 #include "native.h"
 #include <structmember.h>
 
-PyObject *answer_skip, *answer_run;
+PyObject *answer_skip, *answer_run, *answer_not_cached;
 static Py_ssize_t extra_index = -1;
 static int extra_is_direct; /* co_extra has the layout that we know */
 

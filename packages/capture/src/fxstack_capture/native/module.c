@@ -16,7 +16,7 @@ static PyObject *add_answer(PyObject *module, const char *name) {
     return answer; /* the reference stays with us for good */
 }
 
-/* SKIP and RUN: strings of a class of their own, so that they print well and equal nothing else by accident. */
+/* SKIP, RUN and NOT_CACHED: strings of a class of their own, so that they print well and equal nothing else by accident. */
 static int add_answers(PyObject *module) {
     PyObject *type = PyObject_CallFunction((PyObject *)&PyType_Type, "s(O){s:s}", "Answer", &PyUnicode_Type, "__module__",
                                            "fxstack_capture._native");
@@ -26,7 +26,8 @@ static int add_answers(PyObject *module) {
     if (failed) return -1;
     answer_skip = add_answer(module, "SKIP");
     answer_run = add_answer(module, "RUN");
-    return answer_skip && answer_run ? 0 : -1;
+    answer_not_cached = add_answer(module, "NOT_CACHED");
+    return answer_skip && answer_run && answer_not_cached ? 0 : -1;
 }
 
 static int fill(PyObject *module) {
@@ -34,7 +35,7 @@ static int fill(PyObject *module) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(module, types[i]) < 0) return -1;
     PyMethodDef *methods[] = {entries_methods, scopes_methods,  finalizers_methods, upcoming_methods,
-                              tree_methods,    tensor_methods, dict_states_methods, scan_methods};
+                              tree_methods,    tensor_methods, dict_states_methods, scan_methods,     cached_methods};
     PyObject *name = PyUnicode_FromString("fxstack_capture._native");
     for (size_t i = 0; name && i < sizeof methods / sizeof *methods; i++)
         if (PyModule_AddFunctions(module, methods[i]) < 0) return Py_DECREF(name), -1;

@@ -70,7 +70,8 @@ struct Owner {
 };
 
 extern HIDDEN PyTypeObject Entry_Type, Owner_Type, Tree_Type, Passthrough_Type, Optimized_Type, Disabled_Type;
-extern HIDDEN PyObject *answer_skip, *answer_run; /* sentinels SKIP and RUN */
+extern HIDDEN PyObject *answer_skip, *answer_run, *answer_not_cached; /* sentinels SKIP, RUN and NOT_CACHED */
+HIDDEN PyObject *cached_result(PyObject *wrapper, PyObject *key); /* borrowed; answer_not_cached; NULL with an exception */
 
 HIDDEN int entries_init(void);
 HIDDEN int scopes_init(void); /* interns names; -1 with an exception set */
@@ -92,6 +93,7 @@ static inline Group *find_group(CodeState *state, PyObject *owner) {
 
 extern HIDDEN PyMethodDef scopes_methods[];
 extern HIDDEN PyMethodDef finalizers_methods[];
+extern HIDDEN PyMethodDef cached_methods[];
 extern HIDDEN PyMethodDef upcoming_methods[];
 
 /* --- walks over arguments (scan.c) -------------------------------------------------------------- */

@@ -144,6 +144,12 @@ static int step_upcoming(Node *node, const Value *from, Value *to) {
     return from->object ? owned(to, upcoming_item(from->object, node->index)) : 0;
 }
 
+static int step_cached(Node *node, const Value *from, Value *to) {
+    PyObject *found = from->object ? cached_result(from->object, node->object) : NULL;
+    if (found == NULL) PyErr_Clear();
+    return borrowed(to, found);
+}
+
 static int step_converted(Node *node, const Value *from, Value *to) {
     if (likely(from->object != NULL)) return owned(to, PyObject_CallOneArg(node->object, from->object));
     PyObject *number = PyLong_FromLongLong(from->number); /* a size, of which there is no object */
@@ -181,7 +187,7 @@ static int step_affine(Node *node, const Value *from, Value *to) {
 
 /* --- building ------------------------------------------------------------------------------------ */
 
-typedef enum { TAKES_NOTHING, TAKES_NAME, TAKES_KEY, TAKES_INDEX, TAKES_DESCRIPTOR, TAKES_FUNCTION, TAKES_LINE } Takes;
+typedef enum { TAKES_NOTHING, TAKES_NAME, TAKES_KEY, TAKES_INDEX, TAKES_DESCRIPTOR, TAKES_FUNCTION, TAKES_OBJECT, TAKES_LINE } Takes;
 
 static const struct {
     const char *kind;
@@ -199,6 +205,7 @@ static const struct {
     {"KeyAt", step_key_at, TAKES_INDEX},
     {"ValueAt", step_value_at, TAKES_INDEX},
     {"Upcoming", step_upcoming, TAKES_INDEX},
+    {"Cached", step_cached, TAKES_OBJECT},
     {"Converted", step_converted, TAKES_FUNCTION},
     {"Cell", step_cell, TAKES_NOTHING},
     {"Size", step_size, TAKES_INDEX},
@@ -241,6 +248,8 @@ static int take(Tree *tree, Node *node, Takes takes, PyObject *argument) {
     case TAKES_FUNCTION:
         if (!PyCFunction_Check(argument) && !Py_IS_TYPE(argument, &PyMethodDescr_Type))
             return PyErr_Format(PyExc_TypeError, "%R is not a C function", argument), -1;
+        /* fall through */
+    case TAKES_OBJECT:
         node->object = tree_hold(tree, argument);
         return node->object ? 0 : -1;
     case TAKES_LINE: /* (scale, offset) */

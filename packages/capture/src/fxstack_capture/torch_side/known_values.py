@@ -38,9 +38,10 @@ def value_of(tracer: TorchTracer, tensor: torch.Tensor) -> torch.Tensor | None:
     if node is None:
         return None
     try:
-        nodes = _history(tracer, node)
-        with tracer.unrecorded(), torch.no_grad(), _disable_current_modes(), _Checked():
-            return _run(nodes)
+        with tracer.unrecorded():
+            nodes = _history(tracer, node)
+            with torch.no_grad(), _disable_current_modes(), _Checked():
+                return _run(nodes)
     except _NotKnownError:
         return None
 

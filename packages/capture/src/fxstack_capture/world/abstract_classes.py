@@ -1,6 +1,6 @@
 """What abstract classes (``abc.ABC``) say of other classes: an answer that registering a class with them changes.
 
-Whoever asks goes through ``note_answers``; every pair of an abstract class and a class from outside is guarded once.
+Every pair of an abstract class and a class from outside is guarded once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from fxstack_capture.sources import pinned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_capture.trace import World
     from fxstack_capture.world.world import MirrorWorld
 
 _mro = type.__dict__["__mro__"].__get__
@@ -30,12 +29,8 @@ def _named(classes: Any) -> Iterator[Any]:
         yield classes
 
 
-def note_answers(of: World, kind: type, classes: Any) -> None:
-    """The program has been told whether ``kind`` is a subclass of ``classes``.
-
-    A class made in the trace has no place in guards: its bases decide in its stead.
-    """
-    world: MirrorWorld = of  # type: ignore[assignment]  # the only one there is
+def note_answers(world: MirrorWorld, kind: type, classes: Any) -> None:
+    """See ``World.note_answers``. A class made in the trace has no place in guards: its bases decide in its stead."""
     for cls in _named(classes):
         if isinstance(cls, abc.ABCMeta) and not world.is_new(cls):
             for known in _known(world, kind):

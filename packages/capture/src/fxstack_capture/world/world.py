@@ -12,7 +12,14 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
 from fxstack_capture.sources import InstanceDict, Source, pinned
-from fxstack_capture.world import attributes, descriptors, entering, functions, stores
+from fxstack_capture.world import (
+    abstract_classes,
+    attributes,
+    descriptors,
+    entering,
+    functions,
+    stores,
+)
 from fxstack_capture.world.addresses import Addresses
 from fxstack_capture.world.classes import ClassReads
 from fxstack_capture.world.distinct import Distinctions
@@ -71,6 +78,8 @@ class MirrorWorld:
         """What the program wrote to context variables."""
         self.tokens: dict[int, tuple[Token[Any], Any]] = {}
         """What ``ContextVar.set`` gave, and what was there before; by the id of the token."""
+        self.cache_keys: dict[Any, Any] = {}
+        """One key object for equal keys of a ``functools.lru_cache``; by the id of that and the key."""
         self.deferred: list[Effect] = []
         """Calls to be made for real when the frame is left."""
         self.contents: dict[int, tuple[Any, ...]] = {}
@@ -131,6 +140,9 @@ class MirrorWorld:
 
     def note_compared(self, left: object, right: object) -> None:
         self.distinctions.note_compared(left, right)
+
+    def note_answers(self, kind: type, classes: Any) -> None:
+        abstract_classes.note_answers(self, kind, classes)
 
     def made_at(self, obj: object) -> int | None:
         """The step of the root frame during which a class was made."""

@@ -3,6 +3,7 @@
 from fxstack_capture.calls.rules import (
     annotations,
     builtin_functions,
+    cached_functions,
     checkpointing,
     class_factories,
     compiling,
@@ -38,6 +39,7 @@ RULES: RuleTable = RuleTable(
     (
         annotations.RULES,
         builtin_functions.RULES,
+        cached_functions.RULES,
         checkpointing.RULES,
         class_factories.RULES,
         compiling.RULES,

@@ -19,7 +19,6 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.world.abstract_classes import note_answers
 from fxstack_capture.world.constants import PLAIN_TYPES
 from fxstack_capture.world.registry import NEW_CLASS_MARK
 
@@ -92,14 +91,14 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
     _note_bases(trace, shown)
     if isinstance(value, torch.Tensor):
-        note_answers(trace.world, shown, classes)
+        trace.world.note_answers(shown, classes)
         return _tensor_isinstance(trace, value, classes)
     kind = type(value)
     if kind is Array:
-        note_answers(trace.world, type(value.example), classes)
+        trace.world.note_answers(type(value.example), classes)
         return isinstance(value.example, classes)
     if kind in PLAIN_TYPES:
-        note_answers(trace.world, PLAIN_TYPES[kind], classes)
+        trace.world.note_answers(PLAIN_TYPES[kind], classes)
         return isinstance(value, classes) or issubclass(PLAIN_TYPES[kind], classes)
     if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
         return isinstance(value, classes)

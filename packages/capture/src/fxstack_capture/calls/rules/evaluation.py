@@ -77,13 +77,12 @@ def _in_scope(fn: Any) -> Any:
 
 
 def _body(code: CodeType, frame: Frame, name: str) -> tuple[FunctionType, dict[str, Any]]:
-    """What runs ``code`` as part of ``frame``, and the variables that it asks for."""
+    """What runs ``code`` as part of ``frame``, and all its variables, which ``dir()`` and ``locals()`` list."""
     if code.co_freevars or _BINDING & {op.opname for op in dis.get_instructions(code)}:
         raise graph_break("side-effect-call", f"{name} of code that binds names")
     if frame.names is not None:
         return FunctionType(code, frame.globals), frame.names
-    asked = set(code.co_names)
-    found = {n: frame.value_of(i) for i, n in enumerate(frame.program.names) if n in asked}
+    found = {n: frame.value_of(i) for i, n in enumerate(frame.program.names)}
     variables = {n: value for n, value in found.items() if value is not NULL}
     return FunctionType(code, frame.globals), variables
 

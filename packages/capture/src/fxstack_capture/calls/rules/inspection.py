@@ -15,7 +15,6 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.world.abstract_classes import note_answers
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.world.lazy_dict import ABSENT
 
@@ -93,7 +92,7 @@ def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     cls, value = args
     shown = trace.world.load_attr(value, "__class__")  # proxies show another one
     for kind in dict.fromkeys((type(value), shown)):
-        note_answers(trace.world, kind, cls)
+        trace.world.note_answers(kind, cls)
     return answer
 
 
@@ -101,7 +100,7 @@ def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _is_subclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     answer = run(trace, _abc._abc_subclasscheck, args, kwargs)
     cls, kind = args
-    note_answers(trace.world, kind, cls)
+    trace.world.note_answers(kind, cls)
     return answer
 
 

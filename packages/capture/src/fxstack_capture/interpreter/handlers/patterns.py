@@ -6,7 +6,6 @@ import collections.abc
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.class_flags import flags_of
-from fxstack_capture.world.abstract_classes import note_answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +28,7 @@ def match_mapping(frame: Frame, _operand: Any) -> None:
 def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
     """Registering a class with an abstract one, or one derived from it, sets the flag that patterns look at."""
     kind = type(frame.stack[-1])
-    note_answers(frame.world, kind, abstract)
+    frame.world.note_answers(kind, abstract)
     return bool(flags_of(kind) & flag)
 
 

@@ -1,0 +1,20 @@
+"""What a program asks of a ``functools.lru_cache`` besides results: its counts are those of the real calls, which come later."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+_Wrapper: Any = functools._lru_cache_wrapper
+
+
+@RULES.rule(_Wrapper.cache_info, _Wrapper.cache_clear)
+def _of_the_cache(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise graph_break("side-effect-call", f"the cache of {args[0].__qualname__}")

@@ -1,0 +1,65 @@
+"""Keys of ``functools.lru_cache``: by what its dictionary holds the result of a call."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from typing import Any
+
+from fxstack_capture import native
+
+
+def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, typed: bool) -> Any:
+    """As ``lru_cache_make_key`` of CPython's Modules/_functoolsmodule.c makes it."""
+    if not typed and not kwargs:
+        return args[0] if len(args) == 1 and type(args[0]) in (int, str) else args
+    key = args
+    if kwargs:
+        key += keyword_mark()
+        for item in kwargs.items():
+            key += item
+    if typed:
+        key += tuple(map(type, (*args, *kwargs.values())))
+    return key
+
+
+def is_typed(fn: Any) -> bool | None:
+    """None: it was not made by ``functools.lru_cache``, or keeps nothing."""
+    parameters = fn.__dict__.get("cache_parameters")
+    code = getattr(parameters, "__code__", None)
+    if code is None or code.co_filename != functools.lru_cache.__code__.co_filename:
+        return None
+    known = parameters()
+    return None if known["maxsize"] == 0 else bool(known["typed"])
+
+
+@functools.cache
+def keyword_mark() -> tuple[Any, ...]:
+    """What stands before keywords in a key; () where it is not known how caches lie in memory."""
+    if not native.AVAILABLE:
+        return ()
+    limited, unlimited = functools.lru_cache(2)(_Result), functools.lru_cache(None)(_Result)
+    result = limited(key=0)
+    unlimited(key=0)
+    links, results = _dict_of(limited), _dict_of(unlimited)
+    if links is None or results is None:
+        return ()
+    if not native.use_caches(limited, links, result, unlimited, results):
+        return ()
+    key = next(iter(links))
+    made = key if type(key) is tuple and len(key) == 3 else ()
+    understood = (
+        native.cached(limited, key) is result and native.cached(unlimited, 0) is native.NOT_CACHED
+    )
+    return made[:1] if understood else ()
+
+
+class _Result:
+    def __init__(self, key: int) -> None:
+        self.key = key
+
+
+def _dict_of(wrapper: Any) -> dict[Any, Any] | None:
+    """The dictionary behind ``wrapper``, which holds one result."""
+    found = [d for d in gc.get_referents(wrapper) if type(d) is dict and d is not wrapper.__dict__]
+    return found[0] if len(found) == 1 else None
