@@ -9,6 +9,7 @@ import operator
 import os
 import signal
 import threading
+import types
 import weakref
 
 import pytest
@@ -232,3 +233,43 @@ def test_programs_ask_for_accelerators():
         return found, torch.accelerator.device_count(), x + 1
 
     assert breaks_beside_plain(program, lambda: (torch.ones(2),)) == []
+
+
+def _asked(a, b: int = 2, *c, d, e=4):
+    pass
+
+
+def of_functions_attributes(x):
+    found = []
+    for name in ("__text_signature__", "__mro__", "__class__", "__get__", "missing", "__sizeof__"):
+        try:
+            found.append(type(getattr(_asked, name)))
+        except AttributeError as error:
+            found.append((str(error), error.name, error.obj is _asked))
+    return x * 2, found, inspect.getfullargspec(_asked)
+
+
+NAMES = types.SimpleNamespace(a=1, b=[1])
+
+
+def of_namespaces(x):
+    NAMES.c = 3
+    texts = repr(NAMES), f"{[NAMES, types.SimpleNamespace(n=NAMES)]}"
+    del NAMES.c
+    return x * 2, texts, types.SimpleNamespace(a=1, b=[1]) == NAMES
+
+
+def of_names_that_look_alike(x, x_0):
+    return x[0] + x_0
+
+
+@pytest.mark.parametrize(
+    ("fn", "make"),
+    [
+        (of_functions_attributes, lambda: (torch.ones(2),)),
+        (of_namespaces, lambda: (torch.ones(2),)),
+        (of_names_that_look_alike, lambda: ([torch.ones(2)], torch.ones(2))),
+    ],
+)
+def test_is_in_the_graph_and_exact(fn, make):
+    assert breaks_beside_plain(fn, make) == []

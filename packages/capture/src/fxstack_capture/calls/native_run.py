@@ -14,6 +14,7 @@ import functools
 import itertools
 import math
 import operator
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,6 +236,10 @@ def _run(
         return fn(*args, **kwargs)
     world: Any = trace.world
     identified = hashes(fn, args)
+    if any(
+        isinstance(value, types.SimpleNamespace) for value in watched
+    ):  # C code reads what they hold
+        scan.complete(world, (*args, *kwargs.values()), instances=True)
     for value in watched:
         if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
             raise graph_break("unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}")

@@ -223,11 +223,11 @@ def load_function(world: MirrorWorld, fn: types.FunctionType, name: str) -> Any:
     value = state.get(name)
     if value is not ABSENT:
         return value
-    return (
-        getattr(types.FunctionType, name).__get__(fn)
-        if hasattr(types.FunctionType, name)
-        else getattr(fn, name)
-    )
+    for cls in (types.FunctionType, object):
+        if name in cls.__dict__:
+            raw = cls.__dict__[name]
+            return raw.__get__(fn, types.FunctionType) if hasattr(raw, "__get__") else raw
+    raise AttributeError(f"'function' object has no attribute '{name}'", name=name, obj=fn)
 
 
 def function_dict(world: MirrorWorld, fn: types.FunctionType) -> LazyDict:
