@@ -129,7 +129,8 @@ def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
     growing = obj.__name__ in GROWING_METHODS and _is_waiting(source)
     standin = world.growing.enter(owner, where) if growing else None
     if standin is None:
-        standin = world.enter(owner, where)
+        # A method in C of a number reads its value.
+        standin = world.trace.torch.specialize(world.enter(owner, where))
     world.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
     if standin is owner:
         return obj

@@ -111,13 +111,12 @@ def mirror_cell(world: MirrorWorld, cell: CellType, source: Source) -> CellType:
 
 def load_cell(world: MirrorWorld, cell: CellType) -> Any:
     """Content of a cell, entering it if nobody has looked at it yet; ValueError when empty."""
-    try:
-        value = cell.cell_contents
-    except ValueError:
+    if cell == CellType():
         mirrored = world.cells.get(id(cell))
         if mirrored is not None and mirrored.lazy is None:
             world.trace.guard(mirrored.source, CellEmpty())
-        raise
+        raise ValueError("Cell is empty")
+    value = cell.cell_contents
     if type(value) is not Lazy:
         return value
     entered = world.enter(value.value, value.source)

@@ -284,8 +284,7 @@ def _setitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return operator.setitem(*args, **kwargs)
     target, key, value = args
     if type(target) is list and type(key) is int:
-        target[key] = value
-        return None
+        return operator.setitem(target, key, value)
     if type(target) is dict:
         return trace.calls.call(dict.__setitem__, args, {})
     if type(target) is Array:
