@@ -55,6 +55,14 @@ def seeded(x):
     return x + random.random(), random.random()
 
 
+def epoch(x):
+    order = list(range(x.shape[0]))
+    random.shuffle(order)
+    weights = [0.5, 1.5, 2.5]
+    random.shuffle(weights)
+    return x[torch.tensor(order)], x * torch.tensor(weights), weights, order, random.random()
+
+
 def own_generator(x):
     own = random.Random(5)
     items = [x, x + 1, x + 2]
@@ -110,6 +118,31 @@ def test_a_generator_of_a_module():
     torch.manual_seed(0)
     layers = [torch.nn.Linear(3, 3) for _ in range(2)]
     assert breaks_of(lambda m, x: m(x), lambda: (Model(layers), X)) == []
+
+
+def test_shuffled_numbers():
+    assert breaks_of(epoch, calls=5) == []
+
+
+@pytest.mark.parametrize("items", [[1, 2.5], (1, 2), "abc", [2, 1], 3])
+def test_what_else_is_shuffled_breaks(items):
+    kind = type(items)
+
+    def shuffled(x, items):
+        random.shuffle(items)
+        return x + 1, items
+
+    assert breaks_of(shuffled, lambda: (X, kind(items)))
+
+
+@pytest.mark.parametrize("items", [(1, 2.5), (1, None), (1 << 70, 2)])
+def test_what_else_is_put_into_a_list_and_shuffled_breaks(items):
+    def shuffled(x):
+        made = [*items]
+        random.shuffle(made)
+        return x + 1, made
+
+    assert breaks_of(shuffled)
 
 
 def test_shuffled_objects():

@@ -1,7 +1,7 @@
 """Module ``random``: numbers are drawn where the frame begins, in order, and are symbols in the graph.
 
 That holds for generators of the outside (the module's own among them) and for calls whose results are numbers of one
-type. What takes objects of the program (``shuffle``, ``choice`` of tensors) or gives something else ends the graph. A
+type. What takes objects of the program (``shuffle`` or ``choice`` of tensors) or gives something else ends the graph. A
 generator that the frame makes itself is followed for real, from its seed on.
 """
 
@@ -20,6 +20,8 @@ from fxstack_capture.calls.table import RuleTable
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
+    Args = tuple[Any, ...]
+
 RULES: RuleTable = RuleTable()
 
 _LARGEST = 1 << 61
@@ -28,16 +30,18 @@ _FROM_NUMBERS = (
     *("expovariate", "gammavariate", "gauss", "normalvariate", "lognormvariate", "seed"),
     *("vonmisesvariate", "paretovariate", "weibullvariate", "binomialvariate"),
 )
-_FROM_POPULATIONS = ("choice", "choices", "sample")
-_REFUSED = ("shuffle", "randbytes", "getstate", "setstate")
+_FROM_POPULATIONS = ("choice", "choices", "sample", "shuffle")
+_REFUSED = ("randbytes", "getstate", "setstate")
 
 
-def _draw(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any], *, fn: Any) -> Any:
+def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Any) -> Any:
     generator, *given = args
     world: Any = trace.world
     if not world.is_preexisting(generator):
         return _of_new(trace, fn, args, kwargs)
     if fn.__name__ in _REFUSED or type(generator) is not random.Random:
+        raise _refusal(fn)
+    if fn.__name__ == "shuffle" and not _shuffles_new(world, given):
         raise _refusal(fn)
     if trace.options.dynamic is False:
         raise graph_break("unsupported-call", f"random.{fn.__name__} under dynamic=False")
@@ -45,7 +49,22 @@ def _draw(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any], *, fn: An
     named = {name: _plain(trace, fn, value) for name, value in kwargs.items()}
     if fn.__name__ == "getrandbits" and not all(n < _LARGEST.bit_length() for n in plain):
         raise _refusal(fn)
+    if fn is random.Random.shuffle:
+        given[0][:] = world.draws.draw(shuffled, generator, plain, named)
+        return None
     return world.draws.draw(fn, generator, plain, named)
+
+
+def _shuffles_new(world: Any, given: list[Any]) -> bool:
+    """Whether a list of this trace is given: one from outside may come in another order each time."""
+    return len(given) == 1 and type(given[0]) is list and not world.is_preexisting(given[0])
+
+
+def shuffled(generator: random.Random, items: tuple[float, ...]) -> list[float]:
+    """``items`` in the order that ``generator.shuffle`` gives them."""
+    made = [*items]
+    generator.shuffle(made)
+    return made
 
 
 def _refusal(fn: Any) -> Any:
@@ -70,7 +89,7 @@ def _fits(number: float) -> bool:
     return type(number) is float or -_LARGEST < number < _LARGEST
 
 
-def _of_new(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _of_new(trace: Trace, fn: Any, args: Args, kwargs: dict[str, Any]) -> Any:
     """A call on a generator that was made in this trace: its state is known, unless it is seeded by the system."""
     if type(fn) is FunctionType:
         return trace.interp.call_function(fn, args, kwargs)
