@@ -7,6 +7,14 @@ typedef struct fx_object {
   struct fx_object* type;
 } fx_object;
 
+/* A host program is one long function of calls, in which nothing is worth optimising: it took nine tenths of the
+   compiler's time, because several passes are quadratic in its length. What it calls is optimised. */
+#ifdef __clang__
+#define FX_PLAINLY __attribute__((noinline, optnone))
+#else
+#define FX_PLAINLY __attribute__((noinline, optimize("O0")))
+#endif
+
 /* Tensors are handles: addresses of an at::Tensor, of our own or inside of a Python tensor. */
 #define FX_FUNCTIONS(X)                                                                             \
   X(void, Py_IncRef, (fx_object*))                                                                  \

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TEMPLATE = """{header}
 {before}
 
-__attribute__((cold)) static fx_object* fxstack_call(fx_object* self, fx_object* const* arguments, int64_t count) {{
+static FX_PLAINLY fx_object* fxstack_call(fx_object* self, fx_object* const* arguments, int64_t count) {{
   fx_object* o[{objects}] = {{0}};
   void* t[{tensors}] = {{0}};
   fx_object* result = 0;
@@ -48,7 +48,7 @@ fx_object* {entry}(const fx_api* table, fx_object* state) {{
 
 def declared(kernels: Iterable[str]) -> str:
     """What stands in front of a host program that is in one file with its kernels."""
-    # A kernel that were inlined into the host program would be compiled for size, as that is.
+    # A kernel that were inlined into the host program would be compiled without optimisation, as that is.
     return "\n".join(f"extern __attribute__((noinline)) __typeof__({k}) {k};" for k in kernels)
 
 
