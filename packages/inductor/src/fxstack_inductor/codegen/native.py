@@ -9,6 +9,7 @@ through the shim that fails is made once more by Python, which raises what eager
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.codegen.index_text import c_index
@@ -57,7 +58,7 @@ class NativeWriter:
     functions: dict[str, str]
     boxed: bool
     lines: list[str] = field(default_factory=list)
-    state: list[str] = field(default_factory=list)
+    state: dict[str, int] = field(default_factory=dict)
     callbacks: dict[str, str] = field(default_factory=dict)
     """Names of Python functions by their text."""
     objects: dict[str, str] = field(default_factory=dict)
@@ -123,9 +124,7 @@ class NativeWriter:
         return f"{kind}[{self.counts[kind] - 1}]"
 
     def _state(self, name: str) -> int:
-        if name not in self.state:
-            self.state.append(name)
-        return self.state.index(name)
+        return self.state.setdefault(name, len(self.state))
 
     def _lock(self, wanted: bool) -> None:
         """Hold the interpreter's lock from here on, or give it up."""
@@ -245,7 +244,7 @@ class NativeWriter:
         return self._view(name, node, offset) if isinstance(node, View) else self.handles[name]
 
     def _window(self, name: str) -> str:
-        return f"w[{list(self.python.windows.values()).index(name)}]"
+        return f"w[{self.python.handles[name]}]"
 
     def _view(self, base: str, view: View, offset: Expr) -> str:
         """Views of the same memory are made once, and live as long as their base does."""
@@ -262,9 +261,9 @@ class NativeWriter:
 
     def _address(self, name: str) -> str:
         """A pointer to the elements of buffer ``name``, taken once."""
-        slots = [node.name for node in self.python.arena]
-        if name in slots:
-            return f"(void*)p[{slots.index(name)}]"
+        position = self.python.positions.get(name)
+        if position is not None:
+            return f"(void*)p[{position}]"
         own = identifier(name)
         if own not in self.addresses:
             self.addresses[own] = f"d{len(self.addresses)}_{ascii_name(own)}"
@@ -274,7 +273,7 @@ class NativeWriter:
 
     def _object(self, name: str) -> str:
         """Where a value is as a Python object, which is made now if there is none yet; needs the lock."""
-        if name in self.python.windows.values():
+        if name in self.python.handles:
             return f"fx_object_of({self._window(name)})"
         if name not in self.objects:
             place = self.objects[name] = self._new("o")
@@ -421,7 +420,7 @@ class NativeWriter:
         self._lock(True)
         self.calls_back = True
         read, made = names_of(lines)
-        known = {*self.objects, *self.handles, *self.python.windows.values(), *self._symbols()}
+        known = {*self.objects, *self.handles, *self.python.handles, *self._symbols()}
         inputs = [name for name in read if name in known]
         returned = f"    return ({''.join(f'{name}, ' for name in made)})"
         text = "\n".join([f"def {{name}}({', '.join(inputs)}):", *map(braced, lines), returned])
@@ -445,12 +444,8 @@ class NativeWriter:
 
     def _free(self, names: Iterable[str]) -> None:
         for name in map(identifier, names):
-            if (
-                self.boxed
-                and self._checked()
-                and name in map(identifier, self.plan.program.parameters)
-            ):
-                continue  # what the program is run again with if an index is out of range
+            if name in self._rerun_with:
+                continue
             for place in self.owned.pop(name, ()):
                 if place.startswith("o"):
                     self._lock(True)
@@ -458,12 +453,19 @@ class NativeWriter:
                 else:
                     self.line(f"fx_drop(&{place});")
 
+    @cached_property
+    def _rerun_with(self) -> frozenset[str]:
+        """What the program is run again with if an index is out of range."""
+        again = self.boxed and self._checked
+        return frozenset(map(identifier, self.plan.program.parameters if again else ()))
+
+    @cached_property
     def _checked(self) -> bool:
         return any(isinstance(s, KernelStep) and s.kernel.checked for s in self.plan.steps)
 
     def _raise_errors(self) -> None:
         self._lock(True)
-        if self._checked():
+        if self._checked:
             self.line("if (error) {")
             self._call("def {name}():\n    raise out_of_range\n", [], "", 0)
             self.line("}")

@@ -8,6 +8,7 @@ memory that is not there) calls back.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,7 @@ class DeviceWriter(NativeWriter):
             if isinstance(step, KernelStep):
                 yield from (*step.stored, *step.reads)
 
+    @cached_property
     def _checked(self) -> bool:
         """Index checks are the device's own assertions; nothing is run again."""
         return False

@@ -6,6 +6,7 @@ import keyword
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,11 @@ class HostWriter:
     known: dict[int, str] = field(default_factory=dict)
     """Names of constants by identity."""
     arena: dict[Node, Slot] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
+    """Where the nodes of ``arena`` are in it, by their names."""
     windows: dict[Window, str] = field(default_factory=dict)
+    handles: dict[str, int] = field(default_factory=dict)
+    """Where the names of ``windows`` are in it."""
     pointers: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> HostProgram:
@@ -177,6 +182,7 @@ class HostWriter:
         known = {b.symbol for b in program.bindings if b.source in early}
         for node, slot in slots(self.plan).items():
             if {v.name for v in slot.elements.variables} <= known:
+                self.positions[node.name] = len(self.arena)
                 self.arena[node] = slot
         names = {v.name for slot in self.arena.values() for v in _variables(slot)}
         return tuple(sorted(names))
@@ -192,11 +198,14 @@ class HostWriter:
 
     def _window(self, node: Node, view: View | None = None, offset: Expr = ZERO) -> str:
         """The tensor over an arena slot: the whole of it, or a view."""
-        position = list(self.arena).index(node)
+        position = self.positions[node.name]
         layout = node.layout if view is None else view.layout
         window = Window(position, layout.shape, layout.stride, offset)
         name = f"t{len(self.windows)}_{identifier(node.name if view is None else view.name)}"
-        return self.windows.setdefault(window, name)
+        if window not in self.windows:
+            self.handles[name] = len(self.windows)
+            self.windows[window] = name
+        return self.windows[window]
 
     def line(self, text: str) -> None:
         self.lines.append(f"    {text}")
@@ -395,9 +404,10 @@ RESERVED = re.compile(
 """Names that the host program uses for itself."""
 
 
+@lru_cache(maxsize=1 << 14)  # a node's name is asked for once a use
 def identifier(name: str) -> str:
     """A Python identifier for a node's name that cannot clash with the program's own names."""
-    plain = "".join(c if c.isalnum() else "_" for c in name)
+    plain = re.sub(r"\W", "_", name)
     clashes = RESERVED.match(plain) or keyword.iskeyword(plain) or plain in HELPERS
     return f"{plain}_fx" if clashes else plain
 

@@ -32,6 +32,11 @@ class Var:
     definition: str = ""
     """Python text that the host computes the value with, for a size that is no polynomial of others."""
 
+    def __hash__(self) -> int:
+        return hash(
+            self.name
+        )  # the names of one kernel differ; an enum's hash is a call of Python's
+
     @property
     def key(self) -> str:
         return self.name

@@ -9,7 +9,7 @@ range ``[0, extent)``, which is what lets ``(i0 * 64 + i1) // 64`` become ``i0``
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -28,15 +28,20 @@ class Expr:
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
-        self._hash = hash(terms)
+        self._hash: int | None = None
 
     def __hash__(self) -> int:
-        return self._hash
+        found = self._hash  # most are parts of a sum that nothing looks up
+        if found is None:
+            found = self._hash = hash(self.terms)
+        return found
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
             return self.as_int() == other
-        return isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+        if not isinstance(other, Expr):
+            return False
+        return self is other or (hash(self) == hash(other) and self.terms == other.terms)
 
     def __add__(self, other: Expr | int) -> Expr:
         other = as_expr(other)
@@ -230,6 +235,7 @@ def _scale_bounds(bounds: Bounds, scale: int) -> Bounds:
     return (low, high) if scale >= 0 else (high, low)
 
 
+@lru_cache(maxsize=1 << 12, typed=True)
 def integer(value: int) -> Expr:
     return Expr((((), value),)) if value else ZERO
 
