@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 
 import pytest
 import torch
@@ -248,15 +249,34 @@ class FakeGraph:
         FakeGraph.events.append("replay")
 
 
+class FakeStream:
+    """A stream of recordings; ``current`` is the program's own, ``used`` are those that were entered."""
+
+    current, used = 0, []
+
+    def __init__(self, device):
+        self.device = device
+
+    @contextlib.contextmanager
+    def entered(self):
+        FakeStream.used.append(self)
+        yield
+
+
 @pytest.fixture
 def device(monkeypatch):
+    monkeypatch.setattr(FakeStream, "used", [])
     monkeypatch.setattr(FakeGraph, "events", [])
     monkeypatch.setattr(FakeGraph, "broken", 0)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda number: f"side stream of {number}")
-    monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "Stream", lambda number: FakeStream(number))
+    monkeypatch.setattr(FakeStream, "current", 0)
+    monkeypatch.setattr(
+        torch._C, "_cuda_getCurrentRawStream", lambda _: FakeStream.current, raising=False
+    )
+    monkeypatch.setattr(torch.cuda, "stream", FakeStream.entered)
     monkeypatch.setattr(cuda_graphs, "_PLACE", "cpu")
     cuda_graphs._side_stream.cache_clear()
     yield FakeGraph
@@ -267,7 +287,32 @@ def test_a_recording_is_begun_and_ended_on_its_device(device):
     values, replay = cuda_graphs.capture_on_device(lambda: (7,))
     replay()
     assert (values, device.events) == ((7,), ["begin", "end", "replay"])
-    assert cuda_graphs._side_stream(1) == "side stream of 1"
+    assert [stream.device for stream in FakeStream.used] == [1]
+
+
+def test_each_stream_of_the_program_is_recorded_on_a_stream_of_its_own(device):
+    for FakeStream.current in (0, 7, 0):
+        cuda_graphs.capture_on_device(lambda: (7,))
+    first, second, third = FakeStream.used
+    assert first is third
+    assert first is not second
+
+
+def test_one_thread_records_at_a_time(device):
+    def busy():
+        inside.append(len(inside))
+        time.sleep(0.01)
+        assert len(inside) == 1
+        return (inside.pop(),)
+
+    inside, results = [], []
+    work = lambda: results.append(cuda_graphs.capture_on_device(busy)[0])  # noqa: E731
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [(0,)] * 4
 
 
 @pytest.mark.parametrize("broken", [0, 1])

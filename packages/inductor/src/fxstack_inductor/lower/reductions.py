@@ -261,11 +261,14 @@ def moments(
     return center, squares
 
 
-def _wide_moments(x: Node) -> torch.dtype:
-    """What eager accumulates variances in: double precision, on CPU and except for half precision."""
+def _wide_moments(ctx: Context, x: Node) -> torch.dtype:
+    """What eager accumulates variances in: double precision, on CPU and except for half precision.
+
+    A graph of CPU tensors that is shown, or interpreted, for a GPU has the GPU's kernels.
+    """
     dtype = value_dtype(x.dtype)
-    single = x.dtype is torch.float32 and x.device.type == "cpu"
-    return torch.float64 if single else dtype
+    on_cpu = x.device.type == "cpu" and ctx.options.target != "cuda"
+    return torch.float64 if on_cpu and x.dtype is torch.float32 else dtype
 
 
 def _variance(
@@ -280,7 +283,7 @@ def _variance(
     """Variance, or (``root``) standard deviation, and mean."""
     if not x.dtype.is_floating_point:
         raise NotLowered("variance of integers")
-    dtype = _wide_moments(x)
+    dtype = _wide_moments(ctx, x)
     center, squares = moments(ctx, x, dims, dtype)
     count = number_of(_count(x, dims), dtype)
 

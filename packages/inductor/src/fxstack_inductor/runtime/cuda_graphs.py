@@ -38,6 +38,8 @@ SMALL = 1 << 16
 COPIED = 4
 """Results that are copied out at most: the first ones, which a program may keep; what a backward needs comes behind them."""
 _PLACE = "cuda"
+_RECORDING = threading.RLock()
+"""One thread records at a time: another's wait for the device would end the recording."""
 
 
 @dataclass(frozen=True)
@@ -241,27 +243,35 @@ def capture_on_device(
     """Record by torch's CUDA graphs, on the current device, into a memory pool of the recording's own.
 
     ``torch.cuda.graph`` has one stream, of the device that was current when it was first used, and leaves it as the current one
-    where a recording fails.
+    where a recording fails. Libraries have a workspace for each stream, whose address is recorded: what is replayed on several
+    streams of the program at a time must have been recorded on as many.
     """
+    device = torch.cuda.current_device()
+    stream = _side_stream(device, int(torch._C._cuda_getCurrentRawStream(device)))
     graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(_side_stream(torch.cuda.current_device())):
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            values = run()
-        except BaseException:
-            _abandon(graph)
-            raise
-        try:
-            graph.capture_end()
-        except RuntimeError:
-            _record_nothing()
-            raise
-    return values, graph.replay
+    with _RECORDING:
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            return _recorded(graph, run), graph.replay
+
+
+def _recorded(graph: torch.cuda.CUDAGraph, run: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        values = run()
+    except BaseException:
+        _abandon(graph)
+        raise
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        _record_nothing()
+        raise
+    return values
 
 
 @lru_cache(maxsize=64)
-def _side_stream(device: int) -> torch.cuda.Stream:
+def _side_stream(device: int, caller: int) -> torch.cuda.Stream:  # noqa: ARG001 - one for each
     return torch.cuda.Stream(device)
 
 
