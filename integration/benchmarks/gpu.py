@@ -191,21 +191,10 @@ def launch(report: Report, machine: Machine) -> None:
 
 def opdb(report: Report, machine: Machine) -> None:
     """Operators of torch's database against eager on the same device; which ones depends on the time."""
-    sys.path.insert(0, str(ROOT / "packages" / "inductor" / "tests" / "sweeps"))
-    import opdb_device
+    from gpu_opdb import sweep
 
-    dtypes = machine.pick(["float32"], opdb_device.DTYPES)
-    names = machine.pick("softmax|where|add", None)
-    seen = wrong = 0
-    for result in opdb_device.sweep(machine.device, dtypes, names, machine.pick(1, 2)):
-        seen, wrong = result.seen, result.wrong
-        if result.problem:
-            report.add(case=f"{result.name} {result.dtype}", failed=result.problem)
-            report.add(case="total", samples=seen, wrong=wrong, last=result.name)
-            machine.demand_device()
-        if report.left < 5:
-            break
-    report.add(case="total", samples=seen, wrong=wrong, last=result.name)
+    for row in sweep(machine, report.left):
+        report.add(**row)
 
 
 def models(report: Report, machine: Machine) -> None:
@@ -341,7 +330,7 @@ def start_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None
         if not status:
             break
         died.append(status)
-        if status == STOPPED or name == "opdb":  # it has no cases to go on behind
+        if status == STOPPED:
             break
     if died:
         (folder / f"{name}.failed").write_text(", ".join(died))

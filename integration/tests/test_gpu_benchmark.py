@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gpu
 import gpu_measure
+import gpu_opdb
 import pytest
 
 pytest.importorskip("triton")
@@ -108,3 +109,29 @@ def test_a_section_is_started_again_until_it_ends(monkeypatch, tmp_path, statuse
     failed = tmp_path / "kernels.failed"
     assert list(ends) == []
     assert (failed.read_text() if failed.exists() else None) == left
+
+
+DIES = """
+import json, os, sys
+log, skip = (sys.argv[sys.argv.index(name) + 1] for name in ("--log", "--skip"))
+result = {"name": "add", "dtype": "int8", "problem": "differs", "seen": 4, "wrong": 1}
+lines = {
+    "0": [{"position": 0, "case": "add int8"}, {"position": 0, "result": result}, {"position": 1, "case": "sub int8"}],
+    "2": [{"position": 2, "case": "mul int8"}, {"position": 2, "result": None}, {"done": True}],
+}[skip]
+open(log, "w").write("\\n".join(map(json.dumps, lines)))
+os.abort() if skip == "0" else None
+"""
+
+
+def test_the_database_goes_on_behind_the_operator_in_which_a_process_died(
+    machine, monkeypatch, tmp_path
+):
+    script = tmp_path / "dies.py"
+    script.write_text(DIES)
+    monkeypatch.setattr(gpu_opdb, "SCRIPT", script)
+    assert list(gpu_opdb.sweep(machine, 60.0)) == [
+        {"case": "add int8", "failed": "differs"},
+        {"case": "sub int8", "failed": "the process ended"},
+        {"case": "total", "samples": 4, "wrong": 1, "operators and dtypes": 1, "processes": 1},
+    ]

@@ -3,16 +3,22 @@
     python packages/inductor/tests/sweeps/opdb_device.py [--dtypes float32,int64] [--ops PATTERN]
 
 A sample is counted when at least one kernel is generated for it; the others only show that ATen is called.
-Prints one line per operator and dtype that differs or fails, and totals.
+Prints one line per operator and dtype that differs or fails, and totals. ``--part 3/8`` takes an eighth of the operators, in an
+order that mixes all kinds; ``--log FILE`` gets a line of JSON for each before and after it ran; ``--skip N`` leaves N out.
 """
 
 import argparse
+import contextlib
+import itertools
+import json
 import os
+import random
 import re
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -22,6 +28,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 import fxstack_inductor as fi
 
 DTYPES = ["float32", "bfloat16", "float16", "int64", "bool"]
+LOST = 3
+"""The status of a process whose device answers no more."""
 TOO_LARGE = 30_000
 """Elements in one sample above which the interpreter takes minutes."""
 
@@ -49,37 +57,67 @@ def small(samples: list, device: str) -> list:
     return [s for s in samples if elements(s) <= TOO_LARGE]
 
 
+def cases(dtypes: list[str], names: str | None = None, part: str = "") -> list[tuple]:
+    """Operators with a dtype each; those of a part in an order that mixes all kinds."""
+    named = [
+        (op.name + (f".{op.variant_test_name}" * bool(op.variant_test_name)), op) for op in op_db
+    ]
+    found = [
+        (name, op, dtype)
+        for name, op in named
+        if names is None or re.fullmatch(names, name)
+        for dtype in dtypes
+    ]
+    if not part:
+        return found
+    random.Random(0).shuffle(found)
+    own, parts = map(int, part.split("/"))
+    return found[own::parts]
+
+
 def sweep(
-    device: str, dtypes: list[str], names: str | None = None, count: int = 6, grad: bool = False
-) -> Iterator[Result]:
-    """Results as they come; on a GPU operators alternate so that a sweep that is cut short has seen all kinds."""
+    device: str, chosen: list[tuple], count: int = 6, grad: bool = False
+) -> Iterator[Result | None]:
+    """A result for each case, with running totals; None for those without samples."""
     options = fi.InductorOptions(target="cuda", use_cache=device != "cpu")
     settings = SimpleNamespace(grad=grad, symbolic=False, traceback=False, options=options)
     seen = wrong = 0
-    for op in op_db:
-        name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
-        if names is not None and not re.fullmatch(names, name):
-            continue
-        for text in dtypes:
-            dtype = getattr(torch, text)
-            if not op.supports_dtype(dtype, device) or (grad and not op.supports_autograd):
-                continue
+    for name, op, text in chosen:
+        dtype = getattr(torch, text)
+        samples = []
+        if op.supports_dtype(dtype, device) and (op.supports_autograd or not grad):
             torch.manual_seed(1)
-            try:
-                samples = [s for s, _ in zip(op.sample_inputs(device, dtype), range(count))]
-            except Exception:
-                continue
-            samples = small(samples, device)
-            result = one(op, samples, settings) if samples else "skip"
-            if result == "skip":
-                continue
-            seen += len(samples)
-            if result is not None:
-                results = [one(op, [s], settings) for s in samples]
-                bad = [r for r in results if r not in (None, "skip")]
-                wrong += len(bad)
-                result = f"[{len(bad)}/{len(samples)}] {bad[0]}" if bad else None
-            yield Result(name, text, result, seen, wrong)
+            with contextlib.suppress(Exception):
+                samples = list(itertools.islice(op.sample_inputs(device, dtype), count))
+        samples = small(samples, device)
+        result = one(op, samples, settings) if samples else "skip"
+        if result == "skip":
+            yield None
+            continue
+        seen += len(samples)
+        if result is not None:
+            results = [one(op, [s], settings) for s in samples]
+            bad = [r for r in results if r not in (None, "skip")]
+            wrong += len(bad)
+            result = f"[{len(bad)}/{len(samples)}] {bad[0]}" if bad else None
+        yield Result(name, text, result, seen, wrong)
+
+
+def write(path: Path | None, **line: object) -> None:
+    if path is not None:
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def lost(device: str) -> bool:
+    """Whether the device has met an error that no later call survives."""
+    try:
+        if device != "cpu":
+            torch.cuda.synchronize()
+    except RuntimeError as error:
+        print(error, flush=True)
+        return True
+    return False
 
 
 def main():
@@ -89,18 +127,33 @@ def main():
     parser.add_argument("--samples", type=int, default=6)
     parser.add_argument("--grad", action="store_true")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--part", default="")
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     args = parser.parse_args()
     if args.device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         # Triton reads it when it is imported, and torch has imported it.
         environment = {**os.environ, "TRITON_INTERPRET": "1"}
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
-    start, result = time.time(), None
-    for result in sweep(args.device, args.dtypes.split(","), args.ops, args.samples, args.grad):
-        if result.problem:
+    start, last = time.time(), None
+    chosen = cases(args.dtypes.split(","), args.ops, args.part)[args.skip :]
+    results = sweep(args.device, chosen, args.samples, args.grad)
+    for position, (name, _, dtype) in enumerate(chosen, args.skip):
+        if time.time() - start > args.seconds:
+            break
+        write(args.log, position=position, case=f"{name} {dtype}")
+        result = next(results)
+        write(args.log, position=position, result=result and asdict(result))
+        last = result or last
+        if result and result.problem:
             print(f"{result.name} {result.dtype}: {result.problem}", flush=True)
-    if result is not None:
-        print(f"{result.seen} samples, {result.wrong} wrong, {time.time() - start:.0f} s")
-    return 1 if result is None or result.wrong else 0
+            if lost(args.device):
+                os._exit(LOST)  # what Python does at its end would wait for the device
+    write(args.log, done=True)
+    if last is not None:
+        print(f"{last.seen} samples, {last.wrong} wrong, {time.time() - start:.0f} s")
+    return 1 if last is None or last.wrong else 0
 
 
 if __name__ == "__main__":
