@@ -89,6 +89,18 @@ def gradients_of_the_outer_operators(x, w):
     return nn.functional.linear(x, w), x @ w
 
 
+@program(
+    lambda: (torch.linspace(0, 1, 6).view(2, 3).requires_grad_(), two(3, 4, grad=True), two(4))
+)
+def gradients_of_another_class(x, w, b):
+    return (x @ w + b).relu(), (x * 2).sum()
+
+
+@program(lambda: (torch.linspace(0, 1, 4).requires_grad_(), Scaled(torch.ones(3, 4), 2.0)))
+def gradients_of_another_class_with_metadata(x, w):
+    return w * x
+
+
 @program(lambda: (two(3, 4, grad=True),))
 def casts(x):
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -175,6 +187,45 @@ def test_a_change_of_metadata_is_another_graph():
     assert described(compiled(x)) == described(x * 2)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_results_beside_symbolic_sizes_have_the_sizes_of_the_call(dynamic):
+    fn = lambda x, w: (x @ w, (x @ w).t(), x.shape[0])
+    compiled, w = fxstack.compile(fn, dynamic=dynamic), two(3, 2)
+    for rows in (2, 3, 5, 3):
+        x = torch.linspace(-1, 1, 3 * rows).reshape(rows, 3)
+        assert described_all(compiled(x, w)[:2]) == described_all(fn(x, w)[:2])
+        assert compiled(x, w)[2] == rows
+
+
+@torch.no_grad()
+def step_down(x):
+    x.sub_(0.1)
+    return x.sum(), x * 2
+
+
+def with_gradients_in_part(x):
+    with torch.set_grad_enabled(not torch.is_grad_enabled()):
+        y = x * 2
+    return y, x * 3
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fn", [step_down, with_gradients_in_part])
+@pytest.mark.parametrize("grad_mode", [True, False])
+def test_grad_mode_changes_inside(fn, grad_mode):
+    seen = []
+    for f in (fxstack.compile(fn), fn):
+        x = two(3, 4, grad=True)
+        with torch.set_grad_enabled(grad_mode):
+            results = f(x)
+            assert torch.is_grad_enabled() == grad_mode
+        for result in results:
+            if result.requires_grad:
+                result.sum().backward()
+        seen.append([described_all(results), described(x), described(x.grad)])
+    assert seen[0] == seen[1]
+
+
 def product(x, y):
     return (x * y).sin()
 
@@ -195,6 +246,16 @@ def test_tangents_of_other_metadata():
         (gradient,) = torch.autograd.grad(fn(x), [x], Scaled(torch.ones(3), 4.0))
         seen.append(described(gradient))
     assert seen[0] == seen[1] == seen[2]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_wrappers_as_gradients_of_plain_results(create_graph):
+    seen = []
+    for fn in (product, fxstack.compile(product)):
+        x, y = (torch.linspace(0, n, 3, requires_grad=True) for n in (1, 2))
+        grads = torch.autograd.grad(fn(x, y), [x, y], two(3), create_graph=create_graph)
+        seen.append(described_all(grads))
+    assert seen[0] == seen[1]
 
 
 def test_an_optimizer():

@@ -222,6 +222,18 @@ def test_a_forward_is_kept_alone_until_its_backward_has_run():
     assert len(store.remakes) == 2
 
 
+def test_a_backward_without_a_form_leaves_room_for_the_next():
+    store, fn = Shelves(), lambda x: ((x * x).sum(), x.sin().sum())
+    made = compiled(fn, store, G)
+    (forward,) = store.documents.values()
+    store.pack = lambda graph: None
+    made(G)[0].backward()
+    assert [*store.documents.values()] == [forward]
+    del store.pack
+    made(G)[1].backward()
+    assert [*store.documents.values()] != [forward]
+
+
 def sized(*numbers):
     """Matrices of ``numbers`` rows, each an example with symbols of its own."""
     return [torch.linspace(-1, 1, 4 * n).reshape(n, 4).requires_grad_() for n in numbers]

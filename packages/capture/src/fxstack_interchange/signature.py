@@ -123,7 +123,8 @@ class StageGraph:
 
     - CAPTURED, FUNCTIONAL: inputs as captured; outputs: MUTATED_INPUT first, then user outputs and aliases.
     - JOINT: inputs are the primals (everything of the forward), then the TANGENTs; outputs are those of the
-      forward, then one GRADIENT per primal that can need one (the value is None where it gets none).
+      forward, then one GRADIENT per primal that can need one (the value is None where it gets none; over
+      wrapper subclasses one for each plain tensor that the gradient wraps).
     - FORWARD: the joint's primals; outputs those of the forward, then SAVED tensors, then SAVED symbols.
     - BACKWARD: SAVED tensors, SAVED symbols, TANGENTs; outputs the GRADIENTs.
     """

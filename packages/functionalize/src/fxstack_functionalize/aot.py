@@ -24,7 +24,8 @@ from fxstack_functionalize.runtime import (
     training_wrapper,
 )
 from fxstack_functionalize.trace import Traced, TraceRequest, trace
-from fxstack_functionalize.wrapped import Compiling, compile_wrapped, is_wrapper
+from fxstack_functionalize.wrapped import Compiling, compile_wrapped
+from fxstack_functionalize.wrapper_classes import is_wrapper
 from fxstack_interchange import OutputKind, Partition, verify
 
 if TYPE_CHECKING:

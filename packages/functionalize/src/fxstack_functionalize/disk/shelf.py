@@ -76,24 +76,28 @@ class Shelf:
     ) -> None:
         """Keep a forward, or with it the first backward; others that it comes to need are made anew by each process."""
         if not self._kept:
-            self._kept = variant is not None
-            self._keep(shell, (pair.plan, variant), (pair.forward, backward))
+            whole = self._keep(shell, (pair.plan, variant), (pair.forward, backward))
+            self._kept = whole and variant is not None
 
     def _keep(
         self,
         shell: Shell,
         training: tuple[TrainingPlan, Variant | None] | None,
         graphs: tuple[Compiled, Compiled | None],
-    ) -> None:
+    ) -> bool:
+        """Write the program; says whether that was possible."""
         if self.store is None or self.key is None:
-            return
+            return False
         try:
             forms = [None if graph is None else self.store.pack(graph) for graph in graphs]
             if any(form is None for form, graph in zip(forms, graphs, strict=True) if graph):
-                return
+                return False
             document = encode_program(shell, training, self.sizes.assumed(), *forms)
             self.store.write(self.key, document)
         except SaveError as error:
             logger.debug("program %s is not kept: %s", self.key[:12], error)
         except Exception as error:
             logger.warning("program %s is not kept: %r", self.key[:12], error)
+        else:
+            return True
+        return False

@@ -20,7 +20,7 @@ from fxstack_functionalize.runtime.saved import (
     add_unsaving,
     saved_inputs,
 )
-from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder, are_batched
+from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder, are_special
 from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.tangents import sizes_keeper
 from fxstack_functionalize.runtime.turns import Turns, add_holding
@@ -201,8 +201,8 @@ def _add_twice(source: Source, second: SecondOrder) -> None:
     """Add what a backward does first if autograd records it, to be differentiated again."""
     kept = "ctx.inputs" if second.keeps else "nothing_kept"
     source.add("once = None", nothing_kept=NOTHING_KEPT)
-    source.add("if are_batched(grads):", are_batched=are_batched)
-    source.add(f"    return batched({kept}, saved, grads)", batched=second.batched)
+    source.add("if are_special(grads):", are_special=are_special)
+    source.add(f"    return special({kept}, saved, grads)", special=second.special)
     source.add("if twice:")
     if second.refusal is None:
         source.add(f"    return again({kept}, saved, grads)", again=second.gradients)

@@ -27,6 +27,7 @@ from fxstack_functionalize.finalize import has_effect
 from fxstack_functionalize.functional_random import state_input
 from fxstack_functionalize.runtime.anomaly import by_operators, is_on
 from fxstack_functionalize.runtime.links import owners
+from fxstack_functionalize.wrapper_classes import is_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -130,8 +131,8 @@ class SecondOrder:
             raise RuntimeError(double_backward("a result is a view in compiled code alone"))
         return result._base
 
-    def batched(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients for several gradients at once (``is_grads_batched``, vectorised Jacobians), in eager.
+    def special(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients for several at once (``is_grads_batched``, vectorised Jacobians) or for wrappers, in eager.
 
         Raises:
             RuntimeError: the graph cannot run again, or an input is gone or was changed in place since.
@@ -164,9 +165,17 @@ class SecondOrder:
         return [by_place[index] for index in range(len(by_place))]
 
 
-def are_batched(grads: Sequence[Any]) -> bool:
-    """Whether autograd runs once for several gradients, which compiled code knows nothing of."""
-    return any(g is not None and (_is_batched(g) or _is_legacy_batched(g)) for g in grads)
+def are_special(grads: Sequence[Any]) -> bool:
+    """Whether some gradient is one that compiled code knows nothing of: several at once, or a wrapper subclass."""
+    return any(
+        g is not None
+        and (
+            _is_batched(g)
+            or _is_legacy_batched(g)
+            or (type(g) is not torch.Tensor and is_wrapper(g))
+        )
+        for g in grads
+    )
 
 
 _is_batched: Callable[[torch.Tensor], bool] = torch._C._functorch.is_batchedtensor

@@ -1,6 +1,5 @@
 """Graphs over wrapper subclasses: taken apart into graphs over the tensors that they wrap, and put together again."""
 
 from fxstack_functionalize.wrapped.compiling import Compiling, compile_wrapped
-from fxstack_functionalize.wrapped.layout import is_wrapper
 
-__all__ = ["Compiling", "compile_wrapped", "is_wrapper"]
+__all__ = ["Compiling", "compile_wrapped"]

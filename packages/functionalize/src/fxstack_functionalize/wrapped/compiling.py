@@ -61,7 +61,7 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> 
     parts = [_plain(value) for value in flatten_all(layouts, example_inputs)]
     mode = mode_of(parts)
     flat = [to_fake(mode, value) for value in parts]
-    graph = Desugared(gm, layouts, _trained(example_inputs))
+    graph = Desugared(gm, layouts, _trained(example_inputs), torch.is_grad_enabled())
     graph.differentiable = _probe(graph, flat, mode)
     if graph.differentiable:
         return _training(graph, flat, mode, how)
@@ -77,8 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 def _trained(example_inputs: Sequence[Any]) -> tuple[int, ...]:
-    if not torch.is_grad_enabled():
-        return ()
+    """The arguments that a history may lead to: a graph that starts without grad mode may turn it on."""
     return tuple(
         place
         for place, value in enumerate(example_inputs)
@@ -133,16 +132,9 @@ def _training(
         captured = prepare(module, [*flat, *tangents])
         request = TraceRequest(gradients=False, keep_mutations=False, replay_views=False)
         traced = trace(captured, request, how.decompositions)
-    _demand_same_classes(graph)
     traced = _as_joint(graph, traced, len(flat))
     run = trained_callable(graph, traced, how.stages)
     return guarded_by_eager(run, graph.module, how.options)
-
-
-def _demand_same_classes(graph: Desugared) -> None:
-    for place, gradient in zip(graph.trained, graph.gradients, strict=True):
-        if gradient is not None and len(gradient.leaves) != len(graph.inputs[place].leaves):
-            raise _not_supported("a gradient is of another class than its input")
 
 
 def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
@@ -174,8 +166,9 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
         ),
     )
     input_starts = _starts(graph.inputs)
+    # A gradient may be of another class than its input, and of more parts: these are all the last part's.
     targets = [
-        given[input_starts[place] + offset].name
+        given[input_starts[place] + min(offset, len(graph.inputs[place].leaves) - 1)].name
         for place, gradient in zip(graph.trained, graph.gradients, strict=True)
         if gradient is not None
         for offset in range(len(gradient.leaves))

@@ -37,6 +37,8 @@ class Desugared:
     module: GraphModule
     inputs: tuple[Layout, ...]
     trained: tuple[int, ...]
+    grad_mode: bool = True
+    """That in which the graph starts; it may change it."""
     outputs: tuple[Layout, ...] = ()
     sources: tuple[int | None, ...] = ()
     spec: Any = None
@@ -52,7 +54,8 @@ class Desugared:
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The graph on wrappers; notes what its outputs are."""
         values: list[Any]
-        values, self.spec = pytree.tree_flatten(self.module(*arguments))
+        with torch.set_grad_enabled(self.grad_mode):  # puts back what the graph leaves
+            values, self.spec = pytree.tree_flatten(self.module(*arguments))
         places = {id(argument): place for place, argument in enumerate(arguments)}
         self.outputs = tuple(layout_of(value) for value in values)
         self.sources = tuple(
@@ -63,14 +66,13 @@ class Desugared:
     def joint(self, *flat: Any) -> tuple[Any, ...]:
         """The graph and its gradients: inputs and tangents to outputs and gradients, all plain tensors."""
         count = sum(len(layout.leaves) for layout in self.inputs)
-        with torch.enable_grad():
-            arguments = self._leaves(rebuild_all(self.inputs, flat[:count]))
-            values = self.run(arguments)
-            wanted = [values[place] for place in self.differentiable]
-            tangents = rebuild_all(self.tangents, flat[count:])
-            leaves = [arguments[place] for place in self.trained]
-            with torch._C._DisableAutocast():  # eager's backward runs outside of the region
-                found = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True)
+        arguments = self._leaves(rebuild_all(self.inputs, flat[:count]))
+        values = self.run(arguments)
+        wanted = [values[place] for place in self.differentiable]
+        tangents = rebuild_all(self.tangents, flat[count:])
+        leaves = [arguments[place] for place in self.trained]
+        with torch._C._DisableAutocast():  # eager's backward runs outside of the region
+            found = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True)
         results = [v.detach() if isinstance(v, torch.Tensor) else v for v in values]
         self.gradients = [None if g is None else layout_of(g) for g in found]
         given = [(layout_of(g), g) for g in found if g is not None]

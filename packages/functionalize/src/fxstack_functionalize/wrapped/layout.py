@@ -6,24 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils import _pytree as pytree
 
+from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.runtime.first_call import same_layout, with_strides
+from fxstack_functionalize.wrapper_classes import is_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def is_wrapper(value: object) -> bool:
-    """Whether a value is a tensor of a class that can be taken apart by ``__tensor_flatten__``."""
-    return (
-        isinstance(value, torch.Tensor)
-        and not isinstance(value, (FakeTensor, FunctionalTensor))
-        and not value.is_nested  # whose sizes are symbols of its own
-        and bool(is_traceable_wrapper_subclass(value))
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,10 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A tensor of class ``cls``: its inner tensors by attribute, and its context."""
+    """A tensor of class ``cls``: its inner tensors by attribute, and its context.
+
+    Of its own size and strides, the symbolic numbers are parts, too, behind those of its inner tensors.
+    """
 
     cls: Any
     parts: tuple[tuple[str, Layout], ...]
@@ -75,10 +68,17 @@ class Wrapper:
     def flatten(self, value: Any) -> Iterator[Any]:
         for name, layout in self.parts:
             yield from layout.flatten(getattr(value, name))
+        given = (*value.size(), *value.stride())
+        known = (*self.size, *self.stride)
+        yield from (new for new, old in zip(given, known, strict=True) if _is_symbolic(old))
 
     def rebuild(self, parts: Iterator[Any]) -> Any:
         inner = {name: layout.rebuild(parts) for name, layout in self.parts}
-        return self.cls.__tensor_unflatten__(inner, self.context, self.size, self.stride)
+        size, stride = (
+            tuple(next(parts) if _is_symbolic(number) else number for number in numbers)
+            for numbers in (self.size, self.stride)
+        )
+        return self.cls.__tensor_unflatten__(inner, self.context, size, stride)
 
     def zeros(self) -> Any:
         return self.rebuild(iter([leaf.zeros() for leaf in self.leaves]))
@@ -107,6 +107,10 @@ class Wrapper:
 Layout = Plain | Wrapper
 
 
+def _is_symbolic(number: object) -> bool:
+    return isinstance(number, torch.SymInt)
+
+
 def layout_of(value: Any) -> Layout:
     """The layout of a tensor, or of a value that is none; sizes are those of now."""
     if not isinstance(value, torch.Tensor):
@@ -115,6 +119,12 @@ def layout_of(value: Any) -> Layout:
         strides = value.stride() if value.layout is torch.strided else ()
         return Plain(True, tuple(value.size()), tuple(strides), value.dtype, value.device)
     names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
+    if any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves(context)):
+        raise UnsupportedGraphError(
+            f"a {type(value).__name__} whose context holds symbolic sizes",
+            why="the context is a constant of the compiled graph",
+            fix="mark the sizes that it depends on static",
+        )
     parts = tuple((name, layout_of(getattr(value, name))) for name in names)
     return Wrapper(type(value), parts, context, tuple(value.size()), tuple(value.stride()))
 

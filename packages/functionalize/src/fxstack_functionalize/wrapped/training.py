@@ -34,7 +34,7 @@ def trained_callable(graph: Desugared, traced: Traced, stages: Stages) -> Callab
     def run(*args: Any) -> Any:
         return pytree.tree_unflatten(list(compiled.apply(*args)), spec)  # type: ignore[no-untyped-call]
 
-    return run
+    return run if graph.grad_mode else torch.enable_grad()(run)
 
 
 def _function(
@@ -109,12 +109,10 @@ def _in_eager(graph: Desugared, arguments: list[Any], tangents: Sequence[Any]) -
         for place in graph.trained:
             arguments[place] = arguments[place].detach().requires_grad_()
     leaves = [arguments[place] for place in graph.trained]
-    with torch.enable_grad():
+    with torch.set_grad_enabled(graph.grad_mode):
         values = pytree.tree_leaves(graph.module(*arguments))
-        wanted = [values[place] for place in graph.differentiable]
-        gradients = torch.autograd.grad(
-            wanted, leaves, tangents, allow_unused=True, create_graph=again
-        )
+    wanted = [values[place] for place in graph.differentiable]
+    gradients = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True, create_graph=again)
     found: list[Any] = [None] * len(arguments)
     for place, gradient in zip(graph.trained, gradients, strict=True):
         found[place] = gradient

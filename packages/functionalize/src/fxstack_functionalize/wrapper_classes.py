@@ -1,0 +1,18 @@
+"""Which tensors are wrapper subclasses: of classes with ``__torch_dispatch__`` and ``__tensor_flatten__``."""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+
+def is_wrapper(value: object) -> bool:
+    """Whether a value is a tensor of a class that can be taken apart by ``__tensor_flatten__``."""
+    return (
+        isinstance(value, torch.Tensor)
+        and not isinstance(value, (FakeTensor, FunctionalTensor))
+        and not value.is_nested  # whose sizes are symbols of its own
+        and bool(is_traceable_wrapper_subclass(value))
+    )
