@@ -8,32 +8,20 @@ program = Programs()
 ran = []
 
 
-@custom_op("fxstack_custom::double", mutates_args=())
-def double(x: torch.Tensor) -> torch.Tensor:
-    ran.append("double")
-    return x * 2
+def scaling(name, factor):
+    """An operator that multiplies by ``factor``, and says that it has run."""
+
+    @custom_op(f"fxstack_custom::{name}", mutates_args=())
+    def operator(x: torch.Tensor) -> torch.Tensor:
+        ran.append(name)
+        return x * factor
+
+    operator.register_fake(torch.empty_like)
+    operator.register_autograd(lambda ctx, grad: grad * factor)
+    return operator
 
 
-@double.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-
-double.register_autograd(lambda ctx, grad: grad * 2)
-
-
-@custom_op("fxstack_custom::gather", mutates_args=())
-def gather(x: torch.Tensor) -> torch.Tensor:
-    ran.append("gather")
-    return x * 3
-
-
-@gather.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-
-gather.register_autograd(lambda ctx, grad: grad * 3)
+double, gather = scaling("double", 2), scaling("gather", 3)
 
 
 @custom_op("fxstack_custom::note", mutates_args=())

@@ -22,18 +22,6 @@ def seeded(x):
     return before, drawn, same
 
 
-@program(graphs=1, breaks=0)
-def seeds(c):
-    f = c(seeded)
-    return f(X), f(X), torch.rand(2)
-
-
-@program(graphs=1, breaks=0, options={"functional_random": True})
-def seeds_in_a_pure_graph(c):
-    f = c(seeded)
-    return f(X), f(X), torch.rand(2)
-
-
 @program(breaks=0)
 def a_seed_that_changes(c):
     @c
@@ -55,16 +43,22 @@ def forked(x):
     return first, inside, drawn, torch.rand(3), state
 
 
-@program(graphs=1, breaks=0)
-def states(c):
-    f = c(forked)
-    return f(X), f(X), torch.rand(2)
+def twice(fn):
+    """A program: two calls of ``fn``, and what the generator gives afterwards."""
+
+    def calls(c):
+        f = c(fn)
+        return f(X), f(X), torch.rand(2)
+
+    calls.__name__ = fn.__name__
+    return calls
 
 
-@program(graphs=1, breaks=0, options={"functional_random": True})
-def states_in_a_pure_graph(c):
-    f = c(forked)
-    return f(X), f(X), torch.rand(2)
+for drawing in (seeded, forked):
+    program(graphs=1, breaks=0)(twice(drawing))
+    pure = twice(drawing)
+    pure.__name__ += "_in_a_pure_graph"
+    program(graphs=1, breaks=0, options={"functional_random": True})(pure)
 
 
 @program(backend="aot_eager", graphs=1, breaks=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import copyreg
 import functools
 import warnings
 import weakref
@@ -9,6 +11,7 @@ from types import (
     BuiltinFunctionType,
     FunctionType,
     MethodDescriptorType,
+    MethodType,
     MethodWrapperType,
     WrapperDescriptorType,
 )
@@ -119,7 +122,18 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
         return wrap(fn, run, again)
     made = run(_with_frame(ours(what_is_disabled(fn))))
     functools.update_wrapper(made, fn)
+    if isinstance(fn, MethodType):  # a copy of the object that holds it is to call the copy's
+        made.__deepcopy__ = lambda memo: again(copy.deepcopy(fn, memo))
     return made
+
+
+def _name_of(compiled: Any) -> str:
+    """What ``pickle`` keeps of a compiled function: where to find it, as of any function. Copies of it are itself."""
+    name: str = getattr(compiled, "__qualname__", type(compiled).__qualname__)
+    return name
+
+
+copyreg.pickle(native.Optimized, _name_of)  # type: ignore[arg-type]
 
 
 def _with_frame(fn: Callable[..., Any]) -> Callable[..., Any]:

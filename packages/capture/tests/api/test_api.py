@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import types
 import warnings
 
 import pytest
@@ -26,11 +27,35 @@ def noisy(x):
     return y * 2
 
 
+@fx.optimize()
+def named(x):
+    return x * 2
+
+
 def test_function_compiles_once_and_runs_the_graph():
     backend = Counting()
     fn = fx.optimize(backend)(lambda x, k=2: x * k)
     assert torch.equal(fn(X), X * 2) and torch.equal(fn(X), X * 2)
     assert (len(backend.graphs), backend.calls) == (1, 2)
+
+
+def test_functions_are_copied_and_pickled_as_functions_are():
+    assert copy.deepcopy([named])[0] is copy.copy(named) is named
+    assert pickle.loads(pickle.dumps(named)) is named
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(fx.optimize()(lambda x: x))
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(fx.optimize()(functools.partial(torch.add, other=1)))
+
+
+def test_methods_are_copied_with_their_object():
+    model = torch.nn.Linear(2, 2)
+    model.twice = fx.optimize()(types.MethodType(lambda self, x: self(x) * 2, model))
+    twin = copy.deepcopy(model)
+    torch.nn.init.ones_(twin.weight)
+    assert twin.twice.__wrapped__.__self__ is twin
+    assert torch.equal(twin.twice(torch.ones(2)), twin(torch.ones(2)) * 2)
+    assert torch.equal(model.twice(torch.ones(2)), model(torch.ones(2)) * 2)
 
 
 def test_other_types_and_constants_compile_again():

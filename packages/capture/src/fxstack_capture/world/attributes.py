@@ -122,6 +122,7 @@ def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
         is_method = type(raw) is types.MethodDescriptorType or (
             cls is random.Random and type(raw) is types.FunctionType
         )
+        is_method |= type(raw).__name__ == "instancemethod"  # pybind11's
         if cls is torch.Generator and name == "device":
             return world.enter(obj.device, BuiltinAttr(_source(world, obj), name))
         if is_method and not _shadowed(world, obj, name):

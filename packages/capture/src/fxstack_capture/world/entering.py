@@ -285,6 +285,9 @@ def thread_local(world: MirrorWorld, obj: Any, source: Source) -> Any:
     return obj
 
 
+_WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()
+"""Collectives that are under way, of which every call has its own."""
+
 HANDLERS: dict[type, Handler] = {
     type(None): singleton,
     bool: singleton,
@@ -297,6 +300,7 @@ HANDLERS: dict[type, Handler] = {
     float: number,
     range: range_,
     torch.Generator: unread,
+    **dict.fromkeys(_WORK, unread),
     torch.dtype: singleton,
     torch.layout: singleton,
     torch.memory_format: singleton,

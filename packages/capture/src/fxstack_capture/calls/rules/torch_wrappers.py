@@ -16,7 +16,7 @@ import torch
 from torch.autograd.profiler import record_function
 from torch.optim import optimizer as _optimizer
 
-from fxstack_capture.calls.rules import plain_optimizers, typing_forms
+from fxstack_capture.calls.rules import plain_optimizers, process_groups, typing_forms
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced_to_tensors
 
@@ -94,6 +94,8 @@ def code_rule(fn: FunctionType) -> CodeRule | None:
         return found[1]
     if fn.__code__.co_qualname == TORCHS:
         return _of_arrays
+    if process_groups.is_logged(fn):
+        return process_groups.end_graph
     if fn.__qualname__ in _TAGGING:
         return _untagged
     return _original if fn.__dict__ and _is_only_torchs_compilers(fn) else None

@@ -1,0 +1,58 @@
+"""``torch.distributed``: what process groups are like is known while tracing; collectives end the graph, each once.
+
+A process group is guarded by its identity, and its size, the rank in it and its name never change.
+"""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from types import FunctionType
+
+    from fxstack_capture.calls.table import Rule
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_LOGGED = "torch.distributed.distributed_c10d"
+_LOGGERS = frozenset({"_exception_logger.<locals>.wrapper", "_time_logger.<locals>.wrapper"})
+_METHODS = ("rank", "size", "name")
+_PROPERTIES = ("group_name",)
+
+
+def is_logged(fn: FunctionType) -> bool:
+    """Whether torch reports calls of ``fn``, which it does of what processes do together."""
+    return fn.__code__.co_qualname in _LOGGERS and fn.__module__ == _LOGGED
+
+
+def end_graph(
+    _trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> NoReturn:
+    """The rule of these: none of it is worth compiling, and a break in the middle of it would be one in every caller."""
+    raise graph_break("unsupported-call", f"torch.distributed.{fn.__name__}")
+
+
+def _constant(fact: BuiltinFunctionType) -> Rule:
+    def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return fact(*args, **kwargs)
+
+    return rule
+
+
+def _facts() -> list[BuiltinFunctionType]:
+    group = torch.distributed.ProcessGroup
+    methods = [vars(group)[name].__func__ for name in _METHODS]
+    getters = [vars(group)[name].fget for name in _PROPERTIES]
+    return [fact for fact in (*methods, *getters) if type(fact) is BuiltinFunctionType]
+
+
+if torch.distributed.is_available():
+    for _fact in _facts():
+        RULES.add(_fact, _constant(_fact))
