@@ -212,3 +212,30 @@ def test_classmethod_treats_a_descriptor_as_this_python_does():
         breaks_beside_plain(lambda x: (x + 1, WithDescribed.method(3)), lambda: (torch.ones(2),))
         == []
     )
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+
+SLOTTED = Slotted()
+
+
+def slot_written_and_deleted(x, was_there):
+    SLOTTED.b = x
+    del SLOTTED.b
+    try:
+        del SLOTTED.a
+    except AttributeError as error:
+        return x * 2, str(error), hasattr(SLOTTED, "b")
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_slot_that_is_written_and_deleted_is_empty(was_there):
+    def make():
+        if was_there:
+            SLOTTED.b = 1
+        return torch.ones(2), was_there
+
+    assert breaks_beside_plain(slot_written_and_deleted, make) == []
+    assert not hasattr(SLOTTED, "b")

@@ -7,6 +7,7 @@ slots have copies.
 from __future__ import annotations
 
 import types
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -129,14 +130,24 @@ def _store_slot(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> None:
             "unsupported-object",
             f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}",
         )
-    if known is not None and raw not in known and is_own_slot(raw):
-        if value is ABSENT:
-            get_slot(world, raw, obj, type(obj))
-        else:
-            known[raw] = _UNREAD
+    if known is not None and is_own_slot(raw):
+        if value is not ABSENT:
+            known.setdefault(raw, _UNREAD)
+        elif known.get(raw, _UNREAD) is _UNREAD:
+            _read_slot(world, raw, obj)
     if value is ABSENT:
         raw.__delete__(obj)
     else:
+        raw.__set__(obj, value)
+
+
+def _read_slot(world: MirrorWorld, raw: Any, obj: Any) -> None:
+    """Note what a slot held at first: what the program deletes may not have been there before it wrote it."""
+    written = world.slots[id(obj)].pop(raw, None) is _UNREAD
+    value = raw.__get__(obj) if written else None
+    with suppress(AttributeError):
+        get_slot(world, raw, obj, type(obj))
+    if written:
         raw.__set__(obj, value)
 
 
