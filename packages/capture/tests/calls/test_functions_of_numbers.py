@@ -1,6 +1,9 @@
 """Functions of module ``math`` and ``round`` of sizes and dynamic floats: compiled once, and exact."""
 
+import collections
+import functools
 import math
+import types
 
 import pytest
 import torch
@@ -97,3 +100,27 @@ def test_new_tensor():
                 assert found.dtype == expected.dtype
                 assert torch.equal(found, expected)
         assert len(backend.graphs) <= 2 or dtype is torch.int64
+
+
+TEXTS = {
+    "OrderedDict": lambda n: repr(collections.OrderedDict(a=n)),
+    "defaultdict": lambda n: str(collections.defaultdict(int, a=n)),
+    "values": lambda n: repr({"a": n}.values()),
+    "items": lambda n: f"{ {'a': n}.items() }",
+    "slice": lambda n: repr(slice(n)),
+    "list": lambda n: repr(type("List", (list,), {})([n])),
+    "partial": lambda n: repr(functools.partial(max, n))[-3:],
+    "namespace": lambda n: repr(types.SimpleNamespace(a=[n])),
+    "deque": lambda n: f"{collections.deque([n / 2])}",
+    "exception": lambda n: str(KeyError(n)),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_of_containers_show_numbers(name):
+    text = TEXTS[name]
+    backend = Counting()
+    compiled = fx.optimize(backend, dynamic=True)(lambda x: (x * 2, text(x.shape[0])))
+    for n in (3, 4):
+        assert compiled(torch.ones(n))[1] == text(n)
+    assert backend.graphs

@@ -26,6 +26,7 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import callbacks, scan
 from fxstack_capture.interpreter.errors import mentions_symbols
+from fxstack_interchange.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,10 @@ def passthrough() -> Any:
         str(Path(np.__file__).parent),
         *(str(_TORCH / part) for part in torch_parts),
     )
-    return native.Passthrough(prefixes)
+    texts = tuple(
+        cls.__repr__.__code__ for cls in SYMBOLIC
+    )  # a rule says what they are for the program
+    return native.Passthrough(prefixes, texts)
 
 
 _NUMBER_FUNCTIONS: frozenset[int] = frozenset(
@@ -199,6 +203,8 @@ def _run_on(
     trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     world: Any = trace.world
+    if args and type(args[0]) is slice:
+        args = specialized(trace, args)
     values = (*args, *kwargs.values()) if kwargs else args
     found: list[Any] = []
     every, keys = hashes(fn, args), id(fn) in _KEYED_FUNCTIONS or id(fn) in _MOVES_VALUES

@@ -84,8 +84,8 @@ coroutine functions and async generator functions (the callback returns the gene
 Executed for real with intercept mode staying on: class bodies and module code, code marked with
 ``never_intercept(code)``, resumptions of real generators. Executed for real with every mode off until
 they return: frames whose file name starts with one of the prefixes of
-``passthrough = Passthrough(("/x/torch/_ops", ...))`` (make one and keep it: the decision is cached per
-code object).
+``passthrough = Passthrough(("/x/torch/_ops", ...), excepted=(code, ...))`` (make one and keep it: the decision is cached per
+code object); ``excepted`` is intercepted all the same.
 
 **Limits of the technique.** While a mode is on in any thread, CPython does not inline Python-to-Python
 calls: a caller then keeps the arguments of a running call alive until it returns. Greenlets must not

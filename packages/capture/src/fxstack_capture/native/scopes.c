@@ -297,27 +297,30 @@ PyTypeObject Disabled_Type = {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *prefixes;
+    PyObject *prefixes, *excepted;
     uint64_t key; /* unique in the process, so that cached decisions never outlive it */
 } Passthrough;
 
 static PyObject *passthrough_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"prefixes", NULL};
+    static char *names[] = {"prefixes", "excepted", NULL};
     static uint64_t last_key;
-    PyObject *prefixes;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!:Passthrough", names, &PyTuple_Type, &prefixes)) return NULL;
+    PyObject *prefixes, *excepted = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O!:Passthrough", names, &PyTuple_Type, &prefixes, &PyTuple_Type, &excepted))
+        return NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(prefixes); i++)
         if (!PyUnicode_Check(PyTuple_GET_ITEM(prefixes, i)))
             return PyErr_SetString(PyExc_TypeError, "prefixes must be a tuple of str"), NULL;
     Passthrough *p = (Passthrough *)type->tp_alloc(type, 0);
     if (p == NULL) return NULL;
     p->prefixes = Py_NewRef(prefixes);
+    p->excepted = Py_XNewRef(excepted);
     p->key = ++last_key;
     return (PyObject *)p;
 }
 
 static void passthrough_dealloc(Passthrough *p) {
     Py_DECREF(p->prefixes);
+    Py_XDECREF(p->excepted);
     Py_TYPE(p)->tp_free(p);
 }
 
@@ -329,6 +332,8 @@ int passthrough_decides(PyObject *passthrough, PyCodeObject *code) {
     int decision = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p->prefixes) && !decision; i++)
         decision = PyUnicode_Tailmatch(code->co_filename, PyTuple_GET_ITEM(p->prefixes, i), 0, PY_SSIZE_T_MAX, -1) == 1;
+    for (Py_ssize_t i = 0; p->excepted && i < PyTuple_GET_SIZE(p->excepted) && decision; i++)
+        decision = PyTuple_GET_ITEM(p->excepted, i) != (PyObject *)code;
     state->passthrough_key = p->key;
     return state->passthrough = decision;
 }
@@ -339,7 +344,7 @@ static PyMemberDef passthrough_members[] = {
 };
 PyTypeObject Passthrough_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Passthrough",
-    .tp_doc = "Passthrough(prefixes): code of files with these prefixes is not intercepted, nor what it calls.",
+    .tp_doc = "Passthrough(prefixes, excepted=()): code of files with these prefixes is not intercepted, nor what it calls, but `excepted`.",
     .tp_basicsize = sizeof(Passthrough),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = passthrough_new,

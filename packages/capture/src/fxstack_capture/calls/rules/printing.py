@@ -21,6 +21,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import TypeIs
 from fxstack_capture.sources import InstanceAttr, pinned
+from fxstack_interchange.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
@@ -71,3 +72,9 @@ def _option(name: str, value: Any) -> Any:
     ):
         print(file=io.StringIO(), **{name: value})
     return value
+
+
+@RULES.rule(*(cls.__repr__ for cls in SYMBOLIC))
+def _text_of_a_number(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What C code writes of a number that it finds in an object (``repr`` of an ``OrderedDict``)."""
+    return repr(trace.torch.specialize(args[0]))
