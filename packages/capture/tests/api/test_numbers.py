@@ -7,6 +7,7 @@ import operator
 
 import pytest
 import torch
+from beside import breaks_beside_plain
 from counting import Counting
 from same import difference
 
@@ -89,6 +90,22 @@ def test_integers_without_bounds():
         found = fn(x, n)
         assert found[1] == n * 3
         assert torch.equal(found[0], x * (n % 7))
+
+
+BEYOND_WORDS = {
+    "power": lambda x, n, most: x + 1 if 2**n > most else x - 1,
+    "power of": lambda x, n, most: x + 1 if n**5 > most else x - 1,
+    "shift": lambda x, n, most: x + 1 if n << 40 > most else x - 1,
+    "hash": lambda x, n, most: x * ((n * 6364136223846793005 + most) % 2**64 >> 60),
+    "bits": lambda x, n, most: x + 1 if (1 << n) % 1000 > most else x - 1,
+}
+
+
+@pytest.mark.parametrize("name", BEYOND_WORDS)
+def test_decisions_about_numbers_of_more_than_64_bits(name):
+    given = [(62, 2**61), (63, 5), (2**13, 2**59), (64, 2**63), (2**13, 5), (70, 2**70), (3, 7)]
+    pairs = iter([pair for pair in given for _ in range(2)])
+    breaks_beside_plain(BEYOND_WORDS[name], lambda: (torch.ones(2), *next(pairs)), calls=len(given))
 
 
 def test_arithmetic_on_numbers_alone_is_left_to_python():

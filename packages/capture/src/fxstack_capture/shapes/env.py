@@ -15,6 +15,7 @@ from fxstack_capture.shapes.axioms import Axioms
 from fxstack_capture.shapes.caches import with_own_caches
 from fxstack_capture.shapes.decisions import LineDecisions
 from fxstack_capture.shapes.floats import FloatArithmetic, as_functions
+from fxstack_capture.shapes.magnitudes import Magnitudes
 from fxstack_capture.shapes.nodes import Memo, remembering
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         self.axioms = Axioms()
         self._lines = LineDecisions()
         self.floats = FloatArithmetic()
+        self._magnitudes = Magnitudes(self.backed_var_to_val)
         # ShapeEnv's other caches (see caches.py) are emptied when they meet another version: without one of its own
         # this environment would stay in them for good.
         self._version_counter = id(self)
@@ -102,6 +104,10 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             if known is not None:
                 return known
             self.demand_decided(orig_expr)
+        if self._magnitudes.may_overflow(orig_expr):
+            self._specialize(orig_expr)
+            if hint is not None and orig_expr.free_symbols <= self.backed_var_to_val.keys():
+                return sympy.sympify(hint)  # exact: sympy's functions are infinite at 64 bits
         if not size_oblivious:
             decided = self._lines.decide(self, orig_expr, hint)
             if decided is not None:
@@ -109,6 +115,12 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         return super().evaluate_expr(
             orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings
         )
+
+    def _specialize(self, expr: sympy.Basic) -> None:
+        """Guard the values of the symbols of ``expr``."""
+        for symbol in expr.free_symbols & self.backed_var_to_val.keys():
+            if symbol not in self.replacements and symbol != expr:
+                super().evaluate_expr(symbol, self.backed_var_to_val[symbol])
 
     def _maybe_evaluate_static(self, expr: sympy.Basic, **settings: Any) -> Any:
         if self._resimplify_floor_div_axioms and settings.get("axioms") is None:
