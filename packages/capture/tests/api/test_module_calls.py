@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from beside import breaks_beside_plain
 from torch import nn
 
 import fxstack_capture
@@ -99,3 +100,14 @@ def test_one_guard_a_module():
     kinds = [type(guard.check).__name__ for frame in explained.frames for guard in frame.guards]
     assert kinds.count("MembersAre") >= 20
     assert kinds.count("LengthIs") + kinds.count("HasKey") < 20
+
+
+def test_backward_hooks_end_the_graph_and_nothing_beside_them_is_compiled():
+    model = nn.Linear(2, 2)
+    model.register_full_backward_hook(lambda module, into, out: (into[0] * 2,))
+
+    def step(x):
+        return torch.autograd.grad(model(x).sum(), x)
+
+    breaks = breaks_beside_plain(step, lambda: (torch.ones(1, 2, requires_grad=True),))
+    assert set(breaks) == {"unsupported-call"}

@@ -8,9 +8,12 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch.autograd.function import FunctionCtx
 from torch.nn.modules import module as _module
+from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.hooks import BackwardHook
 
+from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import MembersAre
@@ -123,3 +126,8 @@ def _no_tracing_state(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any
 def _backward_hooks(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
     """They hang on nodes of autograd's graph, which are others in compiled code."""
     raise graph_break("unsupported-call", "a module's backward hooks")
+
+
+if native.AVAILABLE:  # what these hooks do in plain Python has nothing in it to compile
+    for _fn in (BackwardHookFunction.forward, FunctionCtx.mark_non_differentiable):
+        native.skip(_fn.__code__)
