@@ -5,6 +5,7 @@
 A sample is counted when at least one kernel is generated for it; the others only show that ATen is called.
 Prints one line per operator and dtype that differs or fails, and totals. ``--part 3/8`` takes an eighth of the operators, in an
 order that mixes all kinds; ``--log FILE`` gets a line of JSON for each before and after it ran; ``--skip N`` leaves N out.
+``--backwards`` finds what a GPU computes in no order: small tiles, run last to first, in memory that is not zero.
 """
 
 import argparse
@@ -109,6 +110,28 @@ def write(path: Path | None, **line: object) -> None:
             file.write(json.dumps(line) + "\n")
 
 
+def backwards() -> None:
+    """Have the interpreter run a grid's programs last to first, on small tiles, and results lie in memory full of NaN or 0x55."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    from fxstack_inductor.codegen import triton_tiles, wrapper
+
+    place = InterpreterBuilder.set_grid_idx
+
+    def last_to_first(self: object, x: int, y: int, z: int) -> None:
+        place(self, self.grid_dim[0] - 1 - x, y, z)
+
+    def dirty(*args: object, **kwargs: object) -> torch.Tensor:
+        made = torch.empty_strided(*args, **kwargs)
+        bits = torch.empty(0, dtype=torch.uint8).set_(made.untyped_storage())
+        bits.fill_(0xFF if made.is_floating_point() else made.dtype is torch.bool or 0x55)
+        return made
+
+    InterpreterBuilder.set_grid_idx = last_to_first
+    wrapper.HELPERS = {**wrapper.HELPERS, "empty_strided": dirty}
+    triton_tiles.POINTS, triton_tiles.TILE = 16, 64
+
+
 def lost(device: str) -> bool:
     """Whether the device has met an error that no later call survives."""
     try:
@@ -129,6 +152,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--part", default="")
     parser.add_argument("--log", type=Path)
+    parser.add_argument("--backwards", action="store_true")
     parser.add_argument("--skip", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     args = parser.parse_args()
@@ -136,6 +160,8 @@ def main():
         # Triton reads it when it is imported, and torch has imported it.
         environment = {**os.environ, "TRITON_INTERPRET": "1"}
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    if args.backwards:
+        backwards()
     start, last = time.time(), None
     chosen = cases(args.dtypes.split(","), args.ops, args.part)[args.skip :]
     results = sweep(args.device, chosen, args.samples, args.grad)
