@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import torch
+
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.driver import builtins_in_use
@@ -73,7 +75,7 @@ _TRACING: Final = threading.RLock()
 # How often a frame is traced: to the end, to a break, to where an object was made that cannot leave.
 _ATTEMPTS = 12
 
-# Frames of a function without any torch operation that are looked at before it is left alone.
+# Frames of a function without any torch operation that are looked at, or compiled for their breaks, before it is left alone.
 _PATIENCE = 2
 _REJECTIONS = 100
 
@@ -101,6 +103,10 @@ def _late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> list[Guard
 def _has_tensors(draft: Draft) -> bool:
     """Whether there is anything to compile; numbers alone become symbolic by changing from call to call."""
     return draft.captured is not None and not computes_numbers_only(draft.captured)
+
+
+def _gets_tensors(frame: RealFrame) -> bool:
+    return any(isinstance(value, torch.Tensor) for value in frame.arguments.values())
 
 
 class FrameCompiler:
@@ -193,6 +199,8 @@ class FrameCompiler:
                 self._refuse(again)
             if stance == "eager_then_compile" and not (state.met or again.failures):
                 return self._meet(frame, code, state)
+            if self._is_idle(frame, code, again):
+                return native.SKIP
             if len(again.failures) >= self.options.recompile_limit:
                 return self._limit_reached(again, "recompile_limit", len(again.failures))
             if state.entries >= self.options.accumulated_recompile_limit:
@@ -214,6 +222,20 @@ class FrameCompiler:
         """Forget such entries, which have rejected this call: it is no recompilation."""
         while state.postponed:
             native.remove(code, state.postponed.pop())
+
+    def _is_idle(self, frame: RealFrame, code: CodeType, again: Recompilation) -> bool:
+        """Whether a frame that gets no tensor misses again, and no graph of its function has computed anything so far.
+
+        So are functions of libraries that look names up (a module's ``__getattr__``): each call asks for another one.
+        """
+        if len(again.failures) < _PATIENCE or self.options.fullgraph or _gets_tensors(frame):
+            return False
+        return not self.states.of(self._user_of(code)).computes
+
+    def _user_of(self, code: CodeType) -> CodeType:
+        """The program's code, of which this is all or what follows a graph break."""
+        resumed = self.resumptions.of(code)
+        return code if resumed is None else resumed.user
 
     def _announce(self, again: Recompilation) -> None:
         """Say that and why a function is compiled again."""
@@ -286,8 +308,7 @@ class FrameCompiler:
         stop_at: tuple[int, ...] | None = None
         record: BreakRecord | None = None
         found: BreakRecord | None
-        resumed = self.resumptions.of(code)
-        user = id(code if resumed is None else resumed.user)
+        user = id(self._user_of(code))
         assuming, is_error, unfolding = True, False, user in self._unfolding
         for _ in range(_ATTEMPTS):
             try:
@@ -413,6 +434,8 @@ class FrameCompiler:
                 tree = compile_guards(written.guards, code, taken)
         emitted = Emitted(code) if draft is None else draft.complete(graph)
         self._note(code, written, emitted, again)
+        if draft is not None and _has_tensors(draft):
+            self.states.of(self._user_of(code)).computes = True
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
 

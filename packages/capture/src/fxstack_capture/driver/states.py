@@ -31,6 +31,8 @@ class CodeState:
     """How often it was postponed: run in plain Python for as long as something holds that will not hold for long."""
     postponed: list[Any] = field(default_factory=list)
     """Entries that do so."""
+    computes: bool = False
+    """Whether a graph with tensors was captured from it, or from what follows a graph break in it."""
     met: bool = False
     """Whether it has been called under the stance ``eager_then_compile``."""
 
