@@ -155,6 +155,52 @@ def test_methods_keyed_by_their_object():
     assert both(make) == 1
 
 
+class Cubed:
+    def __init__(self, number):
+        self.number = number
+
+    @functools.lru_cache  # noqa: B019
+    def cube(self, other=0):
+        return self.number**3 + other
+
+    def plain(self):
+        return self.number
+
+
+@functools.cache
+def number_of(method, also=None):
+    return method() + (also[0].number if also else 0)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda one: one.cube(),
+        lambda one: one.cube(other=2),
+        lambda one: number_of(one.plain),
+        lambda one: number_of(int, (one, 2)),
+    ],
+)
+def test_other_objects_at_the_same_place_have_results_of_their_own(ask):
+    def make(compiler, _log):
+        objects = [Cubed(number) for number in (2, 3, 4)]
+        for one in objects:
+            ask(one)
+        compiled = compiler(lambda one, x: x * ask(one))
+        return [compiled(one, torch.ones(2)).tolist() for one in objects * 2]
+
+    assert both(make) <= 3
+
+
+def test_equal_tuples_are_one_key():
+    def make(compiler, _log):
+        product = functools.cache(lambda sizes: sizes[0] * sizes[1][0])
+        compiled = compiler(lambda sizes, x: x * product(sizes))
+        return [compiled((3, (int("4"), "a")), torch.ones(2)).tolist() for _ in range(3)]
+
+    assert both(make) == 1
+
+
 def test_cached_functions_and_classes_are_the_same_objects():
     def make(compiler, _log):
         @functools.cache

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from types import FunctionType, WrapperDescriptorType
+from types import FunctionType, MethodType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -130,6 +130,7 @@ def _entry(
         return None
     world: Any = calls.world
     world.remade.pin((*args, *kwargs.values()))
+    _pin(calls, (*args, *kwargs.values()))
     originals = tuple(map(world.original_of, args))
     keywords = {name: world.original_of(value) for name, value in kwargs.items()}
     key = key_of(originals, keywords, typed=typed)
@@ -146,6 +147,22 @@ def _is_known(calls: CallDispatcher, value: object) -> bool:
         return False
     cls = type(calls.world.original_of(value))  # type: ignore[attr-defined]
     return all(type(getattr(cls, name)) is WrapperDescriptorType for name in ("__hash__", "__eq__"))
+
+
+def _pin(calls: CallDispatcher, value: object) -> None:
+    """A key has objects from outside in it: other objects at their places make other keys."""
+    parts: tuple[object, ...] = ()
+    if type(value) in (tuple, frozenset):
+        parts = tuple(value)  # type: ignore[arg-type]
+    elif type(value) is MethodType:  # equals others of the same function and object
+        parts = (value.__func__, value.__self__)
+    elif not is_constant_key(value):
+        source = calls.world.source_of(value)
+        original = calls.world.original_of(value)  # type: ignore[attr-defined]
+        if source is not None:
+            calls.trace.guard(source, IdentityIs(original, id(original)))
+    for part in parts:
+        _pin(calls, part)
 
 
 def _is_lasting(calls: CallDispatcher, value: object) -> bool:

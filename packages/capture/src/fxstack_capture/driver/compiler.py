@@ -230,12 +230,7 @@ class FrameCompiler:
         """
         if len(again.failures) < _PATIENCE or self.options.fullgraph or _gets_tensors(frame):
             return False
-        return not self.states.of(self._user_of(code)).computes
-
-    def _user_of(self, code: CodeType) -> CodeType:
-        """The program's code, of which this is all or what follows a graph break."""
-        resumed = self.resumptions.of(code)
-        return code if resumed is None else resumed.user
+        return not self.states.of(self.resumptions.user_of(code)).computes
 
     def _announce(self, again: Recompilation) -> None:
         """Say that and why a function is compiled again."""
@@ -308,7 +303,7 @@ class FrameCompiler:
         stop_at: tuple[int, ...] | None = None
         record: BreakRecord | None = None
         found: BreakRecord | None
-        user = id(self._user_of(code))
+        user = id(self.resumptions.user_of(code))
         assuming, is_error, unfolding = True, False, user in self._unfolding
         for _ in range(_ATTEMPTS):
             try:
@@ -435,7 +430,7 @@ class FrameCompiler:
         emitted = Emitted(code) if draft is None else draft.complete(graph)
         self._note(code, written, emitted, again)
         if draft is not None and _has_tensors(draft):
-            self.states.of(self._user_of(code)).computes = True
+            self.states.of(self.resumptions.user_of(code)).computes = True
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
 

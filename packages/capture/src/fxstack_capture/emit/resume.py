@@ -164,6 +164,11 @@ class Resumptions:
         """The resumption that ``code`` belongs to; None for code that the user wrote."""
         return self._by_code.get(id(code))
 
+    def user_of(self, code: CodeType) -> CodeType:
+        """The program's code, of which ``code`` is all or what follows a graph break."""
+        resumed = self.of(code)
+        return code if resumed is None else resumed.user
+
     def clear(self) -> None:
         self._made.clear()
         self._by_code.clear()
