@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from time import perf_counter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -24,6 +24,7 @@ from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_fra
 from fxstack_capture.driver.backend import compile_graph
 from fxstack_capture.driver.disabling import disabled_code, is_disabled, is_skipping
 from fxstack_capture.driver.errors import (
+    BackendError,
     ComptimeError,
     RecompileError,
     RecompileLimitError,
@@ -40,6 +41,7 @@ from fxstack_capture.driver.policy import (
 )
 from fxstack_capture.driver.recompiling import LOG, fitting_entry
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
+from fxstack_capture.driver.replaced_functions import ReplacedFunctions
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.emit.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
@@ -135,6 +137,7 @@ class FrameCompiler:
         self._unfolding: set[int] = set()
         """Ids of the program's code objects in which a graph has broken below C code."""
         self.states = CodeStates()
+        self._replaced = ReplacedFunctions()
 
     def _never_trace(self, code: CodeType) -> None:
         if native.AVAILABLE:
@@ -161,7 +164,7 @@ class FrameCompiler:
         cells: tuple[CellType, ...],
     ) -> Any:
         """Called by the frame hook for a frame without a valid entry; see ``native``."""
-        if builtins_in_use.are_replaced():
+        if builtins_in_use.are_replaced() or self._replaced.are_there():
             return native.RUN
         if is_skipping(code):
             return native.SKIP
@@ -253,7 +256,7 @@ class FrameCompiler:
     def _compile(
         self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation
     ) -> Any:
-        started = time.perf_counter()
+        started = perf_counter()
         try:
             written = self._write(frame, code, state)
         except (Unsupported, ComptimeError, ShapeContractError):
@@ -272,7 +275,7 @@ class FrameCompiler:
         except Exception as error:
             return self._failed(code, error)
         if self.observer is not None:
-            self.observer.on_trace(time.perf_counter() - started)
+            self.observer.on_trace(perf_counter() - started)
         return self._install(frame, code, state, written, again)
 
     def _meet(self, frame: RealFrame, code: CodeType, state: CodeState) -> Any:
@@ -420,6 +423,11 @@ class FrameCompiler:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             try:
                 graph = compile_graph(self.backend, draft.captured, where, self.options)
+            except BackendError as error:
+                if self.options.fullgraph or not self._replaced.explain(error):
+                    raise
+                self._record(code, Verdict.PLAIN, why=str(error))
+                return native.RUN
             except SkipFrame as reason:
                 record = graph_break("skipped-by-backend", str(reason)).record
                 return self._plain(code, state, record.message)

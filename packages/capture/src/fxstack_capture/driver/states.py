@@ -7,9 +7,9 @@ of shapes is kept, under the function's name, for the profile.
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.shapes.profile import ShapeProfile, key_of
@@ -43,7 +43,7 @@ class _Kept:
 
     state: CodeState
     name: str
-    code: weakref.ref[CodeType]
+    code: ref[CodeType]
 
 
 class CodeStates:
@@ -60,7 +60,7 @@ class CodeStates:
         kept = self._states.get(id(code))
         if kept is None:
             name, key = key_of(code), id(code)
-            reference = weakref.ref(code, lambda _: self._forget(key))
+            reference = ref(code, lambda _: self._forget(key))
             kept = _Kept(CodeState(self.profile.history_of(code)), name, reference)
             self._states[key] = kept
         return kept.state

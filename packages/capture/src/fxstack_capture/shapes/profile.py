@@ -7,10 +7,10 @@ in any order, as often as one likes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ _VERSION = 1
 def key_of(code: CodeType) -> str:
     """The name under which a function's history is kept."""
     parts = (code.co_code, repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
-    digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+    digest = sha256(b"\0".join(parts)).hexdigest()[:16]
     return f"{code.co_qualname} {digest}"
 
 
