@@ -36,6 +36,16 @@ NEEDED = {
     "only a view": lambda x, w: (x * 2).requires_grad_()[0],
     "an input": lambda x, w: (lambda d: (d, x.mul_(d)))((x * 2).requires_grad_()),
 }
+HIDDEN = {
+    "computed": lambda x, y: (x * 2).requires_grad_().sum(),
+    "a view": lambda x, y: (lambda v: (v.requires_grad_(), v.sum())[1])(x.mT),
+    "beside data": lambda x, y: (x.detach().requires_grad_() * y, y + 1),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_without_an_input_that_requires_a_gradient(name):
+    refuses(HIDDEN[name], lambda: (torch.randn(3, 4), torch.randn(3, 4)), "no input of the graph")
 
 
 @pytest.mark.parametrize("name", ALONE)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_functionalize.disk import Store
-    from fxstack_functionalize.inputs import Captured
     from fxstack_interchange import StageGraph
 
     Decompositions = Mapping[Any, Callable[..., Any]]
@@ -127,7 +126,7 @@ def aot(
             gm, example_inputs, Compiling(plain, stages, decompositions, options)
         )
     captured = prepare(gm, example_inputs)
-    request = _request(captured, options)
+    request = _request(options)
     if options.functional_random and draws(trace(captured, request, decompositions).stage_graph):
         pure, inputs = with_random_state(gm, example_inputs)
         return stateful(again(pure, inputs, options=replace(options, functional_random=False)))
@@ -170,12 +169,9 @@ def _inference(
     return inference_wrapper(traced.shell, compiled, options)
 
 
-def _request(captured: Captured, options: AotOptions) -> TraceRequest:
-    wants_gradients = any(
-        isinstance(spec.fake, torch.Tensor) and spec.fake.requires_grad for spec in captured.inputs
-    )
+def _request(options: AotOptions) -> TraceRequest:
     return TraceRequest(
-        gradients=wants_gradients,
+        gradients=True,
         keep_mutations=options.keep_inference_mutations,
         replay_views=options.replay_views,
         whole_attention=options.whole_attention,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from fxstack_functionalize.metadata import GraphInfo
     from fxstack_functionalize.session import TracedInput
 
 
@@ -46,6 +47,20 @@ def set_aside(
     for value in found.values():
         value.requires_grad_(requires_grad=False)
     return leaves
+
+
+def check_inputs(info: GraphInfo) -> None:
+    """Refuse a graph whose only leaves are new: autograd records custom functions for inputs alone.
+
+    Raises:
+        UnsupportedGraphError: if no input has a gradient.
+    """
+    if not info.grad_inputs:
+        raise UnsupportedGraphError(
+            "an output has a history, but no input of the graph requires a gradient",
+            why="what is made by requires_grad_() in the graph is the only leaf behind it",
+            fix="call requires_grad_() outside the compiled function, or detach the output",
+        )
 
 
 def _is_leaf(value: torch.Tensor, known: Collection[int]) -> bool:

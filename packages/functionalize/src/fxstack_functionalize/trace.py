@@ -24,6 +24,7 @@ from fxstack_functionalize.functional import copy_back_in_graph
 from fxstack_functionalize.interpret import CapturedRun
 from fxstack_functionalize.joint import add_backward
 from fxstack_functionalize.metadata import AliasSource, GraphInfo
+from fxstack_functionalize.new_leaves import check_inputs
 from fxstack_functionalize.rng import NeedsModesError
 from fxstack_functionalize.session import Session
 from fxstack_functionalize.shell import Shell
@@ -182,6 +183,7 @@ def _trace_with(
         for position, seen in enumerate(info.outputs, start=len(info.mutated)):
             slots[position].alias = info.memory_of(seen, position)
         if differentiable:
+            check_inputs(info)
             info = _with_turns(session, info, slots)
             gradients = add_backward(session, info, slots)
             info = replace(info, cut=_cut(info, gradients))
