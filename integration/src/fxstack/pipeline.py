@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.fx import GraphModule
@@ -49,9 +50,7 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
                 graph.compile_forward, graph.compile_backward, graph.compile_inference
             )
             store = program_store(options, log, graph.number, graph.repeats)
-            made = graph.ahead_of_time(
-                graph_module, example_inputs, compilers, decompositions(), store
-            )
+            made = graph.ahead_of_time(graph_module, example_inputs, compilers, LateTable(), store)
         except (UnsupportedGraphError, *UNAVAILABLE) as error:
             return _in_eager(graph_module, example_inputs, error)
         if options.mode != "safe":
@@ -90,6 +89,23 @@ def _in_eager(
     text = str(reason).rstrip(".")
     warnings.warn(f"fxstack: {text}. The captured graph runs in eager torch.", stacklevel=3)
     return eager_backend(graph_module, example_inputs)
+
+
+class LateTable(Mapping[Any, Callable[..., Any]]):
+    """Inductor's decompositions, made when a graph is traced: what is found on disk needs none, and torch's take 70 ms."""
+
+    @cached_property
+    def _table(self) -> Mapping[Any, Callable[..., Any]]:
+        return decompositions()
+
+    def __getitem__(self, operator: Any) -> Callable[..., Any]:
+        return self._table[operator]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
 
 
 class Compilers(NamedTuple):
@@ -174,7 +190,7 @@ class Compilation:
         graph_module: GraphModule,
         example_inputs: Sequence[Any],
         compilers: Compilers,
-        table: dict[Any, Callable[..., Any]] | None,
+        table: Mapping[Any, Callable[..., Any]] | None,
         store: ProgramStore | None = None,
     ) -> Compiled:
         inner = ("partition", "inductor")

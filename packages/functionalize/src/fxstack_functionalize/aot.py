@@ -216,7 +216,7 @@ def _stages(
         # What a compiler assumes of symbolic sizes is guarded by whoever called us, once this function returns.
         return options.eager_backward_compile or _has_symbols(backward)
 
-    table = dict(decompositions or {})
+    table = {} if decompositions is None else decompositions
     return Stages(cut, compile_forward, compile_backward, early, table)
 
 
