@@ -275,6 +275,17 @@ def test_reaching_outside_of_the_tensor_is_refused(fn):
     refuses(fn, make, "reaches outside")
 
 
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.as_strided((2, 2), (1, 1)).add_(1),
+        lambda x: x.clone().as_strided((3, 2, 2), (2, 1, 1)).mul_(2),
+    ],
+)
+def test_changing_elements_that_share_memory_is_refused(fn):
+    refuses(fn, lambda: (torch.arange(8.0),), "several elements share memory")
+
+
 def test_given_twice():
     function = compiled(lambda x, y: (x.t_(), y * 1)[1:], (torch.ones(2, 3), torch.ones(2, 3)))
     x = torch.ones(2, 3)

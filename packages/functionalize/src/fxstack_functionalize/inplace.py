@@ -11,6 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.overrides import TorchFunctionMode
 
 from fxstack_functionalize.engine import storage_key, version_of
@@ -207,15 +208,24 @@ def _overlapping(name: str) -> UnsupportedGraphError:
     return UnsupportedGraphError(
         f"{name!r} changes a tensor in place of which several elements share memory",
         why="eager has an error for most such calls, and a functional graph would give a value",
-        fix="clone the expanded tensor first",
+        fix="clone the tensor first",
     )
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:
-    return any(
-        type(stride) is int and stride == 0 and not (type(size) is int and size <= 1)
-        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
+    """Whether elements may share memory: a dimension's step lies within what the dimensions of smaller steps cover."""
+    dims = list(zip(tensor.stride(), tensor.shape, strict=True))
+    if any(type(n) is int and n == 0 for _, n in dims):
+        return False
+    dims = [(step, n) for step, n in dims if not (type(n) is int and n == 1)]
+    if any(type(step) is not int for step, _ in dims):
+        return any(type(step) is int and step == 0 for step, _ in dims)
+    covered: Any = 0
+    for step, n in sorted(dims, key=operator.itemgetter(0)):
+        if not guard_or_false(step > covered):
+            return True
+        covered += (n - 1) * step
+    return False
 
 
 def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 
@@ -31,19 +32,24 @@ def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, 
     offset = given.get("storage_offset")
     start = target.storage_offset()
     numbers = (*size, *stride, start if offset is None else offset, *target.shape, start)
-    if any(type(number) is not int for number in numbers):
-        inside = _is_its_own(target, size, stride, offset)
-    else:
-        first = start if offset is None else offset
-        end = first + sum((n - 1) * step for n, step in zip(size, stride, strict=False)) + 1
-        dense = torch.ops.aten.is_non_overlapping_and_dense.default(target)
-        inside = 0 in size or (dense and first >= start and end <= start + target.numel())
-    if not inside:
+    is_symbolic = any(type(number) is not int for number in numbers)
+    inside = is_symbolic and _is_its_own(target, size, stride, offset)
+    if not (inside or _lies_in(target, size, stride, start if offset is None else offset)):
         raise UnsupportedGraphError(
             "as_strided reaches outside of the tensor that it is called on",
             why="a later change of such a view would have to show in memory that the graph does not know",
             fix="call it on the tensor that owns the memory",
         )
+
+
+def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: Any) -> bool:
+    """Whether all elements are ``target``'s; guards on symbolic numbers, of which those that data decide never are."""
+    if any(guard_or_false(n == 0) for n in size):
+        return True
+    start = target.storage_offset()
+    end = first + sum((n - 1) * step for n, step in zip(size, stride, strict=False)) + 1
+    in_memory = guard_or_false(first >= start) and guard_or_false(end <= start + target.numel())
+    return bool(in_memory and torch.ops.aten.is_non_overlapping_and_dense.default(target))
 
 
 def _is_its_own(
