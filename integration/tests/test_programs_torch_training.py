@@ -419,7 +419,8 @@ def loss_scaler(c):
 
 
 def lbfgs_steps(c, count, **options):
-    model, x = network(), torch.randn(5, 4)
+    # In double precision: its steps enlarge differences of rounding a thousandfold.
+    model, x = network().double(), torch.randn(5, 4, dtype=torch.float64)
     optimizer = torch.optim.LBFGS(model.parameters(), **options)
 
     def closure():
