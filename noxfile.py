@@ -109,6 +109,15 @@ def sweep(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHONS)
+def sanitize(session: nox.Session) -> None:
+    """C kernels under the address and undefined-behaviour sanitizers, with gcc and clang where they are installed."""
+    session.install(TORCH, *TEST_TOOLS)
+    install(session, "capture", "inductor")
+    script = "packages/inductor/tests/sweeps/sanitized.py"
+    session.run("python", script, *session.posargs)
+
+
+@nox.session(python=PYTHONS)
 def lint(session: nox.Session) -> None:
     """Ruff (all rules), formatting, import layers, declared dependencies."""
     session.install("ruff==0.17.5", "import-linter", "deptry")

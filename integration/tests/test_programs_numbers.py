@@ -197,4 +197,20 @@ def a_generator_that_hides_its_own_method(c):
     return f(square()), f(square())
 
 
+@program(breaks=0, dynamic=True)
+def whole_numbers_beyond_64_bits(c):
+    def hashed(x, n, m):
+        return x * ((n * 6364136223846793005 + m) % 2**64 >> 60), x[: n * m % 3] + n**2
+
+    f, g = c(hashed), c(lambda x, n, m: x + n * m * n * m)
+    x, pairs = square().double(), [(3, 7), (62, 11), (1000, 1000), (10**9, 10**9), (2**62, 5)]
+    return [attempt(lambda: (f(x, n, m), attempt(lambda: g(x, n, m)))) for n, m in pairs]  # noqa: B023
+
+
+@program(graphs=1, breaks=0, dynamic=True)
+def products_of_whole_numbers_of_one_graph(c):
+    f = c(lambda x, n, m: x.view(-1, 1).expand(-1, n + m) * (n * m))
+    return [f(square(), n, m) for n, m in ((3, 7), (5, 9), (40, 100), (2, 1000))]
+
+
 test_program = program.tests()

@@ -145,5 +145,5 @@ def test_run_with_arguments():
 
 
 def test_not_picklable_by_accident():
-    with pytest.raises(TypeError):
+    with pytest.raises(pickle.PicklingError, match="Optimized"):
         pickle.dumps(optimized(f))

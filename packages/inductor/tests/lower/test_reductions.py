@@ -114,6 +114,11 @@ def test_batch_norm():
     check(lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False), x, w, b, m, v)
 
 
+def test_variances_of_large_bfloat16_numbers():
+    x = torch.tensor([1e30, -2e30, 3e29]).bfloat16()
+    check(lambda x: (x.std(), x.var(0), torch.std_mean(x)[1]), x)
+
+
 @pytest.mark.parametrize("size", [1e30, 1e-30, 1e37])
 @pytest.mark.parametrize("dim", [None, 0, 1])
 def test_variances_of_large_and_small_numbers(size, dim):

@@ -15,7 +15,7 @@ from fxstack_capture.shapes.axioms import Axioms
 from fxstack_capture.shapes.caches import with_own_caches
 from fxstack_capture.shapes.decisions import LineDecisions
 from fxstack_capture.shapes.floats import FloatArithmetic, as_functions
-from fxstack_capture.shapes.magnitudes import Magnitudes
+from fxstack_capture.shapes.magnitudes import Magnitudes, fits, growing_parts
 from fxstack_capture.shapes.nodes import Memo, remembering
 
 if TYPE_CHECKING:
@@ -115,6 +115,20 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         return super().evaluate_expr(
             orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings
         )
+
+    def demand_words(self, expr: sympy.Basic, may_grow: Callable[[sympy.Symbol], bool]) -> bool:
+        """Whether graphs, whose integers have 64 bits, can compute ``expr``; guarded where its symbols may grow at will."""
+        if self._magnitudes.may_overflow(expr):
+            return False
+        for part in growing_parts(expr):
+            symbols = part.free_symbols
+            if (
+                part.is_integer
+                and symbols <= self.backed_var_to_val.keys()
+                and any(map(may_grow, symbols))
+            ):
+                self.evaluate_expr(fits(part))
+        return True
 
     def _specialize(self, expr: sympy.Basic) -> None:
         """Guard the values of the symbols of ``expr``."""

@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LIMIT = 1 << 62
+_GROWING = (sympy.Add, sympy.Mul, sympy.Pow, PowByNatural, LShift)
+
+
+_MOST = 1 << 61
+
+
+def growing_parts(expr: sympy.Basic) -> list[sympy.Basic]:
+    """The sums, products and powers in ``expr`` that are in no other such: with them all its parts fit into 64 bits."""
+    if isinstance(expr, _GROWING):
+        return [expr]
+    return [part for child in expr.args for part in growing_parts(child)]
+
+
+def fits(expr: sympy.Basic) -> sympy.Basic:
+    """That ``expr`` is far from the ends of 64 bits."""
+    return sympy.And(expr < _MOST, expr > -_MOST)
 
 
 class Magnitudes:

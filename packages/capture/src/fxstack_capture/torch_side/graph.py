@@ -85,9 +85,8 @@ class GraphBuilder:
     def placeholder(self, source: Source, value: object) -> fx.Node:
         with self.graph.inserting_after(self._last_placeholder):
             node = self.graph.placeholder(placeholder_name(source))
-        node.target = (
-            node.name
-        )  # `x[0]` and `x_0` have the same name; fx takes parameters' names from targets
+        # `x[0]` and `x_0` have the same name, and fx takes parameters' names from targets.
+        node.target = node.name
         node.meta.update(val=value, example_value=value)
         self._last_placeholder = node
         self.inputs[node] = source

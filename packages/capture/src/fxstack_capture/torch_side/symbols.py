@@ -10,6 +10,8 @@ from torch import fx
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis
 
+from fxstack_capture.sources import Size, StorageOffset, Stride
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -77,8 +79,18 @@ class Symbols:
             return value.node.pytype(expr)
         node = self._nodes.get(expr)
         if node is None:
+            if type(value) is torch.SymInt and not expr.is_Symbol:
+                if not value.node.shape_env.demand_words(expr, self._may_grow):
+                    return int(value)
+                expr = value.node.expr  # guards may have decided it
             node = self._compute(expr, value, builder)
         return node
+
+    def _may_grow(self, symbol: sympy.Symbol) -> bool:
+        """Whether it is a number of the program; sizes are those of tensors that exist."""
+        return symbol in self.sources and not isinstance(
+            self.sources[symbol][0], Size | Stride | StorageOffset
+        )
 
     def assumed(self, expr: sympy.Basic, value: torch.SymBool, builder: GraphBuilder) -> fx.Node:
         """The node for an assumption: computed as it was made, since by now it is what ``value`` is simplified with."""

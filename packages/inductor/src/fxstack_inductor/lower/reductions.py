@@ -268,7 +268,11 @@ def _wide_moments(ctx: Context, x: Node) -> torch.dtype:
     """
     dtype = value_dtype(x.dtype)
     on_cpu = x.device.type == "cpu" and ctx.options.target != "cuda"
-    return torch.float64 if on_cpu and x.dtype is torch.float32 else dtype
+    wide = on_cpu and x.dtype in {
+        torch.float32,
+        torch.bfloat16,
+    }  # squares of float16 do not overflow
+    return torch.float64 if wide else dtype
 
 
 def _variance(
