@@ -213,4 +213,11 @@ def products_of_whole_numbers_of_one_graph(c):
     return [f(square(), n, m) for n, m in ((3, 7), (5, 9), (40, 100), (2, 1000))]
 
 
+@program(breaks=0)
+def dtypes_are_refused_where_sizes_have_changed(c):
+    f = c(lambda x, v: x.clone().add_(v))
+    values = torch.ones(1), torch.ones(3, dtype=torch.complex64), torch.ones(3)
+    return [attempt(lambda: f(torch.arange(3.0), v)) for v in values]  # noqa: B023
+
+
 test_program = program.tests()

@@ -7,6 +7,7 @@ are not the program's, values are all zero) is not looked at.
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -215,9 +216,9 @@ def _ask(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Answer:
 
 
 def _elements(tensors: Sequence[Tensor]) -> int:
-    """How many elements there are; very many where that is symbolic."""
-    counts = [tensor.numel() for tensor in tensors]
-    return sum(counts) if all(type(n) is int for n in counts) else _ENOUGH + 1
+    """How many elements there are in the present call; very many where that is not known."""
+    sizes = [[_itself(n) for n in tensor.shape] for tensor in tensors]
+    return sum(map(math.prod, sizes))
 
 
 def _call(
@@ -283,4 +284,6 @@ class _Small:
 
 
 def _itself(size: int | torch.SymInt) -> int:
-    return int(size)
+    """The size in the present call."""
+    known = size if type(size) is int else size.node.hint  # type: ignore[union-attr]
+    return known if type(known) is int else _ENOUGH + 1

@@ -118,6 +118,8 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
 
     def demand_words(self, expr: sympy.Basic, may_grow: Callable[[sympy.Symbol], bool]) -> bool:
         """Whether graphs, whose integers have 64 bits, can compute ``expr``; guarded where its symbols may grow at will."""
+        if self.depends_on_drawn(expr):
+            return True
         if self._magnitudes.may_overflow(expr):
             return False
         for part in growing_parts(expr):
