@@ -124,6 +124,8 @@ class CodeReader:
         described += [self.describe(item, f"a default of {name}") for item in given]
         for read in dict.fromkeys(reads_of(value.__code__, _check)):
             loaded, path, _ = load(value, read, READ_BUILTINS, SaveError)
+            if isinstance(loaded, (list, set, dict)):
+                raise SaveError(f"{path}, a {type(loaded).__name__} that the function may write to")
             described.append([path, self.describe(loaded, path)])
         return ["function", described]
 
