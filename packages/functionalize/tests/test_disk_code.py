@@ -1,5 +1,6 @@
 """What code does, as JSON: equal for equal code, unequal for what acts otherwise, refused where it may change."""
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -128,6 +129,7 @@ def test_functions_that_call_themselves():
         made("f = lambda x: K", K=type("Number", (int,), {})(3)),
         made("f = lambda x: K", K=(object(),)),
         made("f = lambda x: K.append(x)", K=[]),
+        made("f = lambda x: K.count", K=dataclasses.make_dataclass("Counter", ["count"])(1)),
         made("f = lambda x: x + K[1]", K={1: 2}),
         HIDDEN,
         torch.nn.Linear(2, 2),
