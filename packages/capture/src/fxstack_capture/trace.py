@@ -185,6 +185,9 @@ class TorchSide(Protocol):
     attribute_writes: list[AttributeWrite]
     """What the program assigned to attributes of tensors, in order."""
 
+    mutated_storages: set[int]
+    """Addresses of the memory that tensor operators have written to."""
+
     outer_modes: Sequence[Any]
     """Torch-function modes of the program that were on outside and are set aside while tracing."""
 

@@ -199,6 +199,61 @@ def test_an_object_that_the_function_changes_is_left_to_eager():
         fxstack_capture.optimize(fullgraph=True)(fn)(torch.ones(2, requires_grad=True))
 
 
+class Appends(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, log):
+        log.append(len(log))
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2, None
+
+
+class Counter:
+    __slots__ = ("count",)
+
+    def __init__(self):
+        self.count = 0
+
+    def append(self, _):
+        self.count += 1
+
+    def __len__(self):
+        return self.count
+
+
+@pytest.mark.parametrize("make", [list, Counter])
+def test_what_the_trace_made_and_the_function_changes_is_changed_once(make):
+    def fn(x):
+        log = make()
+        return Appends.apply(Appends.apply(x, log), log) * len(log)
+
+    check(fxstack_capture.optimize()(fn), fn)
+
+
+def test_a_second_write_to_what_the_trace_has_written_is_an_effect():
+    counts = [0]
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            counts[0] += 1
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    def fn(x):
+        counts[0] += 1
+        return Twice.apply(x) * counts[0]
+
+    compiled = fxstack_capture.optimize()(fn)
+    assert [compiled(torch.ones(())).item() for _ in range(3)] == [4.0, 8.0, 12.0]
+    assert counts == [6]
+
+
 class Unchecked(torch.autograd.Function):
     """Writes past the version counter and returns its argument, as torchdiffeq's adaptive solvers do."""
 

@@ -57,6 +57,16 @@ def global_list(x):
     return torch.cond(x.sum() > 0, appends(KEPT), torch.sin, (x,))
 
 
+def global_list_again(x):
+    KEPT.append(0)
+    return torch.cond(x.sum() > 0, writes_last, torch.sin, (x,))
+
+
+def writes_last(a):
+    KEPT[-1] = 1
+    return a * 2
+
+
 def sets_grad_mode(x):
     return torch.cond(
         x.sum() > 0, lambda a: torch.set_grad_enabled(False) or a * 2, torch.sin, (x,)
@@ -68,6 +78,7 @@ def sets_grad_mode(x):
     [
         (local_list, "changes what was there before"),
         (global_list, "changes what was there before"),
+        (global_list_again, "changes what was there before"),
         (
             lambda x: torch.cond(x.sum() > 0, lambda a: a.add_(1) * 2, torch.sin, (x,)),
             "writes to a tensor",

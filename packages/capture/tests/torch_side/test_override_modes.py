@@ -144,6 +144,32 @@ def test_same_as_eager(fn: Any, make: Any, graphs: int | None, calls: int) -> No
     same(fn, make, graphs=graphs, calls=calls)
 
 
+def _devices(x: torch.Tensor) -> list[torch.device]:
+    with torch.device("meta") as meta:
+        made = [torch.ones(2), torch.empty_like(x), torch.zeros(2, device="cpu")]
+        with torch.device("cpu"):
+            made.append(torch.rand(2))
+        made.append(torch.nn.Linear(2, 2).weight)
+    return [meta, *(tensor.device for tensor in (*made, torch.ones(2), x + 1))]
+
+
+def _tensors_and_devices(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    with torch.device("meta"):
+        inner = torch.ones(2)
+    return inner, torch.ones(2), x + 1
+
+
+@pytest.mark.parametrize("outer", ["cpu", "meta"])
+def test_tensors_are_made_on_the_device_of_their_region(outer: str) -> None:
+    compiled = fx.optimize(fullgraph=True)(_tensors_and_devices)
+    x = torch.ones(3)
+    assert fx.optimize(fullgraph=True)(_devices)(x) == _devices(x)
+    with torch.device(outer):
+        expected = [t.device for t in _tensors_and_devices(x)]
+        assert [t.device for t in compiled(x)] == expected
+    assert torch._C._len_torch_function_stack() == 0
+
+
 class Scale(TorchFunctionMode):
     """Products are larger."""
 

@@ -22,11 +22,10 @@ from fxstack_capture import native
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.rules.logging_calls import defer, is_log_once
-from fxstack_capture.effects.diff import diff
 from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import Guard, IdentityIs
 from fxstack_capture.sources import Cached, pinned
-from fxstack_capture.torch_side import state
+from fxstack_capture.torch_side.surroundings import Surroundings
 from fxstack_capture.world.cache_keys import is_typed, key_of, keyword_mark
 from fxstack_capture.world.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_interchange.symbols import SYMBOLIC
@@ -84,7 +83,7 @@ def _call_later(calls: CallDispatcher, entry: _Entry) -> None:
 
 
 def _missed(calls: CallDispatcher, entry: _Entry) -> Any:
-    before = _surroundings(calls.trace)
+    before, storages = Surroundings(calls.trace), set(calls.trace.torch.mutated_storages)
     try:
         function = calls.world.load_attr(entry.fn, "__wrapped__")
         value = calls.call(function, entry.args, entry.kwargs)
@@ -94,7 +93,7 @@ def _missed(calls: CallDispatcher, entry: _Entry) -> Any:
         raise _postponed(calls.trace, entry) from reason
     if not _is_lasting(calls, value):
         raise _postponed(calls.trace, entry)
-    if _surroundings(calls.trace) != before:
+    if before.have_changed() or calls.trace.torch.mutated_storages != storages:
         raise _postponed(calls.trace, entry)
     _call_later(calls, entry)
     return value
@@ -106,16 +105,6 @@ def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
     if trace.may_postpone:
         ending.until = entry.missing
     return ending
-
-
-def _surroundings(trace: Trace) -> tuple[Any, ...]:
-    """What a function that is called once less leaves as it is."""
-    world: Any = trace.world
-    tracer: Any = trace.torch
-    effects = diff(world)
-    written = tuple(id(value) for value in effects.values())
-    draws, storages = len(world.draws.made), len(tracer.mutated_storages)
-    return effects, written, draws, storages, len(tracer.attribute_writes), state.present()
 
 
 def _entry(

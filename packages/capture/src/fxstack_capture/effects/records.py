@@ -8,7 +8,7 @@ graph, stand-ins, or objects made during the trace.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -159,6 +159,28 @@ class Effects:
                     found += held if field in _TUPLE_FIELDS else (held,)
         return tuple(found)
 
+    def identity(self) -> tuple[Any, ...]:
+        """What is written where: equal for the effects of a later moment if nothing was written in between.
+
+        Values count by identity, which runs no code of theirs and tells ``1`` from ``True``. It holds for as long as these
+        effects do.
+        """
+        return tuple(
+            (type(record), *(_identity(name, getattr(record, name)) for name in _fields(record)))
+            for record in self.records
+        )
+
+
+def _fields(record: Effect) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(record))
+
+
+def _identity(name: str, held: Any) -> Any:
+    if name in _TUPLE_FIELDS:
+        return tuple(map(id, held))
+    return id(held) if name in _HELD_FIELDS else held
+
 
 _TUPLE_FIELDS = ("items", "removed", "added", "args")
 _VALUE_FIELDS = ("key", "value", *_TUPLE_FIELDS)
+_HELD_FIELDS = ("key", "value", "kwargs")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.effects import diff
 from fxstack_capture.torch_side import function_arguments
+from fxstack_capture.torch_side.surroundings import Surroundings
 from fxstack_capture.torch_side.wrapping import plain_below
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
 
 
 def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
-    before = _effects(tracer)
+    before = Surroundings(tracer.trace, *inputs)
     mark = tracer.builder.mark()
     enabled = torch.is_grad_enabled()
     needs = tuple(isinstance(x, torch.Tensor) and x.requires_grad and enabled for x in inputs)
@@ -137,12 +137,10 @@ def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
     finally:
         torch._C._set_grad_enabled(enabled)
         tracer.builder.roll_back(mark)
-    if _effects(tracer) != before:
-        raise graph_break("unsupported-call", f"{cls.__qualname__}, which changes objects outside")
-
-
-def _effects(tracer: TorchTracer) -> tuple[int, int]:
-    return len(diff(tracer.trace.world).records), len(tracer.attribute_writes)  # type: ignore[arg-type]
+    if before.have_changed():
+        raise graph_break(
+            "unsupported-call", f"{cls.__qualname__}, which changes objects other than its own"
+        )
 
 
 def _forward(

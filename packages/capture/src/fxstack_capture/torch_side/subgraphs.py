@@ -10,9 +10,7 @@ the graph: plain Python says what it thinks of it. Guards that it needed stay.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
-from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,14 +18,13 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.effects import diff
-from fxstack_capture.torch_side import state
 from fxstack_capture.torch_side.execution import name_of
+from fxstack_capture.torch_side.surroundings import Surroundings
 from fxstack_capture.torch_side.wrapping import is_wrapped
 from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from fxstack_capture.torch_side.tracer import TorchTracer
 
@@ -74,7 +71,7 @@ def trace(
     for fake in inputs:
         builder.bind(fake, builder.add("call_function", parameter, (), {}))
     written, tracer.mutated_storages = tracer.mutated_storages, set()
-    before = _surroundings(tracer, fn)
+    before = Surroundings(tracer.trace, fn)
     try:
         args = inputs if nested is None else pytree.tree_unflatten(inputs, nested)
         with tracer.assumptions.none_inside():
@@ -83,7 +80,7 @@ def trace(
         if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
             raise _refusal(fn, "which does not return tensors alone")
         results = tuple(builder.node_of(out) for out in outputs)
-        if _differ(before, _surroundings(tracer, fn)):
+        if before.have_changed():
             raise _refusal(fn, "which changes what was there before it")
         made = Subgraph(_since(builder, mark), results, tuple(outputs), spec)
         free = tuple(n for n in _outer(made) if type(n.meta["val"]) not in _FIXED)
@@ -100,61 +97,8 @@ def _refusal(fn: object, why: str) -> BaseException:
     return graph_break("unsupported-call", f"{name_of(fn)} in a higher-order operator, {why}")
 
 
-def _surroundings(tracer: TorchTracer, fn: Any) -> tuple[Any, dict[int, tuple[int, ...]]]:
-    """What the function must leave as it is: what all can see, and what the objects hold that it alone can reach."""
-    effects = len(diff(tracer.trace.world).records)  # type: ignore[arg-type]
-    reachable = dict(_reachable(fn, tracer.trace.world.is_preexisting))
-    draws = len(tracer.trace.world.draws.made)  # type: ignore[attr-defined]
-    return (effects, draws, len(tracer.attribute_writes), state.present()), reachable
-
-
-def _differ(
-    before: tuple[Any, dict[int, tuple[int, ...]]], after: tuple[Any, dict[int, tuple[int, ...]]]
-) -> bool:
-    """Objects that are no longer among those of the function were found to be older, and effects on them are seen otherwise."""
-    changed = any(after[1].get(key, held) != held for key, held in before[1].items())
-    return changed or before[0] != after[0]
-
-
-_MOST_OBJECTS = 10_000
 _FIXED = (torch.SymFloat, torch.SymBool)
 """Numbers that no operator takes as an operand: the graph is specialised on them."""
-
-
-def _reachable(
-    root: Any, is_preexisting: Callable[[object], bool]
-) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Each object made in this trace that ``root`` holds, and the objects that it holds, by id."""
-    seen: set[int] = set()
-    work = deque([root])
-    while work and len(seen) < _MOST_OBJECTS:
-        value = work.popleft()
-        if id(value) in seen or (value is not root and is_preexisting(value)):
-            continue
-        seen.add(id(value))
-        parts = _parts(value)
-        if parts is not None:
-            yield id(value), tuple(map(id, parts))
-            work.extend(parts)
-
-
-def _parts(value: Any) -> list[Any] | None:
-    if isinstance(value, FunctionType):
-        return [*(value.__closure__ or ()), *(value.__defaults__ or ())]
-    if isinstance(value, CellType):
-        try:
-            return [value.cell_contents]
-        except ValueError:
-            return []
-    if isinstance(value, MethodType):
-        return [value.__self__, value.__func__]
-    if isinstance(value, dict):
-        return [*dict.keys(value), *dict.values(value)]
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return list(value)
-    if isinstance(value, (type, torch.Tensor)) or not hasattr(value, "__dict__"):
-        return None
-    return list(vars(value).values())
 
 
 def _since(builder: Any, mark: fx.Node) -> tuple[fx.Node, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.torch_side.overrides import Level
+from fxstack_capture.torch_side.overrides import POP, PUSH, Level
 
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
@@ -39,6 +40,20 @@ def _region(kind: Any, level: Level) -> None:
 
 for _kind, _level in _LEVELS.items():
     _region(_kind, _level)
+
+
+@RULES.rule(torch.device.__enter__)
+def _device_enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What torch does in C, where the mode would be unknown to the trace."""
+    (device,) = args
+    mode = trace.calls.call(DeviceContext, (device,), kwargs)
+    trace.calls.call(PUSH, (mode,), {})
+    return device
+
+
+@RULES.rule(torch.device.__exit__)
+def _device_exit(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    trace.calls.call(POP, (), {})
 
 
 @RULES.rule(torch.Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]
