@@ -24,6 +24,43 @@ def compiled_function_in_a_compiled_function(c):
     return y, same is inner, x, inner(torch.randn(3))
 
 
+@program(breaks=0)
+def default_dtype_set_for_a_while(c):
+    @c
+    def run(x):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        made = x / 2, torch.ones(3) * x, torch.arange(3) / x, x.sum() * 1.5
+        torch.set_default_dtype(before)
+        return (*made, x / 3)
+
+    return [run(torch.arange(1, 4) + i) for i in range(3)]
+
+
+@program()
+def default_dtype_set_and_left_behind_a_break(c):
+    @c
+    def run(x):
+        torch.set_default_dtype(torch.float64)
+        fxstack_capture.graph_break()
+        y = x / 2, torch.ones(3)
+        torch.set_default_dtype(torch.float32)
+        return y
+
+    return [run(torch.arange(1, 4) + i) for i in range(3)]
+
+
+@program(breaks=0)
+def device_of_a_region(c):
+    @c
+    def run(x):
+        with torch.device("meta"):
+            made = torch.ones(2), torch.empty_like(x)
+        return [t.device for t in made], made[0].shape, x + 1
+
+    return [run(torch.ones(3)), run(torch.ones(3))]
+
+
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()

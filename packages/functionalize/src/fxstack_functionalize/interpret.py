@@ -15,6 +15,7 @@ from fxstack_functionalize.fused_optimizers import FUSED
 from fxstack_functionalize.inplace import InPlaceMode, run_in_place_safely
 from fxstack_functionalize.recurrent import steps_in, steps_of
 from fxstack_functionalize.regions import region_of
+from fxstack_functionalize.torch_state import demand_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,6 +74,7 @@ class CapturedRun:
         args = self._load(node.args)
         if node.target is torch._C._set_grad_enabled and not self.differentiable:
             return None
+        demand_unchanged(node.target, args, node.kwargs)
         region = region_of(node.target)
         if region is None:
             target = FUNCTIONS.get(node.target, node.target)

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, _ProxyTen
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 from torch.utils._pytree import tree_leaves
 
+from fxstack_functionalize.torch_state import spelt_out
 from fxstack_interchange.dtypes import differ, in_dtypes, returned_dtypes
 from fxstack_interchange.layouts import eager_strides, in_layout
 
@@ -107,6 +108,7 @@ class RecordingMode(ProxyTorchDispatchMode):
             super().__init__(tracer, "symbolic", False, False, False)
         self.map = tracer.tensor_tracker
         self.table = table
+        self.default_dtype = torch.get_default_dtype()
         self._simple: dict[OpOverload, bool] = {}
         self._composite: dict[OpOverload, bool] = {}
 
@@ -145,6 +147,11 @@ class RecordingMode(ProxyTorchDispatchMode):
             result = self._decompose(func, rule, args, kwargs)
             if result is not NotImplemented:
                 return result
+        if torch.get_default_dtype() is not self.default_dtype and isinstance(func, OpOverload):
+            other = spelt_out(self, func, args, kwargs, self.default_dtype)
+            if other is not None:
+                with self:
+                    return func(*other[0], **other[1])
         simple = self._simple.get(func)
         if simple is None:
             simple = self._simple[func] = self._is_simple(func)

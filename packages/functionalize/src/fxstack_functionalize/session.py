@@ -109,6 +109,7 @@ class Session:
             stack.enter_context(torch.inference_mode(mode=False))
             torch._C._set_grad_enabled(grad_mode)
             stack.callback(torch._C._set_grad_enabled, grad_mode)
+            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
             stack.enter_context(_no_saved_tensor_hooks())
             stack.enter_context(self.captured.fake_mode)
             self._add_placeholders()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture import native
 from fxstack_capture.driver.errors import BackendError, SkipFrame
 from fxstack_capture.driver.verifying import verified
+from fxstack_capture.torch_side import state
 from fxstack_capture.torch_side.modes_aside import without_classes, without_modes
 
 if TYPE_CHECKING:
@@ -32,12 +33,15 @@ def compile_graph(
     backend: Backend, captured: CapturedCode, where: str, options: CaptureOptions
 ) -> Callable[..., Any]:
     """The compiled graph; it runs with the frame hook off. Raises BackendError, or SkipFrame if the backend does."""
+    before = state.present()
     try:
         made = backend(captured.graph_module, list(captured.example_inputs))
     except SkipFrame:
         raise
     except Exception as error:
         raise BackendError(name_of(backend), where, error) from error
+    finally:  # a backend that runs the graph sets what the graph sets
+        state.put_back(before)
     if not callable(made):
         error = TypeError(f"it returned a {type(made).__qualname__}, not a callable")
         raise BackendError(name_of(backend), where, error)

@@ -1,0 +1,109 @@
+"""Torch's state that a captured graph sets, and a functional one does not: that runs in the state of its caller.
+
+Of operators whose result has the default dtype the dtype is spelt out.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from fxstack_functionalize.errors import UnsupportedGraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch._ops import OpOverload
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise UnsupportedGraphError if a captured call makes operators behind it others in a way that cannot be spelt out."""
+    if target is not torch._C._set_deterministic_algorithms:
+        return
+    wanted = bool(args[0]), bool(kwargs.get("warn_only", False))
+    present = (
+        torch._C._get_deterministic_algorithms(),
+        torch._C._get_deterministic_algorithms_warn_only(),
+    )
+    if wanted != present:
+        raise UnsupportedGraphError(
+            "the graph switches deterministic algorithms on or off",
+            why="a compiled graph runs with the algorithms of its caller",
+            fix="call torch.use_deterministic_algorithms outside of the compiled function",
+        )
+
+
+def spelt_out(
+    mode: TorchDispatchMode,
+    func: OpOverload,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    default: torch.dtype,
+) -> Arguments | None:
+    """Arguments for which ``func`` gives under ``default`` what it gives now; None if these do.
+
+    Whole numbers are converted as ``func`` itself would convert them, which ``mode`` records. Raises UnsupportedGraphError
+    if that does not help.
+    """
+    wanted = _dtypes(func(*args, **kwargs))
+    if wanted == _dtypes_under(default, func, args, kwargs):
+        return None
+    dtype = next(dtype for dtype in wanted if dtype.is_floating_point or dtype.is_complex)
+    for other in _candidates(mode, func, args, kwargs, dtype):
+        if wanted == _dtypes_under(default, func, *other):
+            return other
+    raise UnsupportedGraphError(
+        f"{func} gives {dtype} because the graph sets the default dtype",
+        why="a compiled graph runs under the default dtype of its caller, and the operator cannot be told another one",
+        fix="call torch.set_default_dtype outside of the compiled function, or convert its arguments",
+    )
+
+
+def _candidates(
+    mode: TorchDispatchMode,
+    func: OpOverload,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dtype: torch.dtype,
+) -> Iterator[Arguments]:
+    if any(argument.name == "dtype" for argument in func._schema.arguments):
+        yield args, {**kwargs, "dtype": dtype}
+    real = dtype.to_real()
+    with mode:
+        converted = pytree.tree_map_only(
+            torch.Tensor, lambda x: _converted(x, real), (args, kwargs)
+        )
+    yield converted
+
+
+def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        return tensor
+    return tensor.to(dtype)
+
+
+def _dtypes_under(
+    default: torch.dtype, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[torch.dtype]:
+    with _default(default):
+        return _dtypes(func(*args, **kwargs))
+
+
+@contextmanager
+def _default(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _dtypes(result: Any) -> list[torch.dtype]:
+    return [x.dtype for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]
