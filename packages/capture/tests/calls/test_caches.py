@@ -301,3 +301,13 @@ def test_keys_are_those_of_cpython(typed, maxsize):
         assert native.cached(cached, key_of(args, kwargs, typed=typed)) is result
         assert cached.cache_info() == counts
     assert native.cached(cached, ("none",)) is native.NOT_CACHED
+
+
+def test_calls_that_wait_for_the_cache_are_explained():
+    @functools.lru_cache
+    def made(n):
+        return [n]
+
+    frames = fx.explain(lambda x: x * made(3)[0])(torch.ones(2)).frames
+    assert [frame.verdict for frame in frames] == ["plain"]
+    assert "made, whose cache does not hold the result," in frames[0].why

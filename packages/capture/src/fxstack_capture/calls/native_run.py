@@ -56,9 +56,8 @@ def passthrough() -> Any:
         str(Path(np.__file__).parent),
         *(str(_TORCH / part) for part in torch_parts),
     )
-    texts = tuple(
-        cls.__repr__.__code__ for cls in SYMBOLIC
-    )  # a rule says what they are for the program
+    # A rule says what these are for the program.
+    texts = tuple(cls.__repr__.__code__ for cls in SYMBOLIC)
     return native.Passthrough(prefixes, texts)
 
 
@@ -177,6 +176,9 @@ def hashes(fn: Any, args: tuple[Any, ...]) -> bool:
     return id(fn) in _HASHING
 
 
+_HOLDING = (types.SimpleNamespace,)
+"""Classes written in C that read the attributes of their instances."""
+
 _FORMATTING: frozenset[int] = frozenset(map(id, (operator.mod, operator.imod)))
 """Functions that are something else for text than for numbers."""
 
@@ -242,9 +244,7 @@ def _run(
         return fn(*args, **kwargs)
     world: Any = trace.world
     identified = hashes(fn, args)
-    if any(
-        isinstance(value, types.SimpleNamespace) for value in watched
-    ):  # C code reads what they hold
+    if any(issubclass(type(value), _HOLDING) for value in watched):
         scan.complete(world, (*args, *kwargs.values()), instances=True)
     for value in watched:
         if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:

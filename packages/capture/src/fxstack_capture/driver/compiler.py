@@ -12,7 +12,6 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
@@ -31,6 +30,7 @@ from fxstack_capture.driver.errors import (
     SkipFrame,
     TracingWarning,
     Unsupported,
+    graph_error,
 )
 from fxstack_capture.driver.lazy_modules import first_lazy, while_lazy
 from fxstack_capture.driver.policy import (
@@ -39,8 +39,9 @@ from fxstack_capture.driver.policy import (
     is_module_call,
     is_own,
 )
+from fxstack_capture.driver.postponing import end_postponement, postpone
 from fxstack_capture.driver.recompiling import LOG, fitting_entry
-from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
+from fxstack_capture.driver.records import FrameRecord, Observer, Verdict, shown
 from fxstack_capture.driver.replaced_functions import ReplacedFunctions
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.emit.breaking import draft_stop
@@ -79,7 +80,6 @@ _ATTEMPTS = 12
 
 # Frames of a function without any torch operation that are looked at, or compiled for their breaks, before it is left alone.
 _PATIENCE = 2
-_REJECTIONS = 100
 
 # Calls of a function that run in plain Python because something is cached by them.
 _PLAIN_CALLS = 4
@@ -186,14 +186,14 @@ class FrameCompiler:
             return native.RUN
         lazy = first_lazy(self.root) if is_module_call(code) else None
         if lazy is not None:
-            return self._postpone(frame, code, while_lazy(lazy))
+            return self._postpone(frame, code, while_lazy(lazy), "a module in it is still lazy")
         stance = current_stance()
         if stance == "eager_on_recompile":
             return native.RUN
         with _TRACING, paused_collector():
             leave_compiler_unloaded()
             state = self.states.of(code)
-            self._end_postponement(code, state)
+            end_postponement(code, state)
             with put_back():
                 fitting, again = fitting_entry(frame, code, self.owner)
             if fitting is not None:  # another thread was faster
@@ -212,19 +212,9 @@ class FrameCompiler:
                 self._announce(again)
             return self._compile(frame, code, state, again)
 
-    def _postpone(self, frame: RealFrame, code: CodeType, until: Guard) -> Any:
-        """An entry that runs the frame as it is, with all that it calls, for as long as ``until`` holds."""
-        state = self.states.of(code)
-        entry = native.Entry(self.owner, compile_guards((until,), code), disabled_code(frame, code))
-        state.postponed.append(entry)
-        state.plain_calls += 1
-        return entry
-
-    @staticmethod
-    def _end_postponement(code: CodeType, state: CodeState) -> None:
-        """Forget such entries, which have rejected this call: it is no recompilation."""
-        while state.postponed:
-            native.remove(code, state.postponed.pop())
+    def _postpone(self, frame: RealFrame, code: CodeType, until: Guard, why: str) -> Any:
+        self._record(code, Verdict.PLAIN, why=why)
+        return postpone(self.owner, frame, code, self.states.of(code), until)
 
     def _is_idle(self, frame: RealFrame, code: CodeType, again: Recompilation) -> bool:
         """Whether a frame that gets no tensor misses again, and no graph of its function has computed anything so far.
@@ -267,7 +257,7 @@ class FrameCompiler:
             )
         except GraphBreak as reason:
             if reason.until is not None:
-                return self._postpone(frame, code, reason.until)
+                return self._postpone(frame, code, reason.until, reason.record.message)
             return self._not_traced(code, state, reason.record.message, reason)
         except RecursionError:
             deep = graph_break("inline-limit", "objects that hold each other very deeply")
@@ -410,7 +400,7 @@ class FrameCompiler:
         with put_back():
             failure = first_failure(tree, frame.function, frame.arguments)
         if failure is not None and (
-            is_demand_of_unbacked(failure.guard) or _may_have_changed(state)
+            is_demand_of_unbacked(failure.guard) or state.may_have_changed()
         ):
             self._record(code, Verdict.PLAIN, why=failure.message)
             return native.RUN
@@ -449,7 +439,7 @@ class FrameCompiler:
         self._record(
             code,
             Verdict.RAISES if raised else Verdict.COMPILED,
-            why="" if written.raised is None else _shown(written.raised),
+            why="" if written.raised is None else shown(written.raised),
             captured=None if written.draft is None else written.draft.captured,
             guards=written.guards,
             graph_break=written.graph_break,
@@ -503,21 +493,3 @@ class FrameCompiler:
             return
         name, file, line = of.co_qualname, of.co_filename, of.co_firstlineno
         self.records.append(FrameRecord(name, file, line, verdict, **facts))
-
-
-def _shown(error: BaseException) -> str:
-    """An exception of the program's, without running the program's ``__repr__``."""
-    values = BaseException.__dict__["args"].__get__(error)
-    plain = (repr(v) if type(v) in (str, int, float, bool, NoneType) else "..." for v in values)
-    return f"{type(error).__name__}({', '.join(plain)})"
-
-
-def _may_have_changed(state: CodeState) -> bool:
-    """Whether another thread may have changed what a frame was traced with: the next call tries again, many times."""
-    state.rejections += 1
-    return threading.active_count() > 1 and state.rejections <= _REJECTIONS
-
-
-def graph_error(error: Exception) -> Unsupported:
-    """An internal error where one whole graph was asked for."""
-    return Unsupported(graph_break("tracing-error", f"{type(error).__name__}: {error}").record)

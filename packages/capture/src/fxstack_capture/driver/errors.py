@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxstack_capture.breaks import graph_break
+
 if TYPE_CHECKING:
     from fxstack_capture.breaks import BreakRecord
 
@@ -50,3 +52,8 @@ class RecompileError(RuntimeError):
 
 class TracingWarning(UserWarning):
     """A frame runs in plain Python because tracing it failed in a way that is not the program's doing."""
+
+
+def graph_error(error: Exception) -> Unsupported:
+    """An internal error where one whole graph was asked for."""
+    return Unsupported(graph_break("tracing-error", f"{type(error).__name__}: {error}").record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -59,3 +60,10 @@ class Observer(Protocol):
 
     def on_break(self, record: BreakRecord) -> None:
         """A graph ended early."""
+
+
+def shown(error: BaseException) -> str:
+    """An exception of the program's, without running the program's ``__repr__``."""
+    values = BaseException.__dict__["args"].__get__(error)
+    plain = (repr(v) if type(v) in (str, int, float, bool, NoneType) else "..." for v in values)
+    return f"{type(error).__name__}({', '.join(plain)})"

@@ -7,6 +7,7 @@ of shapes is kept, under the function's name, for the profile.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -16,6 +17,9 @@ from fxstack_capture.shapes.profile import ShapeProfile, key_of
 
 if TYPE_CHECKING:
     from types import CodeType
+
+
+_REJECTIONS = 100
 
 
 @dataclass(slots=True)
@@ -35,6 +39,11 @@ class CodeState:
     """Whether a graph with tensors was captured from it, or from what follows a graph break in it."""
     met: bool = False
     """Whether it has been called under the stance ``eager_then_compile``."""
+
+    def may_have_changed(self) -> bool:
+        """Whether another thread may have changed what a frame was traced with: the next call tries again, many times."""
+        self.rejections += 1
+        return threading.active_count() > 1 and self.rejections <= _REJECTIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,18 +121,9 @@ class FrameWriter:
         captured = torch_side.finish(self.rebuilder.outputs)
         needed = has_operations(captured) or bool(self.rebuilder.outputs)
         sources = captured.inputs if needed else ()
-        inputs: Inputs | None = None
-        free: list[ast.stmt] = []
-        arguments: list[ast.expr]
-        if self.trace.for_entry and _pays(sources):
-            inputs = Inputs(
-                self.builder.fresh("inputs"), tuple(s for s in sources if not _is_drawn(s))
-            )
-            arguments = self._handed_on(inputs, sources)
-            # The frame may go on for long.
-            free = [ast.Assign([store(inputs.name)], ast.Constant(None))]
-        else:
-            arguments = [self.loads.expr(source) for source in sources]
+        inputs, arguments = self._arguments(sources)
+        # The frame may go on for long.
+        free = [] if inputs is None else [ast.Assign([store(inputs.name)], ast.Constant(None))]
         result = self.rebuilder.result
 
         def graph_call(graph: ast.expr) -> ast.stmt:
@@ -164,6 +155,14 @@ class FrameWriter:
             after=(*free, *self.builder.body, *checks, *effects, *dropped, *ending),
             line=line,
         )
+
+    def _arguments(self, sources: tuple[Source, ...]) -> tuple[Inputs | None, list[ast.expr]]:
+        """How the graph gets its inputs: from the guards, which have read them already, or from the frame."""
+        if not self.trace.for_entry or not _pays(sources):
+            return None, [self.loads.expr(source) for source in sources]
+        read = tuple(source for source in sources if not _is_drawn(source))
+        inputs = Inputs(self.builder.fresh("inputs"), read)
+        return inputs, self._handed_on(inputs, sources)
 
     def _handed_on(self, inputs: Inputs, sources: tuple[Source, ...]) -> list[ast.expr]:
         """The arguments of the graph: what the guards have read, and what the frame draws."""

@@ -297,22 +297,17 @@ class TorchTracer:
         """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""
         if self.transforms.concern(args, kwargs):
             return self.transforms.run(fn, args, kwargs)
-        try:
-            return self._recorded(fn, args, kwargs)
-        except GraphBreak as reason:
-            instead = asked_numbers.with_number(self, args, kwargs, reason)
-            if instead is None:
-                raise
-        return self.record(fn, *instead)
-
-    def _recorded(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
         busy, self.busy = self.busy, True
         try:
             return self._record(fn, args, kwargs)
+        except GraphBreak as reason:
+            self.busy = busy
+            instead = asked_numbers.with_number(self, args, kwargs, reason)
+            if instead is None:
+                raise
         finally:
             self.busy = busy
+        return self.record(fn, *instead)
 
     def _record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         builder = self.builder
@@ -341,7 +336,8 @@ class TorchTracer:
                 changed = True
         if not changed and result is not None and self._is_known_data(result):
             return result
-        self._demand_recordable(fn, result)
+        if not holds_only_graph_values(result):
+            raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
         if type(result) is FakeTensor and result.requires_grad and result.is_leaf:
             self.has_leaves = True
             inference.demand_followed(self.regions, result)
@@ -391,10 +387,6 @@ class TorchTracer:
 
     def _is_known_data(self, result: Any) -> bool:
         return is_plain(result) and not self.symbols.is_new(result)
-
-    def _demand_recordable(self, fn: object, result: Any) -> None:
-        if not holds_only_graph_values(result):
-            raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
         """What plain code has to do to a tensor when it leaves the graph."""
@@ -473,12 +465,9 @@ class TorchTracer:
             raise graph_break("unsupported-call", detail)
         return RecordingMode(self)
 
-    def session(self) -> AbstractContextManager[object]:
-        """Around the whole trace: global torch state that the program changes is put back at the end."""
-        return self._session()
-
     @contextmanager
-    def _session(self) -> Iterator[None]:
+    def session(self) -> Iterator[None]:
+        """Around the whole trace: global torch state that the program changes is put back at the end."""
         self._set_memo(active=True)
         try:
             aside = self.overrides.session(self.outer_modes)

@@ -30,10 +30,8 @@ def without_views(source: Source) -> Iterator[None]:
         view_key=_VIEW_KEY,
     )
     source.add("exclude(view_key, True)", exclude=torch._C._dispatch_tls_set_dispatch_key_excluded)
-    source.add("try:")
-    source.depth += 1
-    yield
-    source.depth -= 1
+    with source.trying():
+        yield
     source.add("finally:")
     source.add("    exclude(view_key, excluded)")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(slots=True)
@@ -20,6 +21,14 @@ class Source:
     def add(self, line: str, **names: Any) -> None:
         self.lines.append("    " * self.depth + line)
         self.names.update(names)
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """Statements added inside are the body of a ``try``; what handles it is for the caller to add."""
+        self.add("try:")
+        self.depth += 1
+        yield
+        self.depth -= 1
 
     def build(self, parameters: str = "*args") -> Callable[..., Any]:
         """Return the function of these statements; its text is its attribute ``__fxstack_source__``."""

@@ -67,10 +67,8 @@ def _errors(
         yield
         return
     source.add("failure = None")
-    source.add("try:")
-    source.depth += 1
-    yield
-    source.depth -= 1
+    with source.trying():
+        yield
     source.add("except Exception as error:")
     source.add("    failure = error")
     source.add("if failure is not None:")
