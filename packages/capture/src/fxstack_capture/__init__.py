@@ -23,6 +23,14 @@ from fxstack_capture.api import (
 )
 from fxstack_capture.comptime import ComptimeContext, ComptimeVar, comptime
 from fxstack_capture.driver.errors import ComptimeError, RecompileError
+from fxstack_capture.guards.filtering import (
+    keep_portable_guards_unsafe,
+    keep_tensor_guards_unsafe,
+    skip_all_guards_unsafe,
+    skip_guard_on_all_nn_modules_unsafe,
+    skip_guard_on_globals_unsafe,
+    skip_guard_on_inbuilt_nn_modules_unsafe,
+)
 from fxstack_capture.marking import (
     allow_in_graph,
     assume_constant_result,
@@ -69,6 +77,8 @@ __all__ = [
     "forbid_in_graph",
     "graph_break",
     "is_compiling",
+    "keep_portable_guards_unsafe",
+    "keep_tensor_guards_unsafe",
     "mark_dynamic",
     "mark_static",
     "mark_static_address",
@@ -82,7 +92,11 @@ __all__ = [
     "run",
     "set_stance",
     "skip",
+    "skip_all_guards_unsafe",
     "skip_frame",
+    "skip_guard_on_all_nn_modules_unsafe",
+    "skip_guard_on_globals_unsafe",
+    "skip_guard_on_inbuilt_nn_modules_unsafe",
     "substitute_in_graph",
     "wrap_numpy",
 ]

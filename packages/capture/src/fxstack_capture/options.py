@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fxstack_capture.guards.filtering import GuardFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,5 @@ class CaptureOptions:
     """Run every graph beside its compiled code, and raise ``WrongResultError`` where they differ."""
     assume_checks: bool = True
     """Trace past ``if`` and ``assert`` on tensors of which one side only raises, and look at them when the graph has run."""
+    guard_filter_fn: GuardFilter | None = None
+    """Which guards of an entry are kept (``guards.filtering``): the program answers for those that are not."""

@@ -49,6 +49,8 @@ from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Draft, Emitted, computes_numbers_only, draft_return
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
+from fxstack_capture.guards.filtering import filtered
+from fxstack_capture.guards.reading import Frame
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.contract import ShapeContractError
@@ -95,11 +97,11 @@ class Written:
     raised: BaseException | None = None
 
 
-def _late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> list[Guard]:
+def _late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> tuple[Guard, ...]:
     """What the backend assumed of symbolic sizes beyond what the trace did."""
     demands = tuple(captured.demands())
     seen = {(guard.source, guard.check) for guard in known} if demands else set()
-    return [Guard(*demand) for demand in demands if demand[:2] not in seen]
+    return tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
 
 
 def _has_tensors(draft: Draft) -> bool:
@@ -388,9 +390,10 @@ class FrameCompiler:
         written: Written,
         again: Recompilation,
     ) -> Any:
-        draft = written.draft
+        draft, demanded = written.draft, written.guards
         if draft is not None and written.graph_break is None and not _has_tensors(draft):
             return self._plain(code, state, "no torch operation was captured")
+        written = replace(written, guards=self._kept(frame, demanded))
         try:
             inputs = draft.inputs if draft is not None else None
             taken = inputs.sources if inputs is not None else ()
@@ -421,7 +424,7 @@ class FrameCompiler:
             except SkipFrame as reason:
                 record = graph_break("skipped-by-backend", str(reason)).record
                 return self._plain(code, state, record.message)
-            late = _late_guards(draft.captured, written.guards)
+            late = self._kept(frame, _late_guards(draft.captured, demanded))
             if late:
                 written = replace(written, guards=(*written.guards, *late))
                 tree = compile_guards(written.guards, code, taken)
@@ -431,6 +434,11 @@ class FrameCompiler:
             self.states.of(self.resumptions.user_of(code)).computes = True
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
+
+    def _kept(self, frame: RealFrame, guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
+        return filtered(
+            guards, self.options.guard_filter_fn, Frame(frame.function, frame.arguments)
+        )
 
     def _note(
         self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None
