@@ -219,10 +219,43 @@ def test_running_extremes_keep_the_last_of_equals_and_nan(dtype, dim):
     check(lambda x: (*x.cummax(dim), *x.cummin(dim)), scanned(6, 11, dtype=dtype), equal_nan=True)
 
 
-def test_scans_over_more_than_a_tile_are_calls():
-    graph = graph_of(lambda x: x.cumsum(-1) + 1, torch.zeros(2, 5000))
+LONG_SCANS = {
+    "sums": lambda x: x.cumsum(-1) * 2,
+    "sums down": lambda x: x.mT.contiguous().cumsum(0),
+    "counts": lambda x: (x > 0).cumsum(-1),
+    "bytes": lambda x: x.to(torch.int8).cumsum(-1, dtype=torch.int8),
+    "half": lambda x: (x > 2.9).bfloat16().cumsum(-1),
+    "products": lambda x: (x / 900 + 1).double().cumprod(-1),
+    "logarithms": lambda x: torch.logcumsumexp(x, -1),
+    "after a reduction": lambda x: x.softmax(-1).cumsum(-1),
+    "beside a reduction": lambda x: (x.cumsum(1) - x.sum(1, keepdim=True)).relu(),
+    "before a reduction": lambda x: x.cumsum(1).amax(1),
+    "read again": lambda x: (y := x.cumsum(1)) / y.abs().amax(1, keepdim=True),
+    "two": lambda x: (x.cumsum(1), x.cummax(1)[0]),
+}
+
+
+@pytest.mark.parametrize("name", LONG_SCANS)
+def test_scans_of_several_tiles_equal_eager(name):
+    x = randn(2, 4999)
+    assert "for offset" in lower(graph_of(LONG_SCANS[name], x), target="cuda").triton
+    check(LONG_SCANS[name], x, rtol=2e-4, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_long_running_extremes_keep_the_last_of_equals_and_nan(dtype):
+    x = scanned(3, 5000, dtype=dtype)
+    check(lambda x: (*x.cummax(1), *x.cummin(1)), x, equal_nan=True)
+
+
+def test_scans_of_symbolic_length_equal_eager():
+    check(lambda x: (x.cumsum(0), *x.cummin(1)), randn(6, 77), mode="symbolic")
+
+
+def test_scans_of_one_long_row_are_calls():
+    graph = graph_of(lambda x: x.cumsum(-1) + 1, torch.zeros(1, 5000))
     (fallback,) = lower(graph, target="cuda").plan.program.fallbacks
-    assert fallback.reason == "a scan over more than 4096 elements on a GPU"
+    assert fallback.reason == "a scan over more than 4096 elements in one row on a GPU"
 
 
 def test_log_sums_of_infinities():

@@ -3,7 +3,7 @@
 - ``flat``: one axis of points. Loops that only broadcast are points like all others.
 - ``tiled``: two axes, where memory runs along different loops in different accesses, as when transposing.
 - ``persistent``: a tile holds all that is reduced or scanned, and each value is computed once.
-- ``looped``: tiles walk over what is reduced, one pass per stage of reductions, as in C.
+- ``looped``: tiles walk over what is reduced or scanned, one pass per stage of reductions, as in C.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import floordiv, product
 from fxstack_inductor.ir.kernel import Load, Reduce, Scan
 from fxstack_inductor.ir.ordered import PERSISTENT
@@ -83,8 +82,6 @@ def tile(kernel: Kernel) -> Tiling:
         return _pointwise(kernel)
     count, elements = extent(kernel.inner).as_int(), TILE // _crowding(kernel)
     if count is None or count > PERSISTENT:
-        if kernel.ordered:
-            raise NotLowered(f"a scan over more than {PERSISTENT} elements on a GPU")
         wide = Config(1, elements, 8)
         return Tiling(
             "looped", kernel, Config(elements // 32, 32, 4) if _along_outer(kernel) else wide

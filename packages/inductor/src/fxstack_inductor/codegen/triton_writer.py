@@ -48,6 +48,8 @@ SCANS = MappingProxyType(
     }
 )
 """Functions of the prelude that combine running values, in the registers' precision as torch's CUDA kernels do."""
+POSITIONS = frozenset({"argmax", "argmin"})
+"""Scans of pairs: a value, and where it is."""
 ATOMICS = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
 """Stores that combine with what is there."""
 
@@ -168,15 +170,21 @@ class KernelWriter:
                 emitted.add(k)
 
     def _pass(self, reduces: list[int], stores: list[Store]) -> None:
+        roots = [a for k in reduces for a in self._reduce(k).args] + [s.value for s in stores]
+        outer = frozenset(k for k, inner in enumerate(self.facts.inner) if not inner)
+        needed = [k for k in self.facts.needed(roots, stop=outer) if k not in outer]
         for k in reduces:
             self._declare(k)
+        for k in needed:
+            if isinstance(scan := self.kernel.values[k], Scan):
+                self._carry(k, scan)
         self.line("for offset in range(0, rnumel, RBLOCK):")
         self.depth += 1
         self._inner_axis("offset")
-        roots = [a for k in reduces for a in self._reduce(k).args] + [s.value for s in stores]
-        outer = frozenset(k for k, inner in enumerate(self.facts.inner) if not inner)
-        for k in self.facts.needed(roots, stop=outer):
-            if k not in outer:
+        for k in needed:
+            if isinstance(scan := self.kernel.values[k], Scan):
+                self._continue(k, scan)
+            else:
                 self._value(k)
         for k in reduces:
             self._accumulate(k)
@@ -277,12 +285,44 @@ class KernelWriter:
         return f"tl.where({inside}, {wrapped}, 0)"
 
     def _scan(self, scan: Scan) -> str:
-        """Along the tile, which holds all that is scanned; what lies behind its end comes after every element."""
-        tiles = [f"tl.broadcast_to(v{k}, [XBLOCK, RBLOCK])" for k in scan.args]
-        if scan.op in {"argmax", "argmin"}:
-            return f"tl.associative_scan(({', '.join(tiles)}), 1, _last_{scan.op})[1]"
+        """Along the tile; what lies behind the end of all that is scanned comes after every element."""
+        if scan.op in POSITIONS:
+            return f"{self._scan_pairs(scan)}[1]"
         kind = triton_ops.TYPES[scan.dtype]
-        return f"tl.associative_scan({tiles[0]}.to({kind}), 1, {SCANS[scan.op]}).to({kind})"
+        tile = f"tl.broadcast_to(v{scan.args[0]}, [XBLOCK, RBLOCK])"
+        return f"tl.associative_scan({tile}.to({kind}), 1, {SCANS[scan.op]}).to({kind})"
+
+    def _scan_pairs(self, scan: Scan) -> str:
+        """Values and positions of the extremes so far."""
+        value, position = (f"tl.broadcast_to(v{k}, [XBLOCK, RBLOCK])" for k in scan.args)
+        pair = f"({value}, {position}.to(tl.int64))"
+        return f"tl.associative_scan({pair}, 1, _last_{scan.op})"
+
+    def _carry(self, position: int, scan: Scan) -> None:
+        """What a scan's running value is before the first tile: nothing changes what it is combined with."""
+        shape = "[XBLOCK, 1]"
+        dtype = self.kernel.values[scan.args[0]].dtype
+        op = "max" if scan.op == "logaddexp" else scan.op
+        start = self._identity(op, dtype if scan.op in POSITIONS else scan.dtype)
+        self.line(f"c{position} = tl.broadcast_to({start}, {shape})")
+        if scan.op in POSITIONS:
+            self.line(f"d{position} = tl.full({shape}, 0, tl.int64)")
+
+    def _continue(self, position: int, scan: Scan) -> None:
+        """The scan of a tile after all tiles before it. A tile that is not the last one is full."""
+        last = "tl.sum(tl.where(tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1, {0}, 0), 1)[:, None]"
+        if scan.op not in POSITIONS:
+            kind = triton_ops.TYPES[scan.dtype]
+            self.line(f"v{position} = {SCANS[scan.op]}(c{position}, {self._scan(scan)}).to({kind})")
+            self.line(f"c{position} = {last.format(f'v{position}')}.to({kind})")
+            return
+        kind = triton_ops.TYPES[self.kernel.values[scan.args[0]].dtype]
+        best = f"e{position}, f{position}"
+        self.line(f"{best} = {self._scan_pairs(scan)}")
+        self.line(f"{best} = _last_{scan.op}(c{position}, d{position}, {best})")
+        self.line(f"c{position} = {last.format(f'e{position}')}.to({kind})")
+        self.line(f"d{position} = {last.format(f'f{position}')}")
+        self.line(f"v{position} = f{position}")
 
     # reductions
 

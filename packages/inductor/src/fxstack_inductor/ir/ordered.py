@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 PERSISTENT = 4096
-"""Longest inner extent that a program on a GPU holds in one tile, which scans need."""
+"""Longest inner extent that a program on a GPU holds in one tile."""
 
 
 @dataclass(eq=False, kw_only=True, repr=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import ZERO, Expr, as_expr
+from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, product
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
@@ -140,9 +140,10 @@ class Context:
     ) -> Scan:
         """Accumulate ``make_body(coordinates)`` along ``axis`` with ``op``, in dtype ``state``."""
         if self.options.target == "cuda" or self.device.type != "cpu":
-            length = shape[axis].as_int()
-            if length is None or length > PERSISTENT:
-                raise NotLowered(f"a scan over more than {PERSISTENT} elements on a GPU")
+            length, total = shape[axis].as_int(), product(shape)
+            if total == shape[axis] and (length is None or length > PERSISTENT):
+                # One program would do it all; torch's kernel spreads it over the device.
+                raise NotLowered(f"a scan over more than {PERSISTENT} elements in one row on a GPU")
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
         node = Scan(**self._common(layout), body=placeholder, op=op, axis=axis, state=state)
