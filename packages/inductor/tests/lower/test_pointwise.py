@@ -136,6 +136,20 @@ def test_integers_made_of_floats_are_no_truncated_floats(dtype):
         check(lambda x: (x.to(dtype).to(back) * 1, 1 / x.to(dtype).to(back)), made)  # noqa: B023
 
 
+@pytest.mark.parametrize("source", FLOATS)
+@pytest.mark.parametrize("bounds", [(None, 6e4), (-6e4, 6e4), (-1e20, 1e20)])
+def test_bounds_beyond_the_integers_are_converted_as_the_processor_does(source, bounds):
+    if source is torch.float16 and bounds[1] > 6e4:
+        pytest.skip("float16 has no such numbers")
+    x = torch.tensor([float("inf"), -float("inf"), 1e30, -1e30, 7e4, 3.5, -0.0] * 6).to(source)
+    options = fi.InductorOptions(use_cache=False)
+    check(
+        lambda x: tuple(y.to(i) for y in (x.clamp(*bounds), x.nan_to_num(1)) for i in INTS),
+        x,
+        options=options,
+    )
+
+
 def test_casts_that_the_user_writes_round():
     x = torch.randn(100)
     assert fused(check(lambda x: x.to(torch.bfloat16).float() - x, x))

@@ -64,10 +64,10 @@ def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
     if target is torch.bool:
         return f"({operand} != 0)"
     if target is torch.uint8 and source.is_floating_point:
-        return f"((uint8_t)(int64_t){operand})"
+        return f"((uint8_t)(int64_t)({operand} + fxstack_no_float))"
     if source.is_floating_point and not target.is_floating_point:
         through = "int64_t" if target is torch.int64 else "int32_t"
-        return f"(({REGISTER[target]})(({through}){operand} | fxstack_zero))"
+        return f"(({REGISTER[target]})(({through})({operand} + fxstack_no_float) | fxstack_zero))"
     return f"(({REGISTER[target]}){operand})"
 
 
