@@ -241,3 +241,10 @@ def test_the_environment_turns_compilation_off(monkeypatch):
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     assert fxstack.compile(len) is len
     assert fxstack.compile()(len) is len
+
+
+@pytest.mark.parametrize("name", ["eager", "aot_eager", "inductor"])
+def test_backends_are_forced_by_name(name):
+    double = fxstack.compile(lambda x: x * 2, backend=lambda gm, _: pytest.fail("not this one"))
+    with fxstack.set_stance(force_backend=name):
+        assert double(torch.ones(2)).tolist() == [2.0, 2.0]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import fxstack_capture
-from fxstack.backends import resolve_backend
+from fxstack.backends import get_default_backend, resolve_backend
 from fxstack.log import CompileLog
 from fxstack.settings import make_options
 
@@ -89,11 +89,19 @@ def compile(
     capture_options = replace(made.capture, fullgraph=fullgraph, dynamic=dynamic)
     chosen = resolve_backend(backend, made, log)
 
+    def named_backend(forced: str | Backend) -> Backend:
+        same = forced == (get_default_backend() if backend is None else backend)
+        return chosen if same else resolve_backend(forced, made, log)
+
     def decorate(fn: Callable[..., Any]) -> Any:
         if not callable(fn):
             raise TypeError(f"fxstack.compile: expected a function or module, got {fn!r}.")
         compiled = fxstack_capture.optimize(
-            chosen, options=capture_options, observer=log, dynamic_shapes=dynamic_shapes
+            chosen,
+            options=capture_options,
+            observer=log,
+            dynamic_shapes=dynamic_shapes,
+            named_backend=named_backend,
         )(fn)
         object.__setattr__(compiled, LOG_ATTRIBUTE, log)
         return compiled

@@ -160,3 +160,101 @@ def test_torchs_stances_that_compile_later(double, graphs, stance):
         assert len(graphs) == 0
         double(X)
     assert len(graphs) == 1
+
+
+def of_torch():
+    torch._dynamo.reset()
+    return torch.compile, torch.compiler.set_stance
+
+
+def ours():
+    return lambda fn, backend: fx.optimize(backend)(fn), fx.set_stance
+
+
+def ours_told_by_torch():
+    return lambda fn, backend: fx.optimize(backend)(fn), torch.compiler.set_stance
+
+
+@pytest.mark.parametrize("system", [of_torch, ours, ours_told_by_torch])
+def test_a_forced_backend_has_graphs_of_its_own(system):
+    compiling, set_stance = system()
+    own, other, counts = Counting(), Counting(), []
+    double = compiling(lambda x: x * 2, backend=own)
+
+    def call(x):
+        assert torch.equal(double(x), x * 2)
+        counts.append((len(own), len(other)))
+
+    call(X)
+    with set_stance(force_backend=other):
+        call(X)
+        call(OTHER)
+        call(X)
+    call(X)
+    call(OTHER)
+    with set_stance(force_backend="eager"):
+        call(X)
+    with set_stance(force_backend=other):
+        call(OTHER)
+    assert counts == [(1, 0), (1, 1), (1, 2), (1, 2), (1, 2), (2, 2), (2, 2), (2, 2)]
+
+
+def test_a_forced_backend_of_a_module_method_and_keywords(graphs):
+    class Scaled(torch.nn.Module):
+        def forward(self, x, *, by=2):
+            return x * by
+
+    with fx.set_stance(force_backend=graphs):
+        assert torch.equal(fx.optimize()(Scaled())(X, by=3), X * 3)
+        assert torch.equal(fx.optimize()(Scaled().forward)(x=X), X * 2)
+    assert len(graphs) == 2
+
+
+def test_the_own_backend_forced_is_no_other(graphs):
+    double = fx.optimize(graphs)(lambda x: x * 2)
+    with fx.set_stance(force_backend=graphs):
+        double(X)
+    double(X)
+    assert len(graphs) == 1
+
+
+def test_reset_forgets_what_forced_backends_have(double, graphs):
+    for count in (1, 2):
+        with fx.set_stance(force_backend=(other := Counting())):
+            double(X)
+            double(X)
+        assert (len(other), len(graphs)) == (1, 0), count
+        fx.reset()
+
+
+@pytest.mark.parametrize("system", [of_torch, ours])
+def test_only_the_default_stance_has_a_backend(system):
+    _, set_stance = system()
+    with pytest.raises(RuntimeError, match="force_backend|set_stance"):
+        set_stance("force_eager", force_backend="eager")
+
+
+def test_an_unknown_forced_backend(double):
+    with (
+        fx.set_stance(force_backend="fast"),
+        pytest.raises(ValueError, match="unknown backend 'fast'"),
+    ):
+        double(X)
+    assert torch.equal(double(X), X * 2)
+
+
+@pytest.mark.parametrize("system", [of_torch, ours, ours_told_by_torch])
+def test_warm_functions_may_not_compile(system, graphs):
+    compiling, set_stance = system()
+    double = compiling(lambda x: x * 2, backend=graphs)
+    with set_stance(skip_guard_eval_unsafe=True), pytest.raises(RuntimeError):
+        double(X)
+    double(X)
+    double(OTHER)
+    with set_stance(skip_guard_eval_unsafe=True):
+        assert torch.equal(double(OTHER), OTHER * 2)
+        assert torch.equal(double(X), X * 2)
+        with pytest.raises(RuntimeError, match="skip_guard_eval_unsafe"):
+            double(X.double())
+    double(X.double())
+    assert len(graphs) == 3

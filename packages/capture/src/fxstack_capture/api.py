@@ -62,6 +62,7 @@ def optimize(
     observer: Observer | None = None,
     profile: ShapeProfile | None = None,
     dynamic_shapes: Any = None,
+    named_backend: Callable[[Any], Backend] | None = None,
 ) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: the function, method or module with its torch operations captured and compiled.
 
@@ -76,6 +77,7 @@ def optimize(
             symbolic at once.
         dynamic_shapes: A contract about the sizes of the arguments, as ``torch.export`` takes it. A call that is not
             in it, and a program that does not work for all of it, raise ``ShapeContractError``.
+        named_backend: The backend for what ``set_stance(force_backend=...)`` is given; the default knows ``"eager"``.
     """
     contract = None if dynamic_shapes is None else ShapeContract(dynamic_shapes)
     chosen = options or CaptureOptions(fullgraph=fullgraph, dynamic=dynamic)
@@ -87,6 +89,8 @@ def optimize(
             warnings.warn(f"{native.WHY_MISSING}; running in plain Python", stacklevel=2)
             return fn
         compiler = _compiler(backend, chosen, observer)
+        if named_backend is not None:
+            compiler.twins.named_backend = named_backend
         if profile is not None:
             compiler.states.profile = profile
         if contract is not None:

@@ -26,24 +26,48 @@ STANCES: Final = (
 )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stance:
+    """What compiled functions do; the words are those of ``set_stance``."""
+
+    name: str = "default"
+    backend: Any = None
+    """The one that is used instead of their own."""
+    is_warm: bool = False
+    """``skip_guard_eval_unsafe``: nothing more will have to be compiled."""
+
+    @property
+    def forbids_compiling(self) -> str:
+        """What to call the stance in the error; "" where it is none to compile."""
+        if self.name == "fail_on_recompile":
+            return "the stance 'fail_on_recompile'"
+        return "a stance with skip_guard_eval_unsafe" if self.is_warm else ""
+
+
+_DEFAULT: Final = Stance()
+
+
 class _State(threading.local):
-    stance: str = "default"
+    stance: Stance = _DEFAULT
     changes: tuple[tuple[str, Any], ...] = ()
 
 
 _STATE: Final = _State()
 
 
-def current_stance() -> str:
+def current_stance() -> Stance:
     """The stance of this thread; where none was set, the one that ``torch.compiler.set_stance`` has set for all."""
-    return _told_torch() if _STATE.stance == "default" else _STATE.stance
+    return _told_torch() if _STATE.stance == _DEFAULT else _STATE.stance
 
 
-def _told_torch() -> str:
+def _told_torch() -> Stance:
     """``force_eager`` is not asked for here: ``native.Optimized`` looks itself, at every call."""
     told = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
-    stance = getattr(told, "stance", "default").removeprefix("aot_")
-    return stance if stance in STANCES else "default"
+    if told is None:
+        return _DEFAULT
+    name = told.stance.removeprefix("aot_")
+    is_warm = bool(getattr(told, "skip_guard_eval_unsafe", False))
+    return Stance(name if name in STANCES else "default", getattr(told, "backend", None), is_warm)
 
 
 def with_changes(options: CaptureOptions) -> CaptureOptions:
@@ -54,7 +78,7 @@ def with_changes(options: CaptureOptions) -> CaptureOptions:
 class _Scope:
     """A change of the state that has happened already, and ends with a ``with`` block (or call) if it has one."""
 
-    def __init__(self, before: tuple[str, tuple[tuple[str, Any], ...]], undo: Any) -> None:
+    def __init__(self, before: tuple[Stance, tuple[tuple[str, Any], ...]], undo: Any) -> None:
         self._before = before
         self._after = (_STATE.stance, _STATE.changes)
         self._undo = undo
@@ -79,29 +103,58 @@ class _Scope:
         return scoped  # type: ignore[return-value]
 
 
-def _enter(stance: str, changes: tuple[tuple[str, Any], ...]) -> None:
+def _enter(stance: Stance, changes: tuple[tuple[str, Any], ...]) -> None:
     _STATE.stance, _STATE.changes = stance, changes
-    if native.AVAILABLE:
-        native.bypass(stance == "force_eager")
+    if not native.AVAILABLE:
+        return
+    if stance.backend is None:
+        native.bypass(stance.name == "force_eager")
+    else:
+        native.redirect()
 
 
-def set_stance(stance: str) -> _Scope:
+def set_stance(
+    stance: str = "default",
+    *,
+    skip_guard_eval_unsafe: bool = False,
+    force_backend: str | Callable[..., Any] | None = None,
+) -> _Scope:
     """Say what compiled functions do from now on in this thread; also a context manager and a decorator.
 
-    - ``default``: compile what is new.
+    - ``default``: compile what is new; with ``force_backend`` by that one, for as long as the stance is in force. What
+      each backend has compiled is kept apart.
     - ``force_eager``: run everything in plain Python.
     - ``eager_on_recompile``: use what is compiled, run everything else in plain Python.
     - ``fail_on_recompile``: use what is compiled; raise ``RecompileError`` for anything else.
     - ``eager_then_compile``: run the first call of each function in plain Python, and compile the next with what both show of
       sizes: those that differ are symbolic at once.
+
+    ``skip_guard_eval_unsafe`` says that everything was compiled that will be needed. Guards are evaluated nevertheless: they
+    are cheap, and a call that nothing fits raises ``RecompileError``, as torch does where those guards fail by which its
+    entries differ.
+
+    Raises:
+        ValueError: an unknown stance.
+        RuntimeError: ``force_backend`` with another stance than the default.
     """
     if stance not in STANCES:
         raise ValueError(
             f"set_stance: unknown stance {stance!r}; choose one of {', '.join(STANCES)}"
         )
+    if force_backend is not None and stance != "default":
+        raise RuntimeError(
+            f"set_stance: force_backend is for the stance 'default', not for {stance!r}"
+        )
     before = (_STATE.stance, _STATE.changes)
-    _enter(stance, _STATE.changes)
-    return _Scope(before, lambda: set_stance(stance))
+    chosen = Stance(stance, force_backend, skip_guard_eval_unsafe)
+    _enter(chosen, _STATE.changes)
+    return _Scope(before, lambda: _set(chosen))
+
+
+def _set(stance: Stance) -> _Scope:
+    return set_stance(
+        stance.name, skip_guard_eval_unsafe=stance.is_warm, force_backend=stance.backend
+    )
 
 
 def patch_options(**changes: Any) -> _Scope:

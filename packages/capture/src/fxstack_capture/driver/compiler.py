@@ -12,7 +12,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -32,6 +32,7 @@ from fxstack_capture.driver.errors import (
     Unsupported,
     graph_error,
 )
+from fxstack_capture.driver.forcing import Twins
 from fxstack_capture.driver.lazy_modules import first_lazy, while_lazy
 from fxstack_capture.driver.policy import (
     has_foreign_modes,
@@ -40,7 +41,7 @@ from fxstack_capture.driver.policy import (
     is_own,
 )
 from fxstack_capture.driver.postponing import end_postponement, postpone
-from fxstack_capture.driver.recompiling import LOG, fitting_entry
+from fxstack_capture.driver.recompiling import LOG, fitting_entry, refusal
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict, shown
 from fxstack_capture.driver.replaced_functions import ReplacedFunctions
 from fxstack_capture.driver.states import CodeState, CodeStates
@@ -139,6 +140,7 @@ class FrameCompiler:
         self._unfolding: set[int] = set()
         """Ids of the program's code objects in which a graph has broken below C code."""
         self.states = CodeStates()
+        self.twins = Twins()
         self._replaced = ReplacedFunctions()
 
     def _never_trace(self, code: CodeType) -> None:
@@ -150,8 +152,16 @@ class FrameCompiler:
         """The options in force: those given, with the changes of ``patch_options``."""
         return with_changes(self._options)
 
+    def with_backend(self, backend: Backend) -> FrameCompiler:
+        """This compiler with another backend, and entries of its own."""
+        made = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
+        made.root, made.contract = self.root, self.contract
+        made.states.profile = self.states.profile
+        return made
+
     def reset(self) -> None:
         """Forget everything that was compiled."""
+        self.twins.clear()
         self.owner.clear()
         self.resumptions.clear()
         self.states.clear()
@@ -190,7 +200,7 @@ class FrameCompiler:
         if lazy is not None:
             return self._postpone(frame, code, while_lazy(lazy), "a module in it is still lazy")
         stance = current_stance()
-        if stance == "eager_on_recompile":
+        if stance.name == "eager_on_recompile":
             return native.RUN
         with _TRACING, paused_collector():
             leave_compiler_unloaded()
@@ -200,9 +210,9 @@ class FrameCompiler:
                 fitting, again = fitting_entry(frame, code, self.owner)
             if fitting is not None:  # another thread was faster
                 return fitting
-            if stance == "fail_on_recompile":
-                self._refuse(again)
-            if stance == "eager_then_compile" and not (state.met or again.failures):
+            if stance.forbids_compiling:
+                raise refusal(again, stance.forbids_compiling)
+            if stance.name == "eager_then_compile" and not (state.met or again.failures):
                 return self._meet(frame, code, state)
             if self._is_idle(frame, code, again):
                 return native.SKIP
@@ -235,15 +245,6 @@ class FrameCompiler:
             told(again)
         if self.options.error_on_recompile:
             raise RecompileError(again.message)
-
-    def _refuse(self, again: Recompilation) -> NoReturn:
-        """Raise for the stance ``fail_on_recompile``."""
-        reasons = "\n".join(f"  {failure.message}" for failure in again.failures)
-        raise RecompileError(
-            f"{again.name} ({again.file}:{again.line}) would have to be compiled under the stance 'fail_on_recompile':\n"
-            f"{reasons or '  it has not been compiled yet'}\n"
-            "fix: make its arguments more uniform, compile it before, or call set_stance('default')."
-        )
 
     def _compile(
         self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation

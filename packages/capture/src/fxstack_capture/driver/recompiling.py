@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture import native
+from fxstack_capture.driver.errors import RecompileError
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 
 if TYPE_CHECKING:
@@ -32,6 +33,16 @@ class Recompilation:
         """What is compiled again, and for each entry the guard, its old and new value, and the user's line."""
         reasons = "\n".join(f"  {failure.message}" for failure in self.failures)
         return f"recompiling {self.name} ({self.file}:{self.line}) because\n{reasons}"
+
+
+def refusal(again: Recompilation, stance: str) -> RecompileError:
+    """The error under a stance that compiles nothing."""
+    reasons = "\n".join(f"  {failure.message}" for failure in again.failures)
+    return RecompileError(
+        f"{again.name} ({again.file}:{again.line}) would have to be compiled under {stance}:\n"
+        f"{reasons or '  it has not been compiled yet'}\n"
+        "fix: make its arguments more uniform, compile it before, or call set_stance('default')."
+    )
 
 
 def fitting_entry(frame: RealFrame, code: CodeType, owner: Any) -> tuple[Any, Recompilation]:

@@ -11,6 +11,8 @@ why and what to install, and everything below raises ``NativeMissingError`` when
                                      # __dict__ (functools.update_wrapper works) and weak references
     Disabled(fn)                     # a callable that runs fn with every mode off
     bypass(on) -> bool               # Optimized callables of this thread run plainly; gives what was
+    use_redirect(function)           # function(optimized, *args, **kwargs) makes redirected calls, once and for all
+    redirect()                       # Optimized callables of this thread are redirected, until bypass(...)
     mode() -> "off" | "compile" | "intercept"   # of this thread, now
 
 ``owner`` is an instance of ``Owner`` (subclass it as you like); entries belong to one owner and die
@@ -180,5 +182,7 @@ use_tensors = _function("use_tensors")
 use_continuation = _function("use_continuation")
 hide_file = _function("hide_file")
 bypass = _function("bypass")
+redirect = _function("redirect")
+use_redirect = _function("use_redirect")
 storage_key = _function("storage_key")
 time_check = _function("time_check")

@@ -1,5 +1,6 @@
 /* The calls that turn a mode on or off for their dynamic extent: run_with, Optimized, Disabled, intercept. */
 #include "native.h"
+#include <string.h>
 #include <structmember.h>
 
 /* --- calling in a scope -------------------------------------------------------------------------- */
@@ -100,6 +101,8 @@ static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
 }
 
 static PyObject *py_bypass(PyObject *module, PyObject *on);
+static PyObject *py_redirect(PyObject *module, PyObject *unused);
+static PyObject *py_use_redirect(PyObject *module, PyObject *to);
 
 PyMethodDef scopes_methods[] = {
     {"run_with", (PyCFunction)(void *)py_run_with, METH_FASTCALL, "run_with(callback, owner, fn, args=(), kwargs=None)"},
@@ -109,6 +112,8 @@ PyMethodDef scopes_methods[] = {
     {"hide_file", py_hide_file, METH_O, "hide_file(name): no traceback shows frames of code with this very file name"},
     {"use_continuation", py_use_continuation, METH_O, "use_continuation(type): what replacements return to go on"},
     {"bypass", py_bypass, METH_O, "bypass(on) -> whether it was on: this thread's Optimized callables run plainly"},
+    {"redirect", py_redirect, METH_NOARGS, "redirect(): until bypass(...), this thread's Optimized callables are what use_redirect says"},
+    {"use_redirect", py_use_redirect, METH_O, "use_redirect(function): function(optimized, *args, **kwargs) makes redirected calls"},
     {"stats", py_stats, METH_NOARGS, "stats() -> counters"},
     {NULL, NULL, 0, NULL},
 };
@@ -122,57 +127,101 @@ typedef struct {
     PyObject *dict, *weakrefs;
 } Wrapper;
 
-static __thread int bypassed; /* optimised callables run plainly in this thread */
+typedef enum { COMPILED, PLAIN, REDIRECTED } Told;
+static __thread Told told_here; /* what optimised callables do in this thread */
+static PyObject *redirect;      /* who is called instead of one that is redirected */
+
+static PyObject *set_told(Told told) {
+    Told was = told_here;
+    told_here = told;
+    return PyBool_FromLong(was == PLAIN);
+}
 
 static PyObject *py_bypass(PyObject *module, PyObject *on) {
     (void)module;
-    int was = bypassed, now = PyObject_IsTrue(on);
-    if (now < 0) return NULL;
-    bypassed = now;
-    return PyBool_FromLong(was);
+    int now = PyObject_IsTrue(on);
+    return now < 0 ? NULL : set_told(now ? PLAIN : COMPILED);
+}
+
+static PyObject *py_use_redirect(PyObject *module, PyObject *to) {
+    (void)module;
+    Py_XSETREF(redirect, Py_NewRef(to));
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_redirect(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    if (redirect == NULL) return PyErr_SetString(PyExc_RuntimeError, "use_redirect was not called"), NULL;
+    return set_told(REDIRECTED);
 }
 
 static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names);
 
-static PyObject *torch_module, *torch_global, *stance_word; /* where torch's own compiler keeps its stance */
+static PyObject *torch_module, *torch_global, *stance_word, *backend_word; /* where torch's own compiler keeps its stance */
 static PyObject *torch_globals;                             /* its module's, once it is loaded */
 static PyObject *last_stance;                               /* the object that was asked last */
-static int last_answer;
+static Told last_answer;
 
 int scopes_init(void) {
     torch_module = PyUnicode_InternFromString("torch._dynamo.eval_frame");
     torch_global = PyUnicode_InternFromString("_stance");
     stance_word = PyUnicode_InternFromString("stance");
-    return torch_module && torch_global && stance_word ? 0 : -1;
+    backend_word = PyUnicode_InternFromString("backend");
+    return torch_module && torch_global && stance_word && backend_word ? 0 : -1;
 }
 
-static int ask_stance(PyObject *stance) {
+static int has_backend(PyObject *stance) {
+    PyObject *backend = redirect ? PyObject_GetAttr(stance, backend_word) : NULL;
+    if (backend == NULL) return PyErr_Clear(), 0;
+    Py_DECREF(backend);
+    return backend != Py_None;
+}
+
+static Told ask_stance(PyObject *stance) {
     PyObject *word = PyObject_GetAttr(stance, stance_word);
     if (word == NULL) {
         PyErr_Clear();
-        return 0;
+        return COMPILED;
     }
     int eager = PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "force_eager") == 0;
     Py_DECREF(word);
     Py_XSETREF(last_stance, Py_NewRef(stance));
-    return last_answer = eager;
+    return last_answer = eager ? PLAIN : has_backend(stance) ? REDIRECTED : COMPILED;
 }
 
-/* Whether torch.compiler.set_stance("force_eager") is in force. */
-static int eager_by_torch(void) {
+/* What torch.compiler.set_stance has said: "force_eager", or another backend. */
+static Told told_by_torch(void) {
     if (torch_globals == NULL) {
         PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), torch_module);
-        if (module == NULL || !PyModule_Check(module)) return 0;
+        if (module == NULL || !PyModule_Check(module)) return COMPILED;
         torch_globals = Py_NewRef(PyModule_GetDict(module));
     }
     PyObject *stance = PyDict_GetItemWithError(torch_globals, torch_global);
-    if (stance == NULL || stance == last_stance) return stance != NULL && last_answer;
+    if (stance == NULL || stance == last_stance) return stance == NULL ? COMPILED : last_answer;
     return ask_stance(stance);
+}
+
+static PyObject *redirected_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf) + (names ? PyTuple_GET_SIZE(names) : 0);
+    PyObject **with_self = PyMem_Malloc((n + 1) * sizeof *with_self);
+    if (with_self == NULL) return PyErr_NoMemory();
+    with_self[0] = self;
+    memcpy(with_self + 1, args, n * sizeof *args);
+    Scope *current = current_scope(), saved = *current;
+    Py_INCREF(self);
+    current->mode = MODE_OFF;
+    PyObject *result = PyObject_Vectorcall(redirect, with_self, PyVectorcall_NARGS(nargsf) + 1, names);
+    *current_scope() = saved;
+    Py_DECREF(self);
+    PyMem_Free(with_self);
+    return result;
 }
 
 static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     Wrapper *w = (Wrapper *)self;
-    if (bypassed || eager_by_torch()) return disabled_call(self, args, nargsf, names);
+    Told told = told_here ? told_here : told_by_torch();
+    if (unlikely(told == PLAIN)) return disabled_call(self, args, nargsf, names);
+    if (unlikely(told == REDIRECTED)) return redirected_call(self, args, nargsf, names);
     Scope scope = {MODE_COMPILE, w->callback, w->owner, NULL};
     Py_INCREF(self);
     PyObject *result = call_in_scope(scope, w->fn, args, nargsf, names);
