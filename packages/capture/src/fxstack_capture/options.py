@@ -37,3 +37,7 @@ class CaptureOptions:
     """Trace past ``if`` and ``assert`` on tensors of which one side only raises, and look at them when the graph has run."""
     guard_filter_fn: GuardFilter | None = None
     """Which guards of an entry are kept (``guards.filtering``): the program answers for those that are not."""
+    dynamic_sources: str = ""
+    """Names of tensors and numbers, with commas, that are symbolic from the start (``shapes.chosen``): ``"L['x'], L['y']:0"``."""
+    unbacked_sources: str = ""
+    """The same for sizes that nothing may look at, as after ``mark_unbacked``."""

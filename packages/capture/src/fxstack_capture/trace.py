@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fxstack_capture.shapes.chosen import NOTHING_CHOSEN, Choices
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
@@ -397,6 +399,8 @@ class Trace:
     """Whether the replacement runs as an entry, whose guards hand the graph's inputs over."""
     contract: Bound | None = None
     """What was agreed on about the sizes of the arguments."""
+    choices: Choices = NOTHING_CHOSEN
+    """Sizes and numbers that are symbolic because the program says so."""
     exporting: bool = False
     """Whether the graph is for somebody else than this call (``export``)."""
     may_postpone: bool = False

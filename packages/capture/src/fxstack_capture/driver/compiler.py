@@ -21,6 +21,7 @@ from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.driver import builtins_in_use
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
 from fxstack_capture.driver.backend import compile_graph
+from fxstack_capture.driver.contracts import names_of_forward
 from fxstack_capture.driver.disabling import disabled_code, is_disabled, is_skipping
 from fxstack_capture.driver.errors import (
     BackendError,
@@ -54,6 +55,7 @@ from fxstack_capture.guards.filtering import filtered
 from fxstack_capture.guards.reading import Frame
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
+from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.guards import is_demand_of_unbacked
 from fxstack_capture.stance import current_stance, with_changes
@@ -358,6 +360,9 @@ class FrameCompiler:
     ) -> Written:
         contract = None if self.contract is None else self.contract.bind(frame)
         trace = new_trace(self.options, self.programs, state.history, contract)
+        trace.choices = choices_of(
+            self.options, lambda: names_of_forward(frame) if is_module_call(code) else {}
+        )
         trace.for_entry = self.owner is not None
         trace.may_retreat = trace.for_entry
         trace.may_postpone = trace.for_entry and state.plain_calls < _PLAIN_CALLS

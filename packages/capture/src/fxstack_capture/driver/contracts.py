@@ -47,7 +47,7 @@ class CallContract:
         if self._module is not None and is_module_call(code):
             if arguments.get("self") is not self._module:
                 return None
-            return self._contract.bind(self._of_module(arguments["args"], arguments["kwargs"]))
+            return self._contract.bind(_of_module(frame, *self._called()))
         function, leading = self._called()
         if frame.function is not function:
             return None
@@ -55,30 +55,45 @@ class CallContract:
         return self._contract.bind({name: (arguments[name], Local(name)) for name in names})
 
     def _called(self) -> tuple[FunctionType, int]:
-        """The Python function that a call comes to, and how many arguments it is given before the caller's."""
-        fn: Any = self._fn if self._module is None else self._module.forward
-        given = 0
-        while isinstance(fn, functools.partial):
-            fn, given = fn.func, given + len(fn.args)
-        function, leading = function_of(fn)
-        return function, given + len(leading)
+        return _function_and_given(self._fn if self._module is None else self._module.forward)
 
-    def _of_module(self, args: Any, kwargs: Any) -> Arguments:
-        """The arguments of ``forward`` as a call of the module passes them on."""
-        function, leading = self._called()
-        parameters = list(inspect.signature(function).parameters.values())[leading:]
-        found: Arguments = {}
-        rest = dict(kwargs)
-        for index, parameter in enumerate(parameters):
-            name = parameter.name
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                found[name] = tuple(args[index:]), None
-            elif parameter.kind is parameter.VAR_KEYWORD:
-                found[name] = rest, Local("kwargs")
-            elif index < len(args) and parameter.kind is not parameter.KEYWORD_ONLY:
-                found[name] = args[index], Item(Local("args"), index)
-            elif name in rest:
-                found[name] = rest.pop(name), Key(Local("kwargs"), name)
-            elif parameter.default is not parameter.empty:
-                found[name] = parameter.default, None
-        return found
+
+def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
+    """What the arguments of ``frame``, a call of a module, are called in its ``forward``; {} where that is not Python."""
+    module: Any = frame.arguments.get("self")
+    try:
+        called = _function_and_given(module.forward)
+    except (AttributeError, TypeError):
+        return {}
+    arguments = _of_module(frame, *called)
+    return {source: Local(name) for name, (_, source) in arguments.items() if source is not None}
+
+
+def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
+    """The Python function that a call comes to, and how many arguments it is given before the caller's."""
+    given = 0
+    while isinstance(fn, functools.partial):
+        fn, given = fn.func, given + len(fn.args)
+    function, leading = function_of(fn)
+    return function, given + len(leading)
+
+
+def _of_module(frame: RealFrame, function: FunctionType, leading: int) -> Arguments:
+    """The arguments of ``forward`` as a call of the module passes them on."""
+    args: Any = frame.arguments["args"]
+    rest = dict(frame.arguments["kwargs"])  # type: ignore[call-overload]
+    parameters = list(inspect.signature(function).parameters.values())[leading:]
+    found: Arguments = {}
+    for index, parameter in enumerate(parameters):
+        name = parameter.name
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            found[name] = tuple(args[index:]), None
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            found[name] = rest, Local("kwargs")
+        elif index < len(args) and parameter.kind is not parameter.KEYWORD_ONLY:
+            found[name] = args[index], Item(Local("args"), index)
+        elif name in rest:
+            found[name] = rest.pop(name), Key(Local("kwargs"), name)
+        elif parameter.default is not parameter.empty:
+            found[name] = parameter.default, None
+    return found

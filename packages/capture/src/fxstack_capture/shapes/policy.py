@@ -1,4 +1,7 @@
-"""Which numbers of an input become symbolic: marks, options and history, in this order of precedence."""
+"""Which numbers of an input become symbolic: marks, choices by name, options and history, in this order of precedence.
+
+What is chosen to be unbacked precedes all.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_capture.shapes.chosen import NOTHING_CHOSEN, Choices
 from fxstack_capture.shapes.dims import DimRule, Hint, Named, Range
 from fxstack_capture.shapes.history import number_of, offset_of, size_of, stride_of
 from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
@@ -74,6 +78,8 @@ def plan_tensor(
     history: FrameHistory,
     options: CaptureOptions,
     contract: Bound | None = None,
+    *,
+    choices: Choices = NOTHING_CHOSEN,
 ) -> TensorPlan:
     """Observe a tensor and decide what of it is symbolic."""
     rank = real.dim()
@@ -84,7 +90,12 @@ def plan_tensor(
             _plan_size(history, size_of(source, rank, dim), size, options)
             for dim, size in enumerate(real.size())
         ]
+    if choices is not NOTHING_CHOSEN:
+        _apply_choices(real, source, sizes, choices)
     _apply_marks(real, sizes)
+    for dim in range(rank):
+        if choices.is_unbacked(source, dim):
+            sizes[dim] = SizePlan(Kind.UNBACKED)
     if contract is not None and id(real) in contract.tensors:
         rules = zip(contract.tensors[id(real)], real.size(), strict=True)
         sizes = [_contracted(rule, size, contract) for rule, size in rules]
@@ -111,6 +122,20 @@ def _plan_stride(
 ) -> object:
     joined = history.observe(place, seen)
     return DYNAMIC if joined is DYNAMIC and options.dynamic is not False else seen
+
+
+def _apply_choices(
+    real: torch.Tensor, source: Source, sizes: list[SizePlan], choices: Choices
+) -> None:
+    """They are above ``dynamic=False``, and names hold for parameters, too."""
+    is_parameter = isinstance(real, torch.nn.Parameter)
+    for dim, size in enumerate(real.size()):
+        if (
+            choices.is_named_dynamic(source, dim)
+            if is_parameter
+            else choices.is_dynamic(source, dim, size)
+        ):
+            sizes[dim] = SizePlan(Kind.OWN)
 
 
 def _apply_marks(real: torch.Tensor, sizes: list[SizePlan]) -> None:
@@ -142,6 +167,8 @@ def plan_number(
     history: FrameHistory,
     options: CaptureOptions,
     contract: Bound | None = None,
+    *,
+    choices: Choices = NOTHING_CHOSEN,
 ) -> Kind:
     """Observe an int or float and decide whether it is symbolic.
 
@@ -150,6 +177,8 @@ def plan_number(
     """
     if contract is not None and source in contract.numbers:
         return Kind.STATIC if contract.numbers[source] is None else Kind.OWN
+    if choices.is_dynamic_number(source, value):
+        return Kind.OWN
     if options.dynamic is False:
         return Kind.STATIC
     if history.observe(number_of(source), value) is DYNAMIC:

@@ -27,8 +27,10 @@ class InputNumbers:
 
     def enter(self, value: float, source: Source) -> Any:
         """See ``trace.TorchSide.enter_number``."""
-        contract = self._trace.contract
-        kind = plan_number(value, source, self._history, self._trace.options, contract)
+        trace, contract = self._trace, self._trace.contract
+        kind = plan_number(
+            value, source, self._history, trace.options, contract, choices=trace.choices
+        )
         if kind is Kind.STATIC or not can_be_symbolic(value):
             self._trace.guard(source, Equals(value))
             return value

@@ -183,7 +183,10 @@ class TorchTracer:
         return self._new_stand_in(real, source) if known is None else known
 
     def _new_stand_in(self, real: torch.Tensor, source: Source) -> FakeTensor:
-        plan = plan_tensor(real, source, self.history, self.trace.options, self.trace.contract)
+        trace = self.trace
+        plan = plan_tensor(
+            real, source, self.history, trace.options, trace.contract, choices=trace.choices
+        )
         if plan.static:
             self.trace.guard(source, facts.tensor_is(real))
             return self.faker.fake(real, real.size(), real.stride(), real.storage_offset())
