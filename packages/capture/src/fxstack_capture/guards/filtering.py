@@ -40,6 +40,7 @@ _KINDS: dict[type, tuple[str, ...]] = {
     records.ClassUnchanged: ("CLASS_MATCH",),
     records.SubclassIs: ("CLASS_MATCH",),
     records.TensorIs: ("TENSOR_MATCH",),
+    records.MarksWithin: ("TENSOR_MATCH", "DIMENSION_MARKING"),
     records.SameObject: ("DUPLICATE_INPUT",),
     records.AllDistinct: ("TENSOR_MATCH", "NO_TENSOR_ALIASING"),
     records.NoOverlap: ("TENSOR_MATCH", "STORAGE_OVERLAPPING"),

@@ -149,6 +149,7 @@ CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.ClassUnchanged: (6, _class_unchanged),
     records.SubclassIs: (3, lambda s, c: (s, "SubclassIs", (c.cls, c.answer))),
     records.TensorIs: (10, _tensor),
+    records.MarksWithin: (11, lambda s, c: (s, "MarksWithin", (c.names, c.dims))),
     records.KeysAre: (20, lambda s, c: (s, "KeysAre", (c.keys, c.ordered))),
     records.RangeIs: (60, lambda s, c: (s, "RangeIs", ((c.start, c.stop, c.step),))),
 }

@@ -164,6 +164,17 @@ class TensorIs(Check):
 
 
 @dataclass(frozen=True, slots=True)
+class MarksWithin(Check):
+    """Of each attribute ``names[i]`` of a tensor: it has none, or a set of dimensions that are all in ``dims[i]``.
+
+    A tensor with fewer marks than the one that was compiled for is served by what was compiled.
+    """
+
+    names: tuple[str, ...]
+    dims: tuple[frozenset[int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SameObject(Check):
     """The guarded value is the very object found at ``other``."""
 

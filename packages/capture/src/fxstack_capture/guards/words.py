@@ -128,6 +128,17 @@ def _shape_found(check: records.ShapeHolds, _value: object, read: Reader) -> str
     return f"now {values}"
 
 
+def _marks(names: tuple[str, ...], dims: tuple[Any, ...]) -> str:
+    shown = [f"{name} {sorted(marked)}" for name, marked in zip(names, dims, strict=True) if marked]
+    return ", ".join(shown) or "none"
+
+
+def _marks_found(check: records.MarksWithin, value: Any, _read: Reader) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"it is a {class_name(type(value))}"
+    return f"they are {_marks(check.names, tuple(value.__dict__.get(n, ()) for n in check.names))}"
+
+
 _DEMANDS: dict[type, Callable[[Any], str]] = {
     records.TypeIs: lambda c: f"must be of type {short(c.cls)}",
     records.WordIs: lambda _c: "must be an int below 2**62 in size",
@@ -149,6 +160,7 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
         f"must {'' if c.answer else 'not '}be a subclass of {short(c.cls)}"
     ),
     records.TensorIs: _tensor_demand,
+    records.MarksWithin: lambda c: f"must have no other marks than {_marks(c.names, c.dims)}",
     records.SameObject: lambda c: f"must be the same object as {c.other.name}",
     records.AllDistinct: lambda c: (
         f"must be another object than each of {', '.join(s.name for s in c.others)}"
@@ -174,6 +186,7 @@ _FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
     records.CellEmpty: lambda _c, _v, _r: "it holds something",
     records.ClassUnchanged: _class_changes,
     records.TensorIs: _tensor_found,
+    records.MarksWithin: _marks_found,
     records.SubclassIs: lambda c, _v, _r: f"it is {'none' if c.answer else 'one'} now",
     records.SameObject: lambda _c, _v, _r: "they are different objects",
     records.AllDistinct: lambda _c, _v, _r: "two of them are the same object",

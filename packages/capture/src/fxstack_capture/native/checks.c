@@ -136,6 +136,34 @@ static int check_members_again(Test *t, const Value *v) {
     return 1;
 }
 
+static int is_within(PyObject *marks, PyObject *allowed) {
+    PyObject *item, *iterator = PyAnySet_CheckExact(marks) ? PyObject_GetIter(marks) : NULL;
+    int within = iterator != NULL;
+    while (within && (item = PyIter_Next(iterator)) != NULL) {
+        within = PyLong_CheckExact(item) && PySet_Contains(allowed, item) == 1;
+        Py_DECREF(item);
+    }
+    Py_XDECREF(iterator);
+    PyErr_Clear();
+    return within;
+}
+
+/* Of each attribute of a tensor that t->program names: it is not there, or a set of integers of which the one in t->object at its place has all. */
+static int check_marks_within(Test *t, const Value *v) {
+    if (!is_tensor(v->object)) return 0;
+    if (likely(is_bare_instance(v->object))) return 1;
+    Node *names = t->program;
+    for (int64_t i = 0; i < t->number; i++) {
+        Value found;
+        if (!instance_attr_find(&names[i], v, &found)) continue;
+        Py_INCREF(found.object);
+        int within = is_within(found.object, PyTuple_GET_ITEM(t->object, i));
+        Py_DECREF(found.object);
+        if (!within) return 0;
+    }
+    return 1;
+}
+
 static int check_slot_unset(Test *t, const Value *v) {
     PyMemberDescrObject *descriptor = (PyMemberDescrObject *)t->object;
     if (v->object == NULL || !PyObject_TypeCheck(v->object, PyDescr_TYPE(descriptor))) return 0;
@@ -320,21 +348,44 @@ static int build_has_key(Tree *tree, Test *t, PyObject *args) {
     return t->object ? 0 : -1;
 }
 
+/* Attributes to look up, as nodes in t->program; freed with the test. */
+static Node *make_names(Test *t, int64_t count) {
+    t->program = PyMem_Calloc(count + 1, sizeof(Node));
+    return t->program ? t->program : (Node *)PyErr_NoMemory();
+}
+
+static int fill_names(Node *nodes, PyObject *names) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        if (!PyUnicode_CheckExact(name)) return PyErr_Format(PyExc_TypeError, "%R is not a name", name), -1;
+        nodes[i].object = name;
+        nodes[i].hash = PyObject_Hash(name);
+    }
+    return 0;
+}
+
 static int build_members(Tree *tree, Test *t, PyObject *args) {
     PyObject *absent = PyTuple_GET_ITEM(args, 0), *empty = PyTuple_GET_ITEM(args, 1);
     if (!PyTuple_Check(absent) || !PyTuple_Check(empty) || tree_hold(tree, args) == NULL)
         return PyErr_Occurred() ? -1 : (PyErr_SetString(PyExc_TypeError, "members are two tuples of names"), -1);
     t->number = PyTuple_GET_SIZE(absent);
     t->number2 = t->number + PyTuple_GET_SIZE(empty);
-    Node *names = t->program = PyMem_Calloc(t->number2 + 1, sizeof *names);
-    if (names == NULL) return PyErr_NoMemory(), -1;
-    for (int64_t i = 0; i < t->number2; i++) {
-        PyObject *name = i < t->number ? PyTuple_GET_ITEM(absent, i) : PyTuple_GET_ITEM(empty, i - t->number);
-        if (!PyUnicode_CheckExact(name)) return PyErr_Format(PyExc_TypeError, "%R is not a name", name), -1;
-        names[i].object = name;
-        names[i].hash = PyObject_Hash(name);
-    }
-    return 0;
+    Node *names = make_names(t, t->number2);
+    return names && fill_names(names, absent) == 0 && fill_names(names + t->number, empty) == 0 ? 0 : -1;
+}
+
+/* (names, sets): two tuples of one length */
+static int build_marks(Tree *tree, Test *t, PyObject *args) {
+    PyObject *names = PyTuple_GET_ITEM(args, 0), *sets = PyTuple_GET_ITEM(args, 1);
+    if (!PyTuple_Check(names) || !PyTuple_Check(sets) || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(sets))
+        return PyErr_SetString(PyExc_TypeError, "marks are names, and as many sets"), -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sets); i++)
+        if (!PyFrozenSet_CheckExact(PyTuple_GET_ITEM(sets, i))) return PyErr_SetString(PyExc_TypeError, "not a frozenset"), -1;
+    t->object = tree_hold(tree, sets);
+    if (t->object == NULL || tree_hold(tree, names) == NULL) return -1;
+    t->number = PyTuple_GET_SIZE(names);
+    Node *nodes = make_names(t, t->number);
+    return nodes && fill_names(nodes, names) == 0 ? 0 : -1;
 }
 
 static int build_class(Tree *tree, Test *t, PyObject *args) {
@@ -415,6 +466,7 @@ static const struct {
     {"HasKey", check_has_key, build_has_key, 2, DICT_OWN},
     {"HasAttr", check_has_attr, build_has_key, 2, DICT_OF_INSTANCE},
     {"MembersAre", check_members_are, build_members, 2, DICT_OF_INSTANCE},
+    {"MarksWithin", check_marks_within, build_marks, 2, DICT_NONE},
     {"SlotUnset", check_slot_unset, build_slot, 1, DICT_NONE},
     {"CellEmpty", check_cell_empty, build_nothing, 0, DICT_NONE},
     {"RangeIs", check_range_is, build_held, 1, DICT_NONE},

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
+
+from fxstack_capture.guards.records import MarksWithin
 
 Dims = int | Iterable[int]
 
@@ -104,9 +106,27 @@ def marks_of(tensor: torch.Tensor) -> Marks:
         static=_indices(tensor, "_dynamo_static_indices"),
         unbacked={
             dim: DimRange(dim, *bounds.get(dim, (None, None)))
-            for dim in sorted(_indices(tensor, "_dynamo_unbacked_indices"))
+            for dim in sorted(
+                _indices(tensor, "_dynamo_unbacked_indices")
+                | _indices(tensor, "_dynamo_strict_unbacked_indices")
+            )
         },
     )
+
+
+MARKS: Final = (
+    "_dynamo_dynamic_indices",
+    "_dynamo_weak_dynamic_indices",
+    "_dynamo_unbacked_indices",
+    "_dynamo_strict_unbacked_indices",
+    "_dynamo_static_indices",
+)
+"""The attributes that hold marked dimensions."""
+
+
+def marks_within(tensor: torch.Tensor) -> MarksWithin:
+    """That a tensor has no other marks than ``tensor``: one that has is to be compiled for."""
+    return MarksWithin(MARKS, tuple(frozenset(tensor.__dict__.get(name, ())) for name in MARKS))
 
 
 def _indices(tensor: torch.Tensor, name: str) -> frozenset[int]:

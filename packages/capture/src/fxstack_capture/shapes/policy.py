@@ -92,7 +92,7 @@ def plan_tensor(
         ]
     if choices is not NOTHING_CHOSEN:
         _apply_choices(real, source, sizes, choices)
-    _apply_marks(real, sizes)
+    _apply_marks(real, source, history, sizes)
     for dim in range(rank):
         if choices.is_unbacked(source, dim):
             sizes[dim] = SizePlan(Kind.UNBACKED)
@@ -138,7 +138,10 @@ def _apply_choices(
             sizes[dim] = SizePlan(Kind.OWN)
 
 
-def _apply_marks(real: torch.Tensor, sizes: list[SizePlan]) -> None:
+def _apply_marks(
+    real: torch.Tensor, source: Source, history: FrameHistory, sizes: list[SizePlan]
+) -> None:
+    """What is marked dynamic is remembered as having changed: it stays dynamic when others are marked later."""
     if not real.__dict__:
         return
     marks = marks_of(real)
@@ -147,7 +150,9 @@ def _apply_marks(real: torch.Tensor, sizes: list[SizePlan]) -> None:
     for dim in marks.static:
         sizes[dim] = _STATIC
     for dim, bounds in marks.dynamic.items():
-        sizes[dim] = SizePlan(Kind.OWN, bounds, strict=True)
+        history.observe(size_of(source, real.dim(), dim), DYNAMIC)
+        # Sizes of 0 and 1 have graphs of their own.
+        sizes[dim] = SizePlan(Kind.OWN, bounds, strict=True) if real.size(dim) > 1 else _STATIC
     for dim, bounds in marks.unbacked.items():
         sizes[dim] = SizePlan(Kind.UNBACKED, bounds)
 

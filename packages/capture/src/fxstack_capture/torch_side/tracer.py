@@ -18,7 +18,7 @@ from fxstack_capture.numpy_side.tracer import ArrayTracer
 from fxstack_capture.shapes.env import CaptureShapeEnv
 from fxstack_capture.shapes.geometry import Geometry, numbers
 from fxstack_capture.shapes.history import FrameHistory, offset_of
-from fxstack_capture.shapes.marks import is_address_guarded
+from fxstack_capture.shapes.marks import is_address_guarded, marks_within
 from fxstack_capture.shapes.policy import plan_tensor
 from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
 from fxstack_capture.torch_side import (
@@ -184,6 +184,8 @@ class TorchTracer:
 
     def _new_stand_in(self, real: torch.Tensor, source: Source) -> FakeTensor:
         trace = self.trace
+        if not isinstance(real, torch.nn.Parameter):
+            trace.guard(source, marks_within(real))
         plan = plan_tensor(
             real, source, self.history, trace.options, trace.contract, choices=trace.choices
         )
