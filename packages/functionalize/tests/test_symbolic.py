@@ -7,6 +7,8 @@ from helpers import run_graph, save_everything
 
 from fxstack_functionalize import AotOptions, aot
 
+LABELS = torch.tensor([1, 0, -1, 0, 0, 2, 1, 0, 2, 1])
+
 CASES = {
     "pointwise": lambda x: (x.sin() * 2,),
     "views": lambda x: (x.t(), x.view(-1), x[1:], x.reshape(-1)[2:], x.size(0)),
@@ -51,3 +53,16 @@ def test_many_sizes(name, grad):
             for values in zip(*flat):
                 sum(v.pow(2).sum() for v in values if isinstance(v, torch.Tensor)).backward()
             torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_operators_are_not_replaced_by_compositions_that_compute_something_else():
+    labels = torch.tensor([[1, 0, -1, 0, 0], [-1, 4, 4, 4, 4], [3, 2, 1, 0, 4]])
+    loss = torch.nn.functional.multilabel_margin_loss
+    x = torch.randn(3, 5)
+    function = aot(
+        as_graph(loss, 2),
+        dynamic([x, labels]),
+        fw_compiler=run_graph,
+        partitioner=save_everything,
+    )
+    torch.testing.assert_close(function(x, labels), loss(x, labels))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -115,6 +115,7 @@ class Session:
             self._add_placeholders()
             if self._symbolic():
                 stack.enter_context(enable_python_dispatcher())
+                stack.enter_context(_without_wrong_kernels())
             stack.enter_context(_fresh_autocast_cache())
             stack.enter_context(self._proxy_mode(stack))
             self._wrap_inputs()
@@ -249,6 +250,25 @@ class Session:
         if isinstance(found, torch.fx.Proxy):
             return found.node
         return self.tracer.create_arg(found)
+
+
+_WRONG_KERNELS: Final = (torch.ops.aten.multilabel_margin_loss_forward.default,)
+"""Operators that torch computes otherwise in Python than in C: this one counts labels behind the first -1 as class 0."""
+
+
+@contextmanager
+def _without_wrong_kernels() -> Iterator[None]:
+    """Operators are recorded as they are where torch's Python dispatcher would compose others that compute something else."""
+    key = torch._C.DispatchKey.Autograd
+    taken = [(op, op.py_kernels.pop(key)) for op in _WRONG_KERNELS if key in op.py_kernels]
+    for op, _ in taken:
+        op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, kernel in taken:
+            op.py_kernels[key] = kernel
+            op._dispatch_cache.clear()
 
 
 @contextmanager

@@ -94,6 +94,7 @@ KEEP_PACKETS = frozenset(
         "searchsorted",
         "trace",
         "unfold_backward",
+        "multilabel_margin_loss_forward",
     ]
 )
 """Operators that stay ATen calls although torch could decompose them."""

@@ -279,3 +279,9 @@ def test_empty_and_zero_dimensional():
 
 def test_options_are_used():
     assert FAST.optimization == 1
+
+
+def test_labels_behind_the_first_that_is_none_count_nothing():
+    labels = torch.tensor([[1, 0, -1, 0, 0], [-1, 4, 4, 4, 4], [3, 2, 1, 0, 4]])
+    loss = functools.partial(F.multilabel_margin_loss, reduction="none")
+    check(loss, torch.randn(3, 5), labels)
