@@ -10,11 +10,9 @@ import sys
 import threading
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
-
-import torch
 
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
@@ -46,14 +44,14 @@ from fxstack_capture.driver.recompiling import LOG, fitting_entry, refusal
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict, shown
 from fxstack_capture.driver.replaced_functions import ReplacedFunctions
 from fxstack_capture.driver.states import CodeState, CodeStates
+from fxstack_capture.driver.written import Written, gets_tensors, has_tensors, late_guards
 from fxstack_capture.emit.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
-from fxstack_capture.emit.frame import Draft, Emitted, computes_numbers_only, draft_return
+from fxstack_capture.emit.frame import Draft, Emitted, draft_return
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.filtering import filtered
 from fxstack_capture.guards.reading import Frame
-from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.shapes.contract import ShapeContractError
@@ -73,9 +71,9 @@ if TYPE_CHECKING:
     from fxstack_capture.driver.contracts import CallContract
     from fxstack_capture.driver.recompiling import Recompilation
     from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.records import Guard
     from fxstack_capture.interpreter.program import ProgramTable
     from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.trace import CapturedCode
 
 # Tracing changes process-wide torch state (default dtype, for one): one thread traces at a time.
 _TRACING: Final = threading.RLock()
@@ -88,32 +86,6 @@ _PATIENCE = 2
 
 # Calls of a function that run in plain Python because something is cached by them.
 _PLAIN_CALLS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A frame's replacement in the making, and what it was made from."""
-
-    draft: Draft | None
-    guards: tuple[Guard, ...]
-    graph_break: BreakRecord | None
-    raised: BaseException | None = None
-
-
-def _late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """What the backend assumed of symbolic sizes beyond what the trace did."""
-    demands = tuple(captured.demands())
-    seen = {(guard.source, guard.check) for guard in known} if demands else set()
-    return tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
-
-
-def _has_tensors(draft: Draft) -> bool:
-    """Whether there is anything to compile; numbers alone become symbolic by changing from call to call."""
-    return draft.captured is not None and not computes_numbers_only(draft.captured)
-
-
-def _gets_tensors(frame: RealFrame) -> bool:
-    return any(isinstance(value, torch.Tensor) for value in frame.arguments.values())
 
 
 class FrameCompiler:
@@ -235,7 +207,7 @@ class FrameCompiler:
 
         So are functions of libraries that look names up (a module's ``__getattr__``): each call asks for another one.
         """
-        if len(again.failures) < _PATIENCE or self.options.fullgraph or _gets_tensors(frame):
+        if len(again.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
             return False
         return not self.states.of(self.resumptions.user_of(code)).computes
 
@@ -397,7 +369,7 @@ class FrameCompiler:
         again: Recompilation,
     ) -> Any:
         draft, demanded = written.draft, written.guards
-        if draft is not None and written.graph_break is None and not _has_tensors(draft):
+        if draft is not None and written.graph_break is None and not has_tensors(draft):
             return self._plain(code, state, "no torch operation was captured")
         written = replace(written, guards=self._kept(frame, demanded))
         try:
@@ -430,13 +402,13 @@ class FrameCompiler:
             except SkipFrame as reason:
                 record = graph_break("skipped-by-backend", str(reason)).record
                 return self._plain(code, state, record.message)
-            late = self._kept(frame, _late_guards(draft.captured, demanded))
+            late = self._kept(frame, late_guards(draft.captured, demanded))
             if late:
                 written = replace(written, guards=(*written.guards, *late))
                 tree = compile_guards(written.guards, code, taken)
         emitted = Emitted(code) if draft is None else draft.complete(graph)
         self._note(code, written, emitted, again)
-        if draft is not None and _has_tensors(draft):
+        if draft is not None and has_tensors(draft):
             self.states.of(self.resumptions.user_of(code)).computes = True
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
