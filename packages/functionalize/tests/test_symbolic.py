@@ -7,6 +7,7 @@ from helpers import run_graph, save_everything
 
 from fxstack_functionalize import AotOptions, aot
 
+F = torch.nn.functional
 LABELS = torch.tensor([1, 0, -1, 0, 0, 2, 1, 0, 2, 1])
 
 CASES = {
@@ -55,14 +56,24 @@ def test_many_sizes(name, grad):
             torch.testing.assert_close(x.grad, y.grad)
 
 
-def test_operators_are_not_replaced_by_compositions_that_compute_something_else():
-    labels = torch.tensor([[1, 0, -1, 0, 0], [-1, 4, 4, 4, 4], [3, 2, 1, 0, 4]])
-    loss = torch.nn.functional.multilabel_margin_loss
-    x = torch.randn(3, 5)
-    function = aot(
-        as_graph(loss, 2),
-        dynamic([x, labels]),
+_LABELS = torch.tensor([[1, 0, -1, 0, 0], [-1, 4, 4, 4, 4], [3, 2, 1, 0, 4]])
+_BYTES = torch.arange(2 * 5 * 7, dtype=torch.uint8).mul(37).reshape(1, 2, 5, 7)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (F.multilabel_margin_loss, (torch.randn(3, 5), _LABELS)),
+        (lambda x: F.interpolate(x, (8, 9), mode="bilinear"), (_BYTES,)),
+        (lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear"), (_BYTES,)),
+        (lambda x: F.interpolate(x, scale_factor=2.5, mode="bicubic"), (_BYTES,)),
+    ],
+)
+def test_operators_are_not_replaced_by_compositions_that_compute_something_else(function, inputs):
+    compiled = aot(
+        as_graph(function, len(inputs)),
+        dynamic(inputs),
         fw_compiler=run_graph,
         partitioner=save_everything,
     )
-    torch.testing.assert_close(function(x, labels), loss(x, labels))
+    torch.testing.assert_close(compiled(*inputs), function(*inputs))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -25,6 +25,7 @@ from torch.fx.experimental.proxy_tensor import (
 from fxstack_functionalize.engine import ModeEngine, current_value, version_of
 from fxstack_functionalize.functional_random import FunctionalRandomMode, state_input
 from fxstack_functionalize.metadata import view_steps
+from fxstack_functionalize.python_kernels import exact_kernels
 from fxstack_functionalize.recording import RecordingMode
 from fxstack_functionalize.rng import random_rules
 
@@ -115,7 +116,7 @@ class Session:
             self._add_placeholders()
             if self._symbolic():
                 stack.enter_context(enable_python_dispatcher())
-                stack.enter_context(_without_wrong_kernels())
+                stack.enter_context(exact_kernels())
             stack.enter_context(_fresh_autocast_cache())
             stack.enter_context(self._proxy_mode(stack))
             self._wrap_inputs()
@@ -250,25 +251,6 @@ class Session:
         if isinstance(found, torch.fx.Proxy):
             return found.node
         return self.tracer.create_arg(found)
-
-
-_WRONG_KERNELS: Final = (torch.ops.aten.multilabel_margin_loss_forward.default,)
-"""Operators that torch computes otherwise in Python than in C: this one counts labels behind the first -1 as class 0."""
-
-
-@contextmanager
-def _without_wrong_kernels() -> Iterator[None]:
-    """Operators are recorded as they are where torch's Python dispatcher would compose others that compute something else."""
-    key = torch._C.DispatchKey.Autograd
-    taken = [(op, op.py_kernels.pop(key)) for op in _WRONG_KERNELS if key in op.py_kernels]
-    for op, _ in taken:
-        op._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        for op, kernel in taken:
-            op.py_kernels[key] = kernel
-            op._dispatch_cache.clear()
 
 
 @contextmanager

@@ -268,7 +268,7 @@ del _name, _op, _floating
 
 
 def _sum(sign: str, flip: bool = False) -> Callable[..., Node]:
-    def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, *, alpha: Any = 1) -> Node:
+    def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, alpha: Any = 1) -> Node:
         left, right = (y, x) if flip else (x, y)
         dtype = promote(x, y)
         if isinstance(alpha, Expr):

@@ -1,0 +1,78 @@
+"""Kernels of torch's Python dispatcher, which traces with symbolic sizes ask for, that do not compute what eager computes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch._decomp.decompositions import upsample_compute_output_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Kernel = Callable[..., torch.Tensor]
+
+_aten = torch.ops.aten
+_KEYS: Final = (
+    torch._C.DispatchKey.Autograd,
+    torch._C.DispatchKey.CompositeImplicitAutograd,
+)
+
+
+def _resampled(operator: Any) -> Kernel:
+    """Compute the size that scale factors ask for, and leave the rest to the operator."""
+
+    def kernel(
+        x: torch.Tensor,
+        output_size: Sequence[int] | None,
+        align_corners: bool,
+        scale_factors: Sequence[float] | None = None,
+    ) -> torch.Tensor:
+        size = upsample_compute_output_size(x.size(), output_size, scale_factors)
+        result: torch.Tensor = operator(
+            x, size, align_corners, *(scale_factors or [None] * len(size))
+        )
+        return result
+
+    return kernel
+
+
+_KERNELS: Final[dict[Any, Kernel | None]] = {
+    # Torch's composition counts labels behind the first -1 as class 0.
+    _aten.multilabel_margin_loss_forward.default: None,
+    # Torch's compositions round bytes otherwise than eager does, and cost gathers where eager has a kernel.
+    _aten.upsample_bilinear2d.default: None,
+    _aten.upsample_bicubic2d.default: None,
+    **{
+        operator.vec: _resampled(operator.default)
+        for operator in (
+            _aten.upsample_linear1d,
+            _aten.upsample_bilinear2d,
+            _aten.upsample_bicubic2d,
+            _aten.upsample_trilinear3d,
+        )
+    },
+}
+"""What takes the place of torch's kernel; None where the operator is recorded as it is."""
+
+
+@contextmanager
+def exact_kernels() -> Iterator[None]:
+    """Compute in a trace what eager computes where torch's own kernels for the Python dispatcher differ."""
+    taken = [
+        (operator, key, operator.py_kernels.pop(key))
+        for operator in _KERNELS
+        for key in _KEYS
+        if key in operator.py_kernels
+    ]
+    for operator, key, _ in taken:
+        if own := _KERNELS[operator]:
+            operator.py_kernels[key] = own
+        operator._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for operator, key, kernel in taken:
+            operator.py_kernels[key] = kernel
+            operator._dispatch_cache.clear()
