@@ -30,9 +30,8 @@ def _resampled(operator: Any) -> Kernel:
         scale_factors: Sequence[float] | None = None,
     ) -> torch.Tensor:
         size = upsample_compute_output_size(x.size(), output_size, scale_factors)
-        result: torch.Tensor = operator(
-            x, size, align_corners, *(scale_factors or [None] * len(size))
-        )
+        scales: Sequence[float | None] = scale_factors or [None] * len(size)
+        result: torch.Tensor = operator(x, size, align_corners, *scales)
         return result
 
     return kernel
