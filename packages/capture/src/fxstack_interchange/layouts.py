@@ -6,11 +6,22 @@ another order of the dimensions when arguments are permuted. A test compares bot
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch._prims_common import compute_elementwise_output_strides, make_contiguous_strides_for
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fxstack_interchange.iteration import (
+    Operand,
+    hints,
+    iterated_strides,
+    operand,
+    preserved_strides,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,20 +29,30 @@ if TYPE_CHECKING:
 _ATEN = torch.ops.aten
 
 
-def eager_strides(func: Any, args: Sequence[Any], result: Any) -> tuple[int, ...] | None:
+def eager_strides(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+) -> tuple[Any, ...] | None:
     """The strides that eager's kernel gives the (first) result of ``func``; None if they are those of ``result``.
 
-    Nothing is known where sizes or strides are symbolic.
+    Where sizes or strides are symbolic, only the strides of dimensions of one element are known.
     """
+    first = result[0] if isinstance(result, (list, tuple)) and result else result
+    if not isinstance(first, Tensor) or first.dim() == 0 or first.layout is not torch.strided:
+        return (
+            None  # without dimensions also of numbers alone: torch.div(7, 2, rounding_mode="floor")
+        )
+    strides = _of_several(func, args, first)
+    return _of_one(func, args, kwargs, first) if strides is None else strides
+
+
+def _of_several(func: Any, args: Sequence[Any], first: Tensor) -> tuple[int, ...] | None:
+    """For operators whose fake kernels order dimensions of several elements otherwise."""
     rule = _RULES.get(func)
     if rule is None:
         return None
-    tensors = _tensors(args)
-    first = result[0] if isinstance(result, (list, tuple)) else result
-    if first.dim() == 0:  # also of numbers alone: torch.div(7, 2, rounding_mode="floor")
-        return None
     if any(
-        x.layout is not torch.strided or x._has_symbolic_sizes_strides for x in (first, *tensors)
+        x.layout is not torch.strided or x._has_symbolic_sizes_strides
+        for x in (first, *_tensors(args))
     ):
         return None
     strides = tuple(rule(first, args))
@@ -42,13 +63,99 @@ def eager_strides(func: Any, args: Sequence[Any], result: Any) -> tuple[int, ...
     return strides if differs and first.numel() else None
 
 
+def _of_one(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> tuple[Any, ...] | None:
+    """For results with dimensions of one element."""
+    if not any(type(size) is int and size == 1 for size in first.shape):
+        return None
+    if any(type(size) is int and size == 0 for size in first.shape):
+        return None
+    operands = _operands(func, args, kwargs)
+    if not operands:
+        return None
+    copies = func in _COPIES
+    strides = preserved_strides(first, operands[0]) if copies else iterated_strides(first, operands)
+    if strides is None:
+        return None
+    own = first.stride()
+    if first._has_symbolic_sizes_strides:
+        strides = tuple(
+            theirs if type(size) is int and size == 1 else mine
+            for size, mine, theirs in zip(first.shape, own, strides, strict=True)
+        )
+    same = all(
+        mine is theirs or _same(mine, theirs) for mine, theirs in zip(own, strides, strict=True)
+    )
+    return None if same else strides
+
+
+def _operands(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Operand] | None:
+    """What the result's layout depends on; None if nothing is known of it."""
+    if func in _COPIES:
+        preserves = kwargs.get("memory_format") in (None, torch.preserve_format)
+        values: list[Any] = [args[0]] if preserves else []
+    elif _is_one_pass(func):
+        numbers = _numbers(func)
+        values = [
+            x
+            for k, x in enumerate(args)
+            if isinstance(x, Tensor) or (k in numbers and x is not None)
+        ]
+    else:
+        return None
+    if any(isinstance(x, Tensor) and x.layout is not torch.strided for x in values):
+        return None
+    operands = [operand(x) if isinstance(x, Tensor) else _NUMBER for x in values]
+    return None if None in operands else [x for x in operands if x is not None]
+
+
+@cache
+def _is_one_pass(func: Any) -> bool:
+    """Whether ``func`` computes its result by one ``TensorIterator`` over its tensors."""
+    return (
+        isinstance(func, OpOverload)
+        and func.namespace == "aten"
+        and torch.Tag.pointwise in func.tags
+        and not func._schema.is_mutable
+        and func not in _NOT_ONE_PASS
+    )
+
+
+@cache
+def _numbers(func: Any) -> frozenset[int]:
+    """The positions at which a number becomes a tensor without dimensions."""
+    wraps = "calar" in func._overloadname and func not in _SCALARS_AS_THEY_ARE
+    types = [str(argument.type) for argument in func._schema.arguments]
+    return frozenset(
+        k
+        for k, kind in enumerate(types)
+        if kind == "Tensor" or (wraps and k < 2 and kind == "number")
+    )
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    """Whether two strides are known to be equal, without a guard."""
+    if type(mine) is int and type(theirs) is int:
+        return mine == theirs
+    return statically_known_true(mine == theirs)
+
+
 def in_layout(result: Any, strides: Sequence[int]) -> Any:
     """``result``, whose first or only tensor is copied to dense memory with ``strides``."""
     if isinstance(result, (list, tuple)):
         return (in_layout(result[0], strides), *result[1:])
-    order = sorted(range(result.dim()), key=lambda dim: -strides[dim])
+    known = hints(strides) or strides
+    order = sorted(range(result.dim()), key=lambda dim: -known[dim])
     copied = result.permute(order).clone(memory_format=torch.contiguous_format)
     return copied.permute([order.index(dim) for dim in range(result.dim())])
+
+
+def as_said(result: Any, strides: Sequence[Any]) -> Any:
+    """``result`` of fake tensors, whose first or only one is replaced by a new one with ``strides``."""
+    if isinstance(result, (list, tuple)):
+        return (as_said(result[0], strides), *result[1:])
+    return result.new_empty_strided(result.shape, strides)
 
 
 def _tensors(args: Sequence[Any]) -> list[Tensor]:
@@ -94,6 +201,25 @@ def _indexed(result: Tensor, args: Sequence[Any]) -> Sequence[int]:
     operands += [[*kept[0], *index.stride(), *kept[1]] for index in given]
     like = (torch.empty_strided(result.shape, own, device="meta") for own in operands)
     return tuple(compute_elementwise_output_strides(*like))
+
+
+_NUMBER = Operand((), ())
+_COPIES = frozenset(
+    {
+        _ATEN.clone.default,
+        _ATEN._to_copy.default,
+        _ATEN.empty_like.default,
+        _ATEN.full_like.default,
+        _ATEN.ones_like.default,
+        _ATEN.rand_like.default,
+        _ATEN.randn_like.default,
+        _ATEN.zeros_like.default,
+    }
+)
+"""Operators whose result preserves the memory format of their first argument."""
+_NOT_ONE_PASS = frozenset({_ATEN.masked_fill.Scalar})
+_SCALARS_AS_THEY_ARE = frozenset({_ATEN.pow.Tensor_Scalar, _ATEN.lerp.Scalar})
+"""Overloads for numbers which do not make tensors of them."""
 
 
 _RULES: dict[Any, Callable[[Tensor, Sequence[Any]], Sequence[int]]] = {

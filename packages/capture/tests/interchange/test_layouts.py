@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fxstack_capture.shapes.env import CaptureShapeEnv
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 
 BINARY = {
@@ -100,3 +101,45 @@ def test_of_random_numbers_around_permuted_ones(spread):
         x = drawn([2, 3, 4], draw)
         agrees(lambda x: torch.normal(x, spread or x), x)
         agrees(lambda x: torch.normal(0.0, x), x)
+
+
+ONE_PASS = {
+    "copy": lambda x, y: x.clone(),
+    "double": lambda x, y: x.double(),
+    "like": lambda x, y: torch.zeros_like(x),
+    "negative": lambda x, y: -x,
+    "relu": lambda x, y: x.relu(),
+    "square": lambda x, y: x**2,
+    "times_a_number": lambda x, y: x * 1,
+    "number_minus": lambda x, y: 1 - x,
+    "compared_to_a_number": lambda x, y: x > 0.5,
+    "sum": lambda x, y: x + y,
+    "chosen": lambda x, y: torch.where(x > y, x, y),
+    "mixed": lambda x, y: torch.addcmul(x, x, y),
+}
+
+
+def with_ones(draw):
+    return [draw.choice([1, 1, 2, 3]) for _ in range(draw.randint(1, 5))]
+
+
+@pytest.mark.parametrize("symbols", [False, True])
+@pytest.mark.parametrize("name", ONE_PASS)
+def test_of_dimensions_of_one_element(name, symbols):
+    draw = random.Random(name)
+    fn = ONE_PASS[name]
+    for _ in range(60):
+        shape = with_ones(draw)
+        shapes = [shape, [draw.choice([size, size, 1]) for size in shape]]
+        x, y = (drawn(sizes, draw) for sizes in shapes)
+        mode = CaptureFakeMode()
+        if symbols:
+            mode.use_symbols(CaptureShapeEnv())
+        fakes = [mode.from_tensor(t, static_shapes=not symbols) for t in (x, y)]
+        with mode:
+            fake = fn(*fakes)
+        assert sizes_of(fake.stride()) == fn(x, y).stride(), (x.stride(), y.stride())
+
+
+def sizes_of(strides):
+    return tuple(s if type(s) is int else s.node.hint for s in strides)

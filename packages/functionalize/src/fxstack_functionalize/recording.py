@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from fxstack_functionalize.torch_state import spelt_out
 from fxstack_interchange.dtypes import differ, in_dtypes, returned_dtypes
-from fxstack_interchange.layouts import eager_strides, in_layout
+from fxstack_interchange.layouts import as_said, eager_strides, in_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -133,7 +133,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         if dtypes is not None and differ(result, dtypes):
             with self:
                 result = in_dtypes(result, dtypes)
-        strides = eager_strides(func, args, result)
+        strides = eager_strides(func, args, kwargs, result)
         if strides is None:
             return result
         with self:
@@ -211,6 +211,9 @@ class RecordingMode(ProxyTorchDispatchMode):
         nodes: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> Any:
         result = func(*args, **kwargs)
+        strides = eager_strides(func, args, kwargs, result)
+        if strides is not None:
+            result = as_said(result, strides)
         tracer = self.tracer
         node = tracer.add_call(func, nodes[0], nodes[1])
         if isinstance(result, torch.Tensor):

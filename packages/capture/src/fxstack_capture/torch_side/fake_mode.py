@@ -32,7 +32,7 @@ from fxstack_capture.torch_side.operator_cache import (
 )
 from fxstack_capture.torch_side.size_checks import SIZE_RULES, check_sizes
 from fxstack_interchange.dtypes import differ, eager_dtypes, in_dtypes
-from fxstack_interchange.layouts import eager_strides, in_layout
+from fxstack_interchange.layouts import as_said, eager_strides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,15 +110,14 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
             self.asked = args[0]
         result = self._run(func, types, args, kwargs)
         self.asked = None
-        strides = None if self.in_kernel_invocation else eager_strides(func, args, result)
-        if strides is None:
-            return result
-        with self:
-            return in_layout(result, strides)
+        return result
 
     def _run(self, func: Any, types: Sequence[type], args: Any, kwargs: Any) -> Any:
-        if self.in_kernel_invocation or not is_predictable(func):
+        if self.in_kernel_invocation:
             return self._ask_torch(func, types, args, kwargs)
+        if not is_predictable(func):
+            result = self._ask_torch(func, types, args, kwargs)
+            return self._laid_out(func, args, kwargs, result)
         return self._predict(func, types, args, kwargs)
 
     def _predict(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -143,16 +142,21 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
     def _as_eager(
         self, make: Callable[..., Any], func: Any, types: Any, args: Any, kwargs: Any, *more: Any
     ) -> Any:
-        """What ``make`` says, but eager's refusals of dtypes and sizes, and the dtypes that eager returns."""
+        """What ``make`` says, but eager's refusals of dtypes and sizes, and the dtypes and strides that eager returns."""
         dtypes = eager_dtypes(func, args, kwargs)
         if func in SIZE_RULES:
             with self:
                 check_sizes(func, args)
         result = make(func, types, args, kwargs, *more)
-        if dtypes is None or not differ(result, dtypes):
-            return result
-        with self:
-            return in_dtypes(result, dtypes)
+        if dtypes is not None and differ(result, dtypes):
+            with self:
+                result = in_dtypes(result, dtypes)
+        return self._laid_out(func, args, kwargs, result)
+
+    @staticmethod
+    def _laid_out(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        strides = eager_strides(func, args, kwargs, result)
+        return result if strides is None else as_said(result, strides)
 
     def _compute(
         self, func: Any, types: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]

@@ -1,0 +1,137 @@
+"""How eager's ``TensorIterator`` lays out the result of an elementwise operator, dimensions of one element included.
+
+The algorithm is that of ``aten/src/ATen/TensorIterator.cpp`` (``compute_fast_setup_type``, ``reorder_dimensions``,
+``allocate_or_resize_outputs``). Torch's fake kernels follow it in dimensions of several elements and not in those of one,
+whose strides no access depends on but a program may read. Symbolic sizes are compared by their hints: what is
+decided by them is the stride of a dimension of one element alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+CHANNELS_LAST = (0, 2, 3, 1)
+
+
+class Operand(NamedTuple):
+    """Sizes and strides of an argument, symbols replaced by their hints."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def operand(tensor: Tensor) -> Operand | None:
+    """None if a size or stride is only known when the program runs."""
+    sizes, strides = hints(tensor.shape), hints(tensor.stride())
+    return None if sizes is None or strides is None else Operand(sizes, strides)
+
+
+def hints(values: Sequence[Any]) -> tuple[int, ...] | None:
+    if all(type(value) is int for value in values):
+        return tuple(values)
+    known = [value if type(value) is int else value.node.hint for value in values]
+    return tuple(map(int, known)) if all(type(value) is int for value in known) else None
+
+
+def is_packed(given: Operand, order: Sequence[int]) -> bool:
+    """Whether the elements lie in memory without gaps, the dimensions in ``order`` from the outermost."""
+    expected = 1
+    for dim in reversed(order):
+        if given.sizes[dim] != 1:
+            if given.strides[dim] != expected:
+                return False
+            expected *= given.sizes[dim]
+    return True
+
+
+def is_dense(given: Operand) -> bool:
+    """Whether the elements lie in memory without gaps or overlaps, in any order of the dimensions."""
+    return is_packed(given, sorted(range(len(given.sizes)), key=lambda dim: -given.strides[dim]))
+
+
+def dense(shape: Sequence[Any], order: Sequence[int]) -> tuple[Any, ...]:
+    """The strides of packed memory, the dimensions in ``order`` from the outermost."""
+    strides: list[Any] = [1] * len(shape)
+    expected: Any = 1
+    for dim in reversed(order):
+        strides[dim] = expected
+        expected = expected * shape[dim]
+    return tuple(strides)
+
+
+def iterated_strides(result: Tensor, operands: Sequence[Operand]) -> tuple[Any, ...] | None:
+    """The strides of ``result``, computed from ``operands`` in one pass; None if hints are missing."""
+    shape = hints(result.shape)
+    if shape is None or not operands:
+        return None
+    if len({given.sizes for given in operands}) == 1:
+        rank = len(shape)
+        for order in (tuple(range(rank)), *([CHANNELS_LAST] if rank == len(CHANNELS_LAST) else [])):
+            if all(is_packed(given, order) for given in operands):
+                return dense(result.shape, order)
+        if all(map(is_dense, operands)) and len({given.strides for given in operands}) == 1:
+            return _as_in(result, operands[-1])
+    return dense(result.shape, _order(shape, [_expanded(given, shape) for given in operands]))
+
+
+def preserved_strides(result: Tensor, given: Operand) -> tuple[Any, ...] | None:
+    """The strides of a copy that preserves the memory format of ``given`` (``empty_like``)."""
+    if is_dense(given):
+        return _as_in(result, given)
+    return dense(result.shape, _order(given.sizes, [given.strides]))
+
+
+def _as_in(result: Tensor, given: Operand) -> tuple[Any, ...] | None:
+    """The strides of ``given``; where symbols are in play, ``result`` has them but for dimensions of one element."""
+    own = result.stride()
+    if all(type(stride) is int for stride in own):
+        return given.strides
+    known = hints(own)
+    if known is None:
+        return None
+    pairs = zip(own, known, given.strides, strict=True)
+    return tuple(mine if hint == theirs else theirs for mine, hint, theirs in pairs)
+
+
+def _expanded(given: Operand, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of ``given``, broadcast to ``shape``: zero where one element stands for several."""
+    missing = len(shape) - len(given.sizes)
+    own = zip(given.sizes, given.strides, shape[missing:], strict=True)
+    return (0,) * missing + tuple(
+        0 if size == 1 and size != whole else stride for size, stride, whole in own
+    )
+
+
+def _order(shape: Sequence[int], operands: Sequence[tuple[int, ...]]) -> list[int]:
+    """The dimensions from the outermost to the innermost: an insertion sort in which not all can be compared."""
+    inner_first = list(reversed(range(len(shape))))
+    for start in range(1, len(shape)):
+        place = start
+        for other in reversed(range(start)):
+            found = _compared(inner_first[other], inner_first[place], shape, operands)
+            if found > 0:
+                inner_first[other], inner_first[place] = inner_first[place], inner_first[other]
+                place = other
+            elif found < 0:
+                break
+    return inner_first[::-1]
+
+
+def _compared(
+    first: int, second: int, shape: Sequence[int], operands: Sequence[tuple[int, ...]]
+) -> int:
+    """1 if ``second`` is further inside than ``first``, -1 if it is not, 0 if no operand tells."""
+    for strides in operands:
+        one, other = strides[first], strides[second]
+        if one == 0 or other == 0:
+            continue
+        if one != other:
+            return -1 if one < other else 1
+        if shape[first] > shape[second]:
+            return 1
+    return 0
