@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_interchange.iteration import (
     Operand,
+    dense,
     hints,
     iterated_strides,
     operand,
@@ -71,11 +72,7 @@ def _of_one(
         return None
     if any(type(size) is int and size == 0 for size in first.shape):
         return None
-    operands = _operands(func, args, kwargs)
-    if not operands:
-        return None
-    copies = func in _COPIES
-    strides = preserved_strides(first, operands[0]) if copies else iterated_strides(first, operands)
+    strides = _whole(func, args, kwargs, first)
     if strides is None:
         return None
     own = first.stride()
@@ -88,6 +85,20 @@ def _of_one(
         mine is theirs or _same(mine, theirs) for mine, theirs in zip(own, strides, strict=True)
     )
     return None if same else strides
+
+
+def _whole(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> tuple[Any, ...] | None:
+    """The strides of all dimensions by the rule of ``func``; None if there is none."""
+    if func in _CONTIGUOUS:
+        return dense(first.shape, range(first.dim()))
+    operands = _operands(func, args, kwargs)
+    if not operands:
+        return None
+    if func in _COPIES:
+        return preserved_strides(first, operands[0])
+    return iterated_strides(first, operands)
 
 
 def _operands(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Operand] | None:
@@ -112,12 +123,12 @@ def _operands(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Op
 
 @cache
 def _is_one_pass(func: Any) -> bool:
-    """Whether ``func`` computes its result by one ``TensorIterator`` over its tensors."""
+    """Whether ``func`` computes a new tensor by one ``TensorIterator`` over its tensors."""
     return (
         isinstance(func, OpOverload)
         and func.namespace == "aten"
         and torch.Tag.pointwise in func.tags
-        and not func._schema.is_mutable
+        and not any(argument.alias_info for argument in func._schema.arguments)
         and func not in _NOT_ONE_PASS
     )
 
@@ -138,7 +149,7 @@ def _same(mine: Any, theirs: Any) -> bool:
     """Whether two strides are known to be equal, without a guard."""
     if type(mine) is int and type(theirs) is int:
         return mine == theirs
-    return statically_known_true(mine == theirs)
+    return bool(statically_known_true(mine == theirs))
 
 
 def in_layout(result: Any, strides: Sequence[int]) -> Any:
@@ -209,6 +220,7 @@ _COPIES = frozenset(
         _ATEN.clone.default,
         _ATEN._to_copy.default,
         _ATEN.empty_like.default,
+        _ATEN.flip.default,
         _ATEN.full_like.default,
         _ATEN.ones_like.default,
         _ATEN.rand_like.default,
@@ -217,6 +229,7 @@ _COPIES = frozenset(
     }
 )
 """Operators whose result preserves the memory format of their first argument."""
+_CONTIGUOUS = frozenset({_ATEN.tril.default, _ATEN.triu.default})
 _NOT_ONE_PASS = frozenset({_ATEN.masked_fill.Scalar})
 _SCALARS_AS_THEY_ARE = frozenset({_ATEN.pow.Tensor_Scalar, _ATEN.lerp.Scalar})
 """Overloads for numbers which do not make tensors of them."""

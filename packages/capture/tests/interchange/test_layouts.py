@@ -107,6 +107,8 @@ ONE_PASS = {
     "copy": lambda x, y: x.clone(),
     "double": lambda x, y: x.double(),
     "like": lambda x, y: torch.zeros_like(x),
+    "flipped": lambda x, y: x.flip(0),
+    "lower": lambda x, y: torch.atleast_2d(x).tril(),
     "negative": lambda x, y: -x,
     "relu": lambda x, y: x.relu(),
     "square": lambda x, y: x**2,
@@ -115,7 +117,7 @@ ONE_PASS = {
     "compared_to_a_number": lambda x, y: x > 0.5,
     "sum": lambda x, y: x + y,
     "chosen": lambda x, y: torch.where(x > y, x, y),
-    "mixed": lambda x, y: torch.addcmul(x, x, y),
+    "larger": lambda x, y: torch.maximum(x, y),
 }
 
 
@@ -134,7 +136,7 @@ def test_of_dimensions_of_one_element(name, symbols):
         x, y = (drawn(sizes, draw) for sizes in shapes)
         mode = CaptureFakeMode()
         if symbols:
-            mode.use_symbols(CaptureShapeEnv())
+            mode.use_symbols(CaptureShapeEnv(tuple))
         fakes = [mode.from_tensor(t, static_shapes=not symbols) for t in (x, y)]
         with mode:
             fake = fn(*fakes)
