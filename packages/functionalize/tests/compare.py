@@ -105,7 +105,10 @@ def roots_of(inputs):
 
 
 def sample_program(op, sample):
-    """Return a function of the tensors of an operator's sample, and what makes fresh ones."""
+    """Return a function of the tensors of an operator's sample, and what makes fresh ones.
+
+    Its results are those that have a gradient: of eigenvectors the sizes, of sparse tensors the dense ones.
+    """
     leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     kept = [leaves[i].detach().clone() for i in places]
@@ -119,7 +122,7 @@ def sample_program(op, sample):
         for place, tensor in zip(places, given):
             filled[place] = tensor
         args, kwargs = pytree.tree_unflatten(filled, spec)
-        return op.op(*args, **kwargs)
+        return sample.output_process_fn_grad(op.op(*args, **kwargs))
 
     return program, make
 
