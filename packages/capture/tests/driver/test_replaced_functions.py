@@ -2,7 +2,10 @@
 
 import json
 import os.path
+import subprocess
+import sys
 import warnings
+import weakref
 from unittest import mock
 
 import pytest
@@ -10,6 +13,7 @@ import torch
 
 import fxstack_capture as fx
 from fxstack_capture import native
+from fxstack_capture.driver import builtins_in_use
 from fxstack_capture.driver.errors import TracingWarning
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
@@ -68,4 +72,60 @@ def test_errors_of_the_backend_stay_errors(monkeypatch):
 def test_what_capture_needs_it_holds(double, where):
     with mock.patch(where, broken):
         assert torch.equal(double(X), X * 2)
+    assert len(made) == 1
+
+
+BEFORE = """
+import warnings
+import torch
+original = {original}
+{where} = {new}
+import fxstack_capture as fx
+graphs = []
+def backend(graph_module, _):
+    graphs.append(graph_module)
+    return graph_module.forward
+def program(x):
+    return x * x.shape[0] + 1
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        found = fx.optimize(backend)(program)(torch.ones(2))
+assert torch.equal(found, program(torch.ones(2))), found
+texts = [str(one.message) for one in said if one.category.__name__ == "TracingWarning"]
+print(len(graphs), len(texts), *texts)
+"""
+
+
+def _told(where, new, original=None):
+    """What a new process prints: numbers of graphs and of warnings, and the warnings."""
+    text = BEFORE.format(original=original or where, where=where, new=new)
+    made = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True)
+    return made.stdout
+
+
+@pytest.mark.parametrize(
+    ("where", "new"),
+    [
+        ("torch.Tensor.__add__", "lambda x, y: original(x, y)"),
+        ("torch.Tensor.shape", "property(lambda x: (9, 9))"),
+    ],
+)
+def test_what_was_replaced_before_the_import_is_said_once(where, new):
+    assert _told(where, new).startswith(f"0 1 nothing is compiled while {where} is replaced: ")
+
+
+def test_what_another_package_has_added_to_tensors_prevents_nothing():
+    assert _told("torch.Tensor.added", "property(lambda x: 3)", "None").startswith("3 0")
+
+
+def test_weak_references_of_the_programs_own_are_said(double, monkeypatch):
+    original = weakref.ref
+    monkeypatch.setattr(builtins_in_use, "_SAID", set())
+    monkeypatch.setattr(weakref, "ref", lambda *given: original(*given))
+    with pytest.warns(TracingWarning, match="nothing is compiled while weakref.ref is replaced: "):
+        assert torch.equal(double(X), X * 2)
+    assert not made
+    monkeypatch.undo()
+    assert torch.equal(double(X), X * 2)
     assert len(made) == 1

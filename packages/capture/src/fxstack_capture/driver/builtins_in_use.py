@@ -1,11 +1,15 @@
-"""Functions and classes of ``builtins`` that the compiler itself calls, and methods of tensors that graphs are made of: while a
-program replaces one, nothing is compiled.
+"""Functions and classes of ``builtins`` that the compiler itself calls, methods of tensors that graphs are made of, and the class
+of weak references that torch's tensors without data are kept by: while a program replaces one, nothing is compiled.
 """
 
 from __future__ import annotations
 
 import builtins
+import warnings
+import weakref
+from _weakref import ReferenceType
 
+from fxstack_capture.driver.errors import TracingWarning
 from fxstack_capture.torch_side.names import replaced_method
 
 _TABLE = vars(builtins)
@@ -57,9 +61,30 @@ _NEEDED = tuple(
 )
 
 
+_REFERENCE = ReferenceType  # weakref.ref, which another package may have replaced before
+_SAID: set[str] = set()
+
+
 def are_replaced() -> bool:
-    """Calls nothing that a program could have replaced."""
+    """Calls nothing that a program could have replaced, unless there is something to say, which is said once for each name."""
     for name, value in _NEEDED:
         if _TABLE.get(name) is not value:
             return True
-    return replaced_method() is not None
+    found = _of_libraries()
+    if found is not None and found not in _SAID:
+        _SAID.add(found)
+        warnings.warn(
+            f"nothing is compiled while {found} is replaced: what is not compiled yet runs in plain Python;"
+            " put the original back before the first call of compiled code, and wrap instead what calls it.",
+            TracingWarning,
+            stacklevel=3,
+        )
+    return found is not None
+
+
+def _of_libraries() -> str | None:
+    """The name of what torch or its tensors need and the program, or another package, has replaced."""
+    if weakref.ref is not _REFERENCE:
+        return "weakref.ref"
+    method = replaced_method()
+    return None if method is None else f"torch.Tensor.{method}"

@@ -21,9 +21,15 @@ _MODULES = (
 )
 _NAMESPACES = {id(vars(module)): (vars(module), dict(vars(module))) for module in _MODULES}
 _TENSOR = dict(torch.Tensor.__dict__)
-_FOREIGN = frozenset(
-    name for name, v in _TENSOR.items() if isinstance(v, FunctionType) and not is_trusted(v)
-)
+
+
+def _is_foreign(name: str, value: object) -> bool:
+    if isinstance(value, property):
+        return hasattr(torch._C.TensorBase, name) and not is_trusted(value.fget)
+    return isinstance(value, FunctionType) and not is_trusted(value)
+
+
+_FOREIGN = frozenset(name for name, value in _TENSOR.items() if _is_foreign(name, value))
 """What another package has replaced before."""
 
 
@@ -65,4 +71,4 @@ def is_original_method(name: str) -> bool:
     value = torch.Tensor.__dict__.get(name)
     if value is not _TENSOR.get(name):
         return name not in _TENSOR and not hasattr(torch._C.TensorBase, name)
-    return type(value) is not FunctionType or (name not in _FOREIGN and is_unchanged(value))
+    return name not in _FOREIGN and (type(value) is not FunctionType or is_unchanged(value))
