@@ -72,6 +72,15 @@ CASES = {
         lambda x, w: x.float() @ w.float().mT * 0.5,
         *(half(2, M, K), half(2, N, K)),
     ),
+    "one row": (lambda x, w, y: F.linear(x, w) + y, half(1, K), half(N, K), half(1, N)),
+    "one row, computed": (
+        lambda x, w: F.linear(x.float().cos().to(x.dtype), w).relu(),
+        half(1, K),
+        half(N, K),
+    ),
+    "few rows": (lambda x, w: F.silu(F.linear(x, w)), half(3, K), half(N, K)),
+    "to one column": (lambda x, w: torch.sigmoid(F.linear(x, w)), half(M, K), half(1, K)),
+    "rows of batches": (lambda x, w: (x @ w) * 0.5, half(4, 1, K), half(4, K, N)),
     "softmax": (lambda x, w: (x @ w).float().softmax(-1), half(M, K), half(K, N)),
 }
 
@@ -107,7 +116,10 @@ CHOICES = {
     "float32": (lambda x, w: (x @ w).relu(), *(t.float() for t in LARGE), 0),
     "float32 of bfloat16": (lambda x, w: x.float() @ w.float(), *LARGE, 1),
     "float32 beside bfloat16": (lambda x, w: x @ w.float(), LARGE[0].float(), LARGE[1], 0),
-    "tiny": (lambda x, w: (x @ w).relu(), empty(8, 64), empty(64, 64), 0),
+    "tiny": (lambda x, w: (x @ w).relu(), empty(8, 64), empty(64, 64), 1),
+    "shallow": (lambda x, w: (x @ w).relu(), empty(64, 8), empty(8, 64), 0),
+    "one row": (lambda x, w: F.silu(x @ w), empty(1, 4096), empty(4096, 4096), 1),
+    "one row alone": (lambda x, w: x @ w, empty(1, 4096), empty(4096, 4096), 0),
 }
 
 

@@ -40,6 +40,10 @@ def scatters(x, i):
     )
 
 
+def one_row(x, w):
+    return (x @ w).relu(), (x.relu() @ w).tanh()
+
+
 def products(x, w, b, y):
     return F.gelu(F.linear(x, w, b)) + y, (x[:1000] @ w[:1000].t()).relu()
 
@@ -82,7 +86,7 @@ def compile_all(fn, inputs, capability, folder, mode="fake"):
 with tempfile.TemporaryDirectory() as name:
     first = (torch.randn(32, 64), torch.randn(64), torch.randn(64), torch.tensor([1, 2, 3]))
     result = compile_all(block, first, int(sys.argv[1]), Path(name))
-    result |= compile_all(long_rows, (torch.randn(500, 5000),), int(sys.argv[1]), Path(name))
+    result |= compile_all(long_rows, (torch.randn(500, 9000),), int(sys.argv[1]), Path(name))
     third = (torch.randn(300, 1000), torch.ones(300, 1000, dtype=torch.int8))
     result |= compile_all(scans, third, int(sys.argv[1]), Path(name))
     fourth = (torch.randn(300, 64), torch.zeros(300, dtype=torch.int64))
@@ -90,6 +94,8 @@ with tempfile.TemporaryDirectory() as name:
     half = [(4096, 512), (4096, 512), (4096,), (4096, 4096)]
     fifth = [torch.empty(shape, dtype=torch.bfloat16) for shape in half]
     result |= compile_all(products, fifth, int(sys.argv[1]), Path(name))
+    rows = [torch.empty(shape, dtype=torch.bfloat16) for shape in [(1, 512), (512, 512)]]
+    result |= compile_all(one_row, rows, int(sys.argv[1]), Path(name))
     sixth = (torch.randn(3, 20, 30), torch.randn(3, 20, 30))
     result |= compile_all(sizes, sixth, int(sys.argv[1]), Path(name), "symbolic")
     seventh = (torch.empty(300, 1024, dtype=torch.bfloat16),)

@@ -52,9 +52,15 @@ def test_statistics_share_their_parts():
     assert check(lambda x: (x.sum(0), x.square().sum(0)), randn(512, 70)) == 3
 
 
-@pytest.mark.parametrize("shape", [(600, 4096), (4, 100)])
+@pytest.mark.parametrize("shape", [(600, 4096), (4, 100), (4, 8192)])
 def test_what_fills_the_device_or_is_short_is_not_split(shape):
     assert check(lambda x: x.sum(-1), randn(*shape)) == 1
+
+
+def split_from(monkeypatch, row):
+    """Let programs reduce ``row`` elements at least, and any number of them be split."""
+    monkeypatch.setattr("fxstack_inductor.schedule.split.ROW", row)
+    monkeypatch.setattr("fxstack_inductor.schedule.split.WHOLE", 0)
 
 
 def spiked(*shape, value=float("nan")):
@@ -79,15 +85,15 @@ def spiked(*shape, value=float("nan")):
 )
 def test_positions_of_few_long_rows_take_two_kernels(fn, x, monkeypatch):
     """What is long is made short: Triton's interpreter reduces positions one by one."""
-    monkeypatch.setattr("fxstack_inductor.schedule.split.ROW", 64)
+    split_from(monkeypatch, 64)
     assert check(lambda x: fn(x, -1 if x.shape[-1] > 3 else 0), x) == 2
 
 
 def test_the_value_beside_its_position_is_split_once(monkeypatch):
-    monkeypatch.setattr("fxstack_inductor.schedule.split.ROW", 64)
+    split_from(monkeypatch, 64)
     assert check(lambda x: tuple(x.max(-1)), randn(2, 300)) <= 3
 
 
 def test_the_position_in_the_whole(monkeypatch):
-    monkeypatch.setattr("fxstack_inductor.schedule.split.ROW", 64)
+    split_from(monkeypatch, 64)
     assert check(torch.argmax, randn(3, 5, 30)) == 2

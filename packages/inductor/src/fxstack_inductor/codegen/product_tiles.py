@@ -56,6 +56,9 @@ CONFIGS = (
     ProductConfig(32, 32, 128, 4, 4),
     ProductConfig(16, 64, 128, 4, 4),
     ProductConfig(64, 16, 128, 4, 4),
+    ProductConfig(16, 32, 256, 4, 3),
+    ProductConfig(32, 16, 256, 4, 3),
+    ProductConfig(16, 16, 256, 4, 3),
     ProductConfig(16, 16, 128, 2, 4),
 )
 """From large to small: what a heuristic takes the first good one of, and a search tries."""
@@ -63,7 +66,7 @@ CONFIGS = (
 
 @dataclass(frozen=True)
 class ProductTiling:
-    """``kernel`` with its loops divided into batches, rows, columns and depth."""
+    """``kernel`` with its loops divided into batches, rows, columns and depth; one row, or one column, has no loop."""
 
     kernel: Kernel
     config: ProductConfig
@@ -98,11 +101,11 @@ def tile_product(kernel: Kernel, config: ProductConfig | None = None) -> Product
     """
     left, right = factors(kernel)
     outer = frozenset(loop.var for loop in kernel.outer)
-    own, other = (_variables(kernel, k) & outer for k in (left, right))
+    own, other = (variables_of(kernel, k) & outer for k in (left, right))
     batch = tuple(loop for loop in kernel.outer if loop.var in own & other)
     rows = tuple(loop for loop in kernel.outer if loop.var not in other)
     columns = tuple(loop for loop in kernel.outer if loop.var in other - own)
-    if not (rows and columns) or {loop.var for loop in rows} - own:
+    if not (rows or columns) or {loop.var for loop in rows} - own:
         raise NotLowered("a product of what are no matrices")
     made = ProductTiling(kernel, config or CONFIGS[0], batch, rows, columns)
     return made if config else ProductTiling(kernel, _good(made), batch, rows, columns)
@@ -119,7 +122,7 @@ def factors(kernel: Kernel) -> tuple[int, int]:
     return multiplied.args[0], multiplied.args[1]
 
 
-def _variables(kernel: Kernel, position: int) -> frozenset[Var]:
+def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
     """All loop variables that a factor depends on."""
     found: set[Var] = set()
     stack, seen = [position], set()

@@ -12,7 +12,7 @@ import torch
 
 from fxstack_inductor.codegen import triton_ops
 from fxstack_inductor.codegen.index_text import triton_index
-from fxstack_inductor.codegen.product_tiles import factors
+from fxstack_inductor.codegen.product_tiles import factors, variables_of
 from fxstack_inductor.codegen.triton_tiles import extent
 from fxstack_inductor.codegen.triton_writer import KernelWriter
 from fxstack_inductor.ir.kernel import Compute, Load, Reduce, index_operands
@@ -35,6 +35,7 @@ class ProductWriter(KernelWriter):
         super().__init__(tiling)
         self.tiles = tiling
         self.masks: dict[Var, str] = {}
+        self.spread = "", ""
 
     def function(self, name: str) -> str:
         self._places()
@@ -84,15 +85,28 @@ class ProductWriter(KernelWriter):
         self.line(f"v{self.kernel.product} = total")
 
     def _factor(self, name: str, position: int, *axes: tuple[str, str, tuple[Loop, ...]]) -> None:
+        """One factor's part of a tile, which has both of its sides: Triton's passes fail on a dot of a row that is broadcast."""
         for axis, lanes, loops in axes:
             self._axis(axis, lanes, loops)
+        varying = variables_of(self.kernel, position)
+        if all(any(loop.var in varying for loop in loops) for _, _, loops in axes):
+            self.spread = "", ""
+        else:
+            guards = (f"{g}{lanes}" for axis, lanes, x in axes if (g := self._inside(axis, x)))
+            self.spread = " + ".join(f"{axis}_ * 0" for axis, _, _ in axes), " & ".join(guards)
+        self._operand(name, position, axes)
+        self.spread = "", ""
+
+    def _operand(
+        self, name: str, position: int, axes: tuple[tuple[str, str, tuple[Loop, ...]], ...]
+    ) -> None:
         value = self.kernel.values[position]
         assert isinstance(value, Compute)
         source, kind = value.args[0], triton_ops.TYPES[ROUNDINGS[value.op]]
         loaded = self.kernel.values[source]
         if (
             isinstance(loaded, Load)
-            and all(_moves_along(loaded.index, loops) for _, _, loops in axes)
+            and (self.spread[0] or all(_moves_along(loaded.index, x) for _, _, x in axes))
             and self.dtypes[loaded.buffer] is ROUNDINGS[value.op]
         ):
             index, mask = self._address(loaded.index)
@@ -130,6 +144,8 @@ class ProductWriter(KernelWriter):
         variables = index.variables
         if any(v.kind == "value" for v in variables):
             return f"{triton_index(index)} + {self._zero()}", self._everywhere()
+        if self.spread[0]:
+            return f"{triton_index(index)} + {self.spread[0]}", self.spread[1]
         found = (mask for var, mask in self.masks.items() if var in variables and mask)
         return triton_index(index), " & ".join(dict.fromkeys(found))
 

@@ -24,6 +24,8 @@ OWN_MATRIX = 0.55
 """Of the peak, in a large product by a kernel of ours."""
 HALF = 2
 """Bytes of an element."""
+LATENCY = 0.7e-6
+"""Seconds from asking for what is in memory to having it: for full bandwidth, all that moves in that time must be on its way."""
 MARGIN = 0.95
 """What the prediction must come to, of the library's, before it is believed."""
 
@@ -77,11 +79,24 @@ def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:
     programs = max(1, _count(tiling.grid))
     waves = -(-programs // gpu.processors) * gpu.processors / programs
     rate = gpu.peak(torch.bfloat16, matrix=True) * OWN_MATRIX / waves
+    bandwidth = (
+        gpu.bandwidth
+        * REACHED_BANDWIDTH
+        * min(1.0, _on_its_way(tiling) / (gpu.bandwidth * LATENCY))
+    )
     return max(
         (work.operations / rate, "arithmetic"),
-        ((work.factors + work.beside) / (gpu.bandwidth * REACHED_BANDWIDTH), "memory"),
+        ((work.factors + work.beside) / bandwidth, "memory"),
         (gpu.launch, "launch"),
     )
+
+
+def _on_its_way(tiling: ProductTiling) -> int:
+    """Bytes of the factors that all programs together have asked for at a time."""
+    config, (_, rows, columns, depth) = tiling.config, tiling.sides
+    lines = min(config.bm, rows) + min(config.bn, columns)
+    deep = min(config.bk * (config.num_stages - 1), depth)
+    return max(1, _count(tiling.grid)) * lines * deep * HALF
 
 
 def does_more(kernel: Kernel, in_library: int) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.nodes import Body, Coord, Node, Shape
 
 
-PERSISTENT = 4096
+PERSISTENT = 8192
 """Longest inner extent that a program on a GPU holds in one tile."""
 
 

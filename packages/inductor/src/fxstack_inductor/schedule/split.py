@@ -26,6 +26,7 @@ from fxstack_inductor.ir.nodes import (
     value_dtype,
     walk,
 )
+from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.ir.scalar_ops import identity
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ PROGRAMS = 512
 """What fills the processors of a large GPU several times over."""
 ROW = 2048
 """Elements along memory that one program reduces at least."""
+WHOLE = PERSISTENT
+"""So many along memory are not split: a program holds them in one tile, for what comes before and after the reduction too, which
+two more launches and trips to memory cannot beat."""
 COLUMN = 64
 """Elements across memory that one program reduces at least, and columns that it covers."""
 
@@ -65,6 +69,8 @@ def _parts(node: Reduction) -> int:
     across = _across(node)
     programs = -(-points // COLUMN) if across else points
     least = COLUMN if across else ROW
+    if not across and count <= WHOLE:
+        return 1
     wanted = min(PROGRAMS // max(programs, 1), count // least)
     if points == 0 or programs * 2 > PROGRAMS // 2 or wanted < 2:
         return 1

@@ -62,7 +62,9 @@ def candidates(graph_module: GraphModule) -> Candidates:
 
 
 def _can_be_one(node: FxNode) -> bool:
-    """Matrices of half-precision numbers and of known sizes that are neither tiny nor empty.
+    """Matrices of half-precision numbers and of known sizes that are not empty, and not all but vectors of the depth.
+
+    One row is a matrix as well: a step of decoding reads the other factor once, whatever multiplies it.
 
     Other products of float32 are left to the library, which asks at each call whether TF32 is allowed.
     """
@@ -77,7 +79,7 @@ def _can_be_one(node: FxNode) -> bool:
     if len(held) > 1 or held.isdisjoint(HALF_DTYPES):
         return False
     shapes = [factor.meta["val"].shape for factor in factors]
-    return all(min(shape[-2:]) >= LEAST and 0 not in shape for shape in shapes)
+    return shapes[0][-1] >= LEAST and not any(0 in shape for shape in shapes)
 
 
 def _held(node: FxNode) -> torch.dtype:
