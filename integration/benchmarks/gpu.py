@@ -17,6 +17,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from functools import partial
@@ -309,15 +310,32 @@ def _environment() -> dict[str, str]:
 
 
 def build_capture() -> str:
-    """Build capture's extension module where it is not built yet; what went wrong, or nothing."""
+    """Build capture's extension module where it is not built yet, or not of these sources; what went wrong, or nothing."""
     check = [sys.executable, "-c", "import fxstack_capture._native"]
-    if subprocess.run(check, env=_environment(), capture_output=True, check=False).returncode == 0:
+    if _ended(check, ROOT) is None:
         return ""
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    package = ROOT / "packages" / "capture"
+    return compile_extension(package, package / "src") or _ended(check, ROOT) or ""
+
+
+def compile_extension(package: Path, target: Path) -> str:
+    """Compile the extension of ``package`` into the packages under ``target``; what went wrong, or nothing.
+
+    It is done where pyproject.toml is not: of setuptools before 77 none reads that, and none is needed to compile.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("setup.py", "src"):
+            (Path(folder) / name).symlink_to(package / name)
+        command = ["setup.py", "-q", "build_ext", "--force", "--build-lib", str(target)]
+        return _ended([sys.executable, *command], Path(folder)) or ""
+
+
+def _ended(command: list[str], folder: Path) -> str | None:
+    """The end of what a command that failed wrote to stderr."""
     done = subprocess.run(
-        command, cwd=ROOT / "packages" / "capture", capture_output=True, text=True, check=False
+        command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False
     )
-    return "" if done.returncode == 0 else done.stderr[-2000:]
+    return None if done.returncode == 0 else done.stderr[-2000:] or f"status {done.returncode}"
 
 
 def start_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None:

@@ -135,3 +135,13 @@ def test_the_database_goes_on_behind_the_operator_in_which_a_process_died(
         {"case": "sub int8", "failed": "the process ended"},
         {"case": "total", "samples": 4, "wrong": 1, "operators and dtypes": 1, "processes": 1},
     ]
+
+
+def test_the_extension_is_built_by_a_setuptools_that_cannot_read_the_project(tmp_path):
+    capture, package = gpu.ROOT / "packages" / "capture", tmp_path / "capture"
+    package.mkdir()
+    (package / "src").symlink_to(capture / "src")
+    (package / "setup.py").symlink_to(capture / "setup.py")
+    (package / "pyproject.toml").write_text("what this setuptools does not know")
+    assert gpu.compile_extension(package, tmp_path / "built") == ""
+    assert list((tmp_path / "built" / "fxstack_capture").glob("_native.*.so"))
