@@ -1,6 +1,9 @@
 """fxstack.compile: signature, backends, options, and the text of its errors."""
 
+import copy
 import inspect
+import io
+import pickle
 import warnings
 
 import pytest
@@ -10,6 +13,17 @@ import fxstack
 from fxstack.settings import make_options
 from fxstack.torch_options import TORCH_OPTIONS
 from fxstack_inductor.errors import TRITON_HINT, CudaError, TritonMissing
+
+
+def through_a_pickle(module):
+    return pickle.loads(pickle.dumps(module))
+
+
+def through_a_file(module):
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
 
 
 def f(x):
@@ -171,6 +185,15 @@ def test_an_error_of_a_backend_names_it():
         fxstack.BackendError, match=r"backend test_an_error\S*broken failed .*KeyError: 'boom'"
     ):
         fxstack.compile(f, backend=broken)(X)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, through_a_pickle, through_a_file])
+def test_copies_and_pickles_of_modules_are_compiled(copied):
+    model = torch.nn.Linear(3, 2)
+    other = copied(fxstack.compile(model, backend="eager", dynamic=False))
+    x = torch.randn(4, 3)
+    assert torch.equal(other(x), model(x))
+    assert [time.stage for time in fxstack.compile_log(other).times] == ["capture"]
 
 
 def test_not_callable_is_a_type_error():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -93,6 +94,16 @@ def compile(
         same = forced == (get_default_backend() if backend is None else backend)
         return chosen if same else resolve_backend(forced, made, log)
 
+    again = functools.partial(
+        compile,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        dynamic_shapes=dynamic_shapes,
+        backend=backend,
+        mode=mode,
+        options=options,
+    )
+
     def decorate(fn: Callable[..., Any]) -> Any:
         if not callable(fn):
             raise TypeError(f"fxstack.compile: expected a function or module, got {fn!r}.")
@@ -102,6 +113,7 @@ def compile(
             observer=log,
             dynamic_shapes=dynamic_shapes,
             named_backend=named_backend,
+            again=again,
         )(fn)
         object.__setattr__(compiled, LOG_ATTRIBUTE, log)
         return compiled

@@ -63,6 +63,7 @@ def optimize(
     profile: ShapeProfile | None = None,
     dynamic_shapes: Any = None,
     named_backend: Callable[[Any], Backend] | None = None,
+    again: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: the function, method or module with its torch operations captured and compiled.
 
@@ -78,9 +79,20 @@ def optimize(
         dynamic_shapes: A contract about the sizes of the arguments, as ``torch.export`` takes it. A call that is not
             in it, and a program that does not work for all of it, raise ``ShapeContractError``.
         named_backend: The backend for what ``set_stance(force_backend=...)`` is given; the default knows ``"eager"``.
+        again: What compiles a copy of a module, and what is pickled with it to compile it where it is loaded. The
+            default calls this function with the same arguments.
     """
     contract = None if dynamic_shapes is None else ShapeContract(dynamic_shapes)
     chosen = options or CaptureOptions(fullgraph=fullgraph, dynamic=dynamic)
+    same = {
+        "backend": backend,
+        "options": chosen,
+        "observer": observer,
+        "profile": profile,
+        "dynamic_shapes": dynamic_shapes,
+        "named_backend": named_backend,
+    }
+    compile_copy = again or functools.partial(_optimize_again, same)
 
     def decorate(fn: Callable[..., Any]) -> Any:
         if not callable(fn):
@@ -95,9 +107,13 @@ def optimize(
             compiler.states.profile = profile
         if contract is not None:
             compiler.contract = CallContract(contract, getattr(fn, "_orig_mod", fn))
-        return _optimized(fn, compiler, decorate)
+        return _optimized(fn, compiler, compile_copy)
 
     return decorate
+
+
+def _optimize_again(arguments: dict[str, Any], fn: Callable[..., Any]) -> Any:
+    return optimize(**arguments)(fn)
 
 
 def _compiler(

@@ -8,6 +8,7 @@ belongs to the wrapper alone is kept in slots.
 from __future__ import annotations
 
 import copy
+import pickle
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +61,16 @@ class OptimizedModule:
         return self._fxstack_again(copy.copy(self._fxstack_original))
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
-        """Pickled as the original: compiled code does not travel."""
-        return _original, (self._fxstack_original,)
+        """Pickled as the original and how it is compiled, which happens where it is loaded: compiled code does not travel.
+
+        Where that cannot be pickled (a backend without a name of its own), the original alone comes back.
+        """
+        again = self._fxstack_again
+        try:
+            pickle.dumps(again)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            again = _original
+        return again, (self._fxstack_original,)
 
 
 def _original(module: Any) -> Any:
@@ -82,7 +91,7 @@ def wrap(
     run: Callable[[Callable[..., Any]], Callable[..., Any]],
     again: Callable[[Any], Any],
 ) -> Any:
-    """``module`` with calls through ``run``; ``again`` optimises a copy of it the same way."""
+    """``module`` with calls through ``run``; ``again`` optimises a copy of it, and one from a pickle, the same way."""
     cls = type(module)
     namespace = {
         "__slots__": _SLOTS,

@@ -39,6 +39,12 @@ def test_function_compiles_once_and_runs_the_graph():
     assert (len(backend.graphs), backend.calls) == (1, 2)
 
 
+class Breaking(torch.nn.Module):
+    def forward(self, x):
+        fx.graph_break()
+        return x
+
+
 def test_functions_are_copied_and_pickled_as_functions_are():
     assert copy.deepcopy([named])[0] is copy.copy(named) is named
     assert pickle.loads(pickle.dumps(named)) is named
@@ -156,12 +162,19 @@ class TestModules:
         for (name, a), b in zip(model.state_dict().items(), twin.state_dict().values()):
             assert torch.allclose(a, b), name
 
-    def test_copies_are_compiled_copies_pickles_are_originals(self):
-        _, compiled = self.make()
-        other = copy.deepcopy(compiled)
+    @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+    def test_copies_and_pickles_are_compiled(self, copied):
+        model, compiled = self.make()
+        other = copied(compiled)
         assert other._orig_mod is not compiled._orig_mod
-        assert torch.allclose(other(X), compiled(X), atol=1e-6)
-        assert type(pickle.loads(pickle.dumps(compiled))) is torch.nn.Sequential
+        assert torch.allclose(other(X), model(X), atol=1e-6)
+        with pytest.raises(fx.Unsupported, match="graph_break"):
+            copied(fx.optimize(fullgraph=True)(Breaking()))(X)
+
+    def test_without_a_name_for_the_backend_the_original_is_pickled(self):
+        model = torch.nn.Linear(2, 2)
+        compiled = fx.optimize(lambda graph, inputs: graph)(model)
+        assert type(pickle.loads(pickle.dumps(compiled))) is torch.nn.Linear
 
     def test_hooks_and_forward(self):
         model, compiled = self.make()
