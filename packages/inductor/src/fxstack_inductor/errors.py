@@ -16,7 +16,7 @@ class UnsupportedGraphError(InductorError):
 
 
 class NoCompilerError(InductorError):
-    """No C compiler was found. The text says what to install or which variable to set."""
+    """No C compiler was found, none that works, or none whose libraries can be loaded. The text says what to do."""
 
 
 class CompilerFailedError(InductorError):

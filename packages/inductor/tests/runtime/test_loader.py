@@ -8,7 +8,7 @@ import torch
 from inductor_checks import FAST, trace
 
 import fxstack_inductor as fi
-from fxstack_inductor.errors import CompilerFailedError
+from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.runtime.cache import Cache
 from fxstack_inductor.runtime.toolchain import Toolchain
 
@@ -61,6 +61,18 @@ def test_a_compiler_that_fails_for_a_full_disk(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Toolchain, "compile", compile_)
     with pytest.warns(UserWarning, match=r"\(fatal error: No space left on device\)"):
+        compiled_in(tmp_path)
+
+
+def test_disks_that_nothing_can_be_loaded_from(tmp_path, monkeypatch):
+    def refuse(path):
+        raise OSError(f"{path}: failed to map segment from shared object")
+
+    monkeypatch.setattr("ctypes.CDLL", refuse)
+    with (
+        pytest.warns(UserWarning, match="not kept in"),
+        pytest.raises(NoCompilerError, match="not mounted noexec, in the environment variable"),
+    ):
         compiled_in(tmp_path)
 
 

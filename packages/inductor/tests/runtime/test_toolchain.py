@@ -53,6 +53,46 @@ def test_a_rejected_source_reports_command_and_output(tmp_path):
     assert "bad.c" in str(error.value)
 
 
+def broken_compiler(folder, script):
+    path = folder / "cc"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return dataclasses.replace(FAST, compiler=str(path))
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (
+            "echo 'probe.c:1:10: fatal error: math.h: No such file or directory' >&2; exit 1",
+            "math.h",
+        ),
+        ("exit 3", "ends with status 3"),
+    ],
+)
+def test_a_compiler_that_compiles_nothing_is_none(script, reason, tmp_path):
+    with pytest.raises(fi.NoCompilerError) as error:
+        fi.compile_graph(trace(lambda x: x + 1, X), (X,), broken_compiler(tmp_path, script))
+    message = str(error.value)
+    assert message.startswith(
+        f"the C compiler {tmp_path}/cc does not compile a program of three lines ("
+    )
+    assert reason in message
+    assert "libc6-dev" in message
+    assert "FXSTACK_CC" in message
+
+
+def test_a_compiler_that_is_killed_says_by_what(tmp_path):
+    real = find_toolchain(FAST).path
+    options = broken_compiler(
+        tmp_path, f'case "$*" in *probe*) exec {real} "$@";; esac; kill -9 $$'
+    )
+    with pytest.raises(
+        fi.CompilerFailedError, match="killed by signal 9, which happens where memory"
+    ):
+        fi.compile_graph(trace(lambda x: x + 1, X), (X,), options)
+
+
 def test_environment_sets_options(tmp_path):
     options = fi.options_from_environment(
         {

@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fxstack_inductor.errors import CompilerFailedError
+from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.runtime.cache import LIBRARY, SOURCE, Cache
 from fxstack_inductor.runtime.toolchain import find_toolchain
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.runtime.toolchain import Toolchain
 
 
 def load_functions(
@@ -45,6 +46,16 @@ def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
         except (OSError, CompilerFailedError) as error:
             # Compilers fail on full disks too; what is wrong with the source is said by the next attempt.
             not_kept(root, str(error).strip().rpartition("\n")[2])
+    try:
+        return _compiled_for_now(source, toolchain)
+    except OSError as error:
+        raise NoCompilerError(
+            f"compiled kernels can be neither kept nor loaded ({error}): name a directory that can be written, on a disk "
+            "with room that is not mounted noexec, in the environment variable FXSTACK_INDUCTOR_CACHE_DIR or TMPDIR"
+        ) from error
+
+
+def _compiled_for_now(source: str, toolchain: Toolchain) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
         directory = Path(name)
         (directory / SOURCE).write_text(source)

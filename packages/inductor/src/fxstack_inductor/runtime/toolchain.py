@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,9 +39,20 @@ FLAGS = (
 )
 VECTOR_FLAGS = ("-mprefer-vector-width=512",)
 
+PROBE = """\
+#include <math.h>
+#include <stdint.h>
+double probe(double x) { return sin(x); }
+"""
+
 INSTALL_HINT = (
     "install one (Debian/Ubuntu: apt install gcc; Fedora: dnf install gcc; macOS: xcode-select "
     "--install) or name one in the environment variable FXSTACK_CC"
+)
+
+REPAIR_HINT = (
+    "mend it (headers missing on Debian/Ubuntu: apt install libc6-dev; Fedora: dnf install glibc-devel) or name another "
+    "in the environment variable FXSTACK_CC"
 )
 
 
@@ -54,13 +66,46 @@ class Toolchain:
     identity: str
 
     def compile(self, source: Path, output: Path) -> None:
-        command = [self.path, *self.flags, str(source), "-o", str(output), *self.libraries]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        if done.returncode != 0:
-            raise CompilerFailedError(
-                f"{' '.join(command)} failed with status {done.returncode}; this is a defect of "
-                f"fxstack-inductor, please report it with this output:\n{done.stderr[-4000:]}"
+        """Compile ``source`` into the library ``output``.
+
+        Raises:
+            NoCompilerError: the compiler does not compile anything here.
+            CompilerFailedError: it rejects this source.
+        """
+        command = self._command(source, output)
+        done = _run(command)
+        if done.returncode == 0:
+            return
+        if (reason := self._broken()) is not None:
+            raise NoCompilerError(
+                f"the C compiler {self.path} does not compile a program of three lines ({reason}): "
+                f"to compile kernels, {REPAIR_HINT}"
             )
+        if done.returncode < 0:
+            ended = f"was killed by signal {-done.returncode}, which happens where memory runs out"
+        else:
+            ended = (
+                f"failed with status {done.returncode}; this is a defect of fxstack-inductor, "
+                f"please report it with this output:\n{done.stderr[-4000:]}"
+            )
+        raise CompilerFailedError(f"{' '.join(command)} {ended}")
+
+    def _command(self, source: Path, output: Path) -> list[str]:
+        return [self.path, *self.flags, str(source), "-o", str(output), *self.libraries]
+
+    def _broken(self) -> str | None:
+        """Why not even a trivial program compiles, if it does not."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
+                source = Path(name) / "probe.c"
+                source.write_text(PROBE)
+                done = _run(self._command(source, source.with_suffix(".so")))
+        except OSError as error:
+            return str(error)
+        if done.returncode == 0:
+            return None
+        lines = [line for line in done.stderr.splitlines() if "error" in line]
+        return lines[0].strip() if lines else f"it ends with status {done.returncode}"
 
 
 def find_toolchain(options: InductorOptions) -> Toolchain:
@@ -89,6 +134,10 @@ def _describe(real: str, path: str, optimization: int) -> Toolchain:
     parts = [real, status.st_size, status.st_mtime_ns, flags, libraries, libc, cpu_features()]
     identity = hashlib.sha256(repr(parts).encode()).hexdigest()
     return Toolchain(path, flags, libraries, identity)
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
 
 
 def compiler_flags(optimization: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
