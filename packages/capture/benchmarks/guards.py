@@ -210,7 +210,6 @@ def check_times():
 
 
 def main():
-    native.use_tensors(torch._C.TensorBase, torch._C._dispatch_keys)
     TENSOR_CHECKS.wait()
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, ns")
     call_times()

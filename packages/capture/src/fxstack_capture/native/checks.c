@@ -1,4 +1,5 @@
 /* The checks of records.py that look at one value. */
+#include "object_compat.h"
 #include "tree.h"
 #include <string.h>
 #include <structmember.h>
@@ -148,10 +149,11 @@ static int is_within(PyObject *marks, PyObject *allowed) {
     return within;
 }
 
-/* Of each attribute of a tensor that t->program names: it is not there, or a set of integers of which the one in t->object at its place has all. */
+/* Of each attribute of a tensor that t->program names: it is not there, or a set of integers of which the one in t->object at its place has all.
+ * What has no attributes has no marks. */
 static int check_marks_within(Test *t, const Value *v) {
+    if (likely(v->object != NULL && is_bare_instance(v->object))) return 1;
     if (!is_tensor(v->object)) return 0;
-    if (likely(is_bare_instance(v->object))) return 1;
     Node *names = t->program;
     for (int64_t i = 0; i < t->number; i++) {
         Value found;
@@ -226,9 +228,10 @@ static int check_class_unchanged(Test *t, const Value *v) {
     return 1;
 }
 
+/* Its class is asked once whether it is one of tensors: no class stops being one, since its instances' layout would be another. */
 static int check_tensor_is(Test *t, const Value *v) {
-    if (!is_tensor(v->object) || !holds_object(t->object, t->weak, (PyObject *)Py_TYPE(v->object))) return 0;
-    if (unlikely(!t->tensor->resolved) && !tensors->resolve(t->tensor)) return 0;
+    if (v->object == NULL || !holds_object(t->object, t->weak, (PyObject *)Py_TYPE(v->object))) return 0;
+    if (unlikely(!t->tensor->resolved) && !(is_tensor(v->object) && tensors->resolve(t->tensor))) return 0;
     return tensors->check(t->tensor, v->object);
 }
 

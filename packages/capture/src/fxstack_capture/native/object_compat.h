@@ -36,6 +36,16 @@ static inline PyDictKeysObject *instance_keys(PyObject *object) {
     return ((PyHeapTypeObject *)Py_TYPE(object))->ht_cached_keys;
 }
 
+/* Whether it has no attributes of its own. */
+static inline int is_bare_instance(PyObject *object) {
+    PyObject *dict;
+    PyDictValues *values = instance_values(object, &dict);
+    if (values == NULL) return dict == NULL || PyDict_GET_SIZE(dict) == 0;
+    for (Py_ssize_t i = 0; i < instance_keys(object)->dk_nentries; i++)
+        if (values->values[i] != NULL) return 0;
+    return 1;
+}
+
 /* dict_states.c */
 extern HIDDEN int dict_states_reliable;
 HIDDEN int give_own_table(PyObject *dict); /* 0: it cannot have one */

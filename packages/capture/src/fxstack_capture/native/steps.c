@@ -280,15 +280,6 @@ int steps_init(void) {
 
 int instance_attr_find(Node *node, const Value *from, Value *to) { return step_instance_attr(node, from, to); }
 
-int is_bare_instance(PyObject *object) {
-    PyObject *dict;
-    PyDictValues *values = instance_values(object, &dict);
-    if (values == NULL) return dict == NULL || PyDict_GET_SIZE(dict) == 0;
-    for (Py_ssize_t i = 0; i < instance_keys(object)->dk_nentries; i++)
-        if (values->values[i] != NULL) return 0;
-    return 1;
-}
-
 int is_instance_attr(const Node *node) { return node->root == ROOT_STEP && node->step == step_instance_attr; }
 
 int is_key(const Node *node) { return node->root == ROOT_STEP && node->step == step_key; }

@@ -65,8 +65,13 @@ int resolve(TensorDemand* d) {
   return 1;
 }
 
+// A loop in both cases: there are few numbers, and a call of memcmp takes longer.
 bool same_numbers(c10::IntArrayRef found, const int64_t* demanded, bool all_static) {
-  if (all_static) return std::memcmp(found.data(), demanded, found.size() * sizeof(int64_t)) == 0;
+  if (all_static) {
+    int64_t differs = 0;
+    for (size_t i = 0; i < found.size(); i++) differs |= demanded[i] ^ found[i];
+    return differs == 0;
+  }
   for (size_t i = 0; i < found.size(); i++)
     if (demanded[i] != ANY_NUMBER && demanded[i] != found[i]) return false;
   return true;

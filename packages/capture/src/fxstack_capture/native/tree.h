@@ -105,7 +105,6 @@ HIDDEN PyObject *upcoming_item(PyObject *iterator, Py_ssize_t k);
 HIDDEN int step_build(Tree *tree, Node *node, const char *kind, PyObject *argument); /* -1 with an exception */
 HIDDEN int steps_init(void);
 HIDDEN int instance_attr_find(Node *node, const Value *from, Value *to); /* as a StepFunction */
-HIDDEN int is_bare_instance(PyObject *object); /* whether it has no attributes of its own */
 HIDDEN int is_instance_attr(const Node *node);
 HIDDEN int is_key(const Node *node);
 HIDDEN extern PyTypeObject *deque_type;
