@@ -133,6 +133,12 @@ _REASONS = (
         "Remove the call.",
     ),
     Reason(
+        "replaced-by-program",
+        "nothing is compiled while {detail} is replaced",
+        "What operators do to tensors then, no graph can say.",
+        "Put the original back before the first call of compiled code, and wrap instead what calls it.",
+    ),
+    Reason(
         "unsupported-object",
         "an object that tracing cannot model is used: {detail}",
         "Its state lives in compiled code where reads cannot be guarded.",

@@ -129,3 +129,31 @@ def test_weak_references_of_the_programs_own_are_said(double, monkeypatch):
     monkeypatch.undo()
     assert torch.equal(double(X), X * 2)
     assert len(made) == 1
+
+
+def _call(fn):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return fn(X)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "by"),
+    [
+        (torch.Tensor, "__mul__", lambda x, _: x),
+        (torch.Tensor, "shape", property(lambda _: (7,))),
+        (weakref, "ref", lambda *given: weakref.ReferenceType(*given)),
+    ],
+)
+@pytest.mark.parametrize(
+    "given", [lambda x: x * 2, torch.nn.Linear(3, 3)], ids=["function", "module"]
+)
+def test_one_whole_graph_is_an_error_that_names_it(owner, name, by, given, monkeypatch):
+    fn = fx.optimize(backend, fullgraph=True)(given)
+    monkeypatch.setattr(owner, name, by)
+    with pytest.raises(
+        fx.Unsupported, match=rf"nothing is compiled while [\w.]*\.{name} is replaced"
+    ):
+        _call(fn)
+    monkeypatch.undo()
+    assert torch.equal(_call(fn), given(X))

@@ -66,25 +66,29 @@ _SAID: set[str] = set()
 
 
 def are_replaced() -> bool:
-    """Calls nothing that a program could have replaced, unless there is something to say, which is said once for each name."""
-    for name, value in _NEEDED:
+    """Whether the program has replaced a builtin that is needed. Calls nothing that it could have replaced."""
+    for name, value in _NEEDED:  # noqa: SIM110 - the program may have replaced any()
         if _TABLE.get(name) is not value:
             return True
-    found = _of_libraries()
-    if found is not None and found not in _SAID:
-        _SAID.add(found)
-        warnings.warn(
-            f"nothing is compiled while {found} is replaced: what is not compiled yet runs in plain Python;"
-            " put the original back before the first call of compiled code, and wrap instead what calls it.",
-            TracingWarning,
-            stacklevel=3,
-        )
-    return found is not None
+    return False
 
 
-def _of_libraries() -> str | None:
+def replaced_in_libraries() -> str | None:
     """The name of what torch or its tensors need and the program, or another package, has replaced."""
     if weakref.ref is not _REFERENCE:
         return "weakref.ref"
     method = replaced_method()
     return None if method is None else f"torch.Tensor.{method}"
+
+
+def say_once(found: str) -> None:
+    """Warn of a name of ``replaced_in_libraries``, the first time that it is met."""
+    if found in _SAID:
+        return
+    _SAID.add(found)
+    warnings.warn(
+        f"nothing is compiled while {found} is replaced: what is not compiled yet runs in plain Python;"
+        " put the original back before the first call of compiled code, and wrap instead what calls it.",
+        TracingWarning,
+        stacklevel=3,
+    )

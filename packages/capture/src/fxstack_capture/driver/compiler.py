@@ -152,6 +152,10 @@ class FrameCompiler:
         """Called by the frame hook for a frame without a valid entry; see ``native``."""
         if builtins_in_use.are_replaced() or self._replaced.are_there():
             return native.RUN
+        replaced = builtins_in_use.replaced_in_libraries()
+        if replaced is not None and not self.options.fullgraph:
+            builtins_in_use.say_once(replaced)
+            return native.RUN
         if is_skipping(code):
             return native.SKIP
         if is_skipping(sys._getframe(1).f_code):
@@ -164,9 +168,9 @@ class FrameCompiler:
         if has_foreign_modes():
             return native.RUN
         with set_aside():
-            return self._called(frame, code)
+            return self._called(frame, code, replaced)
 
-    def _called(self, frame: RealFrame, code: CodeType) -> Any:
+    def _called(self, frame: RealFrame, code: CodeType, replaced: str | None) -> Any:
         """Torch-function modes of the program do not see what is done here."""
         if is_module_call(code) and frame.arguments.get("self") is not self.root:
             return native.RUN
@@ -176,6 +180,8 @@ class FrameCompiler:
         stance = current_stance()
         if stance.name == "eager_on_recompile":
             return native.RUN
+        if replaced is not None:
+            raise Unsupported(graph_break("replaced-by-program", replaced).record)
         with _TRACING, paused_collector():
             leave_compiler_unloaded()
             state = self.states.of(code)
