@@ -24,9 +24,12 @@ from torch.overrides import (
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import NOT_FOUND
 from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.torch_side import attributes, leaves, standin_classes
 from fxstack_capture.torch_side.standin_classes import shown_class
+from fxstack_capture.world.classes import raw_lookup
+from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +56,14 @@ _SEEN_BY_MODES = frozenset(
     }
 )
 """Functions that ask for overrides though they are no operators."""
+
+_NEVER_ASKED = frozenset(
+    {
+        *(type(None), type(...), bool, int, float, complex, str, bytes, slice),
+        *(list, tuple, dict, torch.SymBool, torch.SymInt, torch.SymFloat),
+        *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+    }
+)
 
 
 class Level(IntEnum):
@@ -130,7 +141,23 @@ class Overrides:
 
     def overriding(self, values: Sequence[Any]) -> bool:
         """``torch.overrides.has_torch_function``."""
-        return self.concern(None, tuple(values), {})
+        if self.concern(None, tuple(values), {}):
+            return True
+        return not self.level and any(map(self._is_duck, values))
+
+    def _is_duck(self, value: object) -> bool:
+        """Whether torch asks an object that is no tensor. GraphBreak where not its class decides, by a class method."""
+        cls = type(value)
+        if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
+            return False
+        found = self._tracer.trace.world.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
+        if type(found) is classmethod:
+            return True
+        if found is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
+            raise graph_break(
+                "unsupported-call", f"__torch_function__ of an instance of {cls.__qualname__}"
+            )
+        return False
 
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """A call that ``concern``s somebody."""
