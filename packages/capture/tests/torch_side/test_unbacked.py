@@ -101,3 +101,34 @@ def test_a_size_that_breaks_what_the_program_demands_is_eagers_error():
             else:
                 with pytest.raises(RuntimeError, match="Expected cond to be True"):
                     compiled(x)
+
+
+def _with_shape_ids(mark, *sizes):
+    tensors = [torch.arange(3.0 * size).view(size, 3) for size in sizes]
+    for tensor in tensors:
+        mark(tensor, 0, shape_id="batch")
+    return tensors
+
+
+@pytest.mark.parametrize(
+    "mark", [fxstack_capture.mark_unbacked, torch._dynamo.decorators.mark_unbacked]
+)
+def test_sizes_with_one_shape_id_are_equal(mark):
+    graphs = []
+
+    def backend(graph_module, _inputs):
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    def program(x, y):
+        return (x * 2).sum(0) + y.sum(0), x.shape[0] == y.shape[0]
+
+    compiled = fxstack_capture.optimize(backend, fullgraph=True)(program)
+    for size in (4, 5, 1, 0):
+        total, same = compiled(*_with_shape_ids(mark, size, size))
+        assert torch.equal(total, program(*_with_shape_ids(mark, size, size))[0])
+        assert same is True
+    for sizes in ((4, 5), (4, 1)):
+        with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+            compiled(*_with_shape_ids(mark, *sizes))
+    assert len(graphs) == 1

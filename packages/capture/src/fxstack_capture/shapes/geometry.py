@@ -70,6 +70,7 @@ class Geometry:
         self.primary: dict[sympy.Symbol, tuple[Source, Any]] = {}
         self.strict: dict[sympy.Symbol, Source] = {}
         self.named: dict[str, NamedSymbol] = {}
+        self._of_shape_id: dict[str, torch.SymInt] = {}
         self.argument_names: Mapping[Source, str] = {}
 
     @property
@@ -207,6 +208,10 @@ class Geometry:
             torch._check(made >= plan.bounds.min)
         if plan.bounds is not None and plan.bounds.max is not None:
             torch._check(made <= plan.bounds.max)
+        if plan.shape_id is not None:
+            first = self._of_shape_id.setdefault(plan.shape_id, made)
+            if first is not made:
+                torch._check(first == made)
         return self._note(expr, made, source)  # type: ignore[no-any-return]
 
     def _strides(

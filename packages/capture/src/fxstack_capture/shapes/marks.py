@@ -34,6 +34,8 @@ class Marks:
     weak: frozenset[int]
     static: frozenset[int]
     unbacked: dict[int, DimRange]
+    shape_ids: dict[int, str]
+    """Unbacked dimensions with one id are of one size."""
 
 
 def mark_dynamic(
@@ -58,13 +60,24 @@ def mark_static(tensor: torch.Tensor, dims: Dims | None = None) -> None:
 
 
 def mark_unbacked(
-    tensor: torch.Tensor, dims: Dims, *, min: int | None = None, max: int | None = None
+    tensor: torch.Tensor,
+    dims: Dims,
+    *,
+    min: int | None = None,
+    max: int | None = None,
+    shape_id: str | None = None,
 ) -> None:
-    """Compile without ever looking at the size of these dimensions; no 0/1 specialisation."""
+    """Compile without ever looking at the size of these dimensions; no 0/1 specialisation.
+
+    Dimensions with one ``shape_id``, of one tensor or of several, are taken to be of one size, which the graph asserts when
+    it runs (RuntimeError).
+    """
     for dim in _each(tensor, dims):
         _add(tensor, "_dynamo_unbacked_indices", dim)
         bounds = tensor.__dict__.setdefault("_dynamo_unbacked_bounds", {})
         bounds[dim] = (min, max)
+        if shape_id is not None:
+            tensor.__dict__.setdefault("_dynamo_shape_ids", {})[dim] = shape_id
 
 
 def mark_static_address(tensor: torch.Tensor, guard: bool = False) -> None:
@@ -110,6 +123,9 @@ def marks_of(tensor: torch.Tensor) -> Marks:
                 _indices(tensor, "_dynamo_unbacked_indices")
                 | _indices(tensor, "_dynamo_strict_unbacked_indices")
             )
+        },
+        shape_ids={
+            _normal(tensor, dim): name for dim, name in data.get("_dynamo_shape_ids", {}).items()
         },
     )
 

@@ -49,6 +49,8 @@ class SizePlan:
     """Whether it is an error if the program needs this number to be one value."""
     named: Named | None = None
     solved: Solved | None = None
+    shape_id: str | None = None
+    """Unbacked sizes with one id are equal."""
 
 
 _STATIC = SizePlan(Kind.STATIC)
@@ -154,7 +156,7 @@ def _apply_marks(
         # Sizes of 0 and 1 have graphs of their own.
         sizes[dim] = SizePlan(Kind.OWN, bounds, strict=True) if real.size(dim) > 1 else _STATIC
     for dim, bounds in marks.unbacked.items():
-        sizes[dim] = SizePlan(Kind.UNBACKED, bounds)
+        sizes[dim] = SizePlan(Kind.UNBACKED, bounds, shape_id=marks.shape_ids.get(dim))
 
 
 def _contracted(rule: DimRule, size: int, contract: Bound) -> SizePlan:
