@@ -168,7 +168,7 @@ def scalars_beside_tensors(x, a):
     return y, torch.full((2,), np.float64(3)), torch.where(x > 0, x, np.float32(1))
 
 
-@program("unsupported-call")
+@program()
 def scalars_whose_dtype_tensors_take(x, a):
     return torch.tensor(np.float32(2)), np.float64(2) * x
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.numpy_side.types import NUMPY_OF, SCALAR_TYPES
+from fxstack_capture.numpy_side.types import NUMPY_OF, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.torch_side import number_tensors
 
 if TYPE_CHECKING:
@@ -53,14 +54,26 @@ def from_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict
     return tracer.arrays.to_tensor(args[0])
 
 
-def with_plain_scalars(args: tuple[Any, ...]) -> tuple[Any, ...]:
+# torch takes a bool for a float, and a complex64 for its real part, where it wants a number, and refuses them elsewhere.
+_NUMBERS = SCALAR_TYPES - {np.bool_, np.complex64}
+_LEAVING_TO_TENSORS = frozenset(
+    getattr(operator, f"{prefix}{name}")
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+    for prefix in ("", "i")
+) | {operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne}
+"""Operators of NumPy scalars that return NotImplemented for a tensor on their right, so that it computes."""
+
+
+def with_plain_scalars(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an operator with NumPy scalars as the numbers that torch takes them for.
 
-    One on the left of an operator is left alone: there NumPy computes.
+    The first argument of other functions than operators is left alone: its dtype may count.
     """
-    if SCALAR_TYPES.isdisjoint(map(type, args)) or type(args[0]) in SCALAR_TYPES:
+    if _NUMBERS.isdisjoint(map(type, args)):
         return args
-    return tuple(arg.item() if type(arg) in SCALAR_TYPES else arg for arg in args)
+    if type(args[0]) in _NUMBERS and fn not in _LEAVING_TO_TENSORS:
+        return args
+    return tuple(arg.item() if type(arg) in _NUMBERS else arg for arg in args)
 
 
 def _copied(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
@@ -102,6 +115,9 @@ def conversion(
             return on_array(tracer, args[0], kwargs)
         if len(args) == 1 and isinstance(args[0], torch.SymBool):
             args = (tracer.specialize(args[0]),)
+        if len(args) == 1 and type(args[0]) in SCALAR_TYPES and kwargs.get("dtype") is None:
+            kwargs = {**kwargs, "dtype": TORCH_OF[args[0].dtype]}
+            args = (args[0].item(),)
         if len(args) == 1 and number_tensors.takes(args[0], kwargs):
             return number_tensors.make(tracer, args[0], kwargs)
         if tracer.arrays.active and kwargs.get("dtype") is None:

@@ -318,7 +318,7 @@ class TorchTracer:
         builder = self.builder
         if kwargs and not kwargs.keys().isdisjoint(number_tensors.SCALAR_ARGUMENTS):
             kwargs = number_tensors.with_scalars(self, fn, kwargs)
-        args = numpy_arrays.with_plain_scalars(args)
+        args = numpy_arrays.with_plain_scalars(fn, args)
         target = target_of(fn, args)
         self.names.guard_target(target)
         if "from" in kwargs:
