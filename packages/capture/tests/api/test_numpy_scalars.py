@@ -26,7 +26,16 @@ OPERATORS = (
     *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv),
     *(operator.pow, operator.lt, operator.eq, operator.imul),
 )
+
+
+def _stored(x: torch.Tensor, s: Any) -> torch.Tensor:
+    y = x + 1
+    y[...] = s
+    return y
+
+
 CALLS = (
+    _stored,
     torch.add,
     lambda x, s: torch.full((2,), s),
     lambda x, s: x.clamp(s),

@@ -69,11 +69,16 @@ def with_plain_scalars(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
     The first argument of other functions than operators is left alone: its dtype may count.
     """
-    if _NUMBERS.isdisjoint(map(type, args)):
+    if _NUMBERS.isdisjoint(map(type, args)) or _is_refused(fn, args):
         return args
     if type(args[0]) in _NUMBERS and fn not in _LEAVING_TO_TENSORS:
         return args
     return tuple(arg.item() if type(arg) in _NUMBERS else arg for arg in args)
+
+
+def _is_refused(fn: Any, args: tuple[Any, ...]) -> bool:
+    """Whether torch has an error for a scalar: only those that are Python's floats, or integers, can be stored in a tensor."""
+    return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
 def _copied(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
