@@ -743,4 +743,16 @@ def numpy_gradients_stop(c):
     return x, attempt(c(lambda x: (x * 2).numpy()), x)
 
 
+@program(breaks=0)
+def views_of_another_dtype_that_require_grad(c):
+    pairs = torch.linspace(-2, 3, 48).reshape(4, 6, 2).requires_grad_()
+    z = torch.view_as_complex(pairs.detach() * 2).requires_grad_()
+    views = [torch.view_as_complex(pairs)[1:3], torch.view_as_complex(pairs * 1), z.real.t()[1:]]
+    views += [z.conj().imag, torch.view_as_real(z), z.mH, (z * 1).conj()[1:], (z * 1).real]
+    read = [c(lambda x: x * 2 + x.sum())(view) for view in views]
+    written = [c(lambda x: (x[0].mul_(3), x.t() + 1))((z * 1).conj()) for _ in range(2)]
+    sum((x.abs() ** 2).sum() for x in [*read, *written[0], *written[1]]).backward()
+    return read, written, pairs.grad, z.grad, [(x.is_conj(), x.is_neg()) for x in read]
+
+
 test_tensors = program.tests()

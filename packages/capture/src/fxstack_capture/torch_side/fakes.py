@@ -38,12 +38,33 @@ class _ViewOfAFunction(torch.autograd.Function):
     """A view with a history of its own, of a base that has none: only a custom function can return one."""
 
     @staticmethod
-    def forward(_context: Any, base: torch.Tensor, _anchor: torch.Tensor, geometry: Any) -> Any:
-        return base.as_strided(*geometry)
+    def forward(
+        _context: Any, base: torch.Tensor, _anchor: torch.Tensor, real: torch.Tensor, geometry: Any
+    ) -> Any:
+        return _part(base, real, *geometry)
 
     @staticmethod
     def backward(_context: Any, *_gradients: Any) -> Any:
         raise AssertionError("a stand-in of a graph input has no history to differentiate")
+
+
+def _part(
+    base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offset: Any
+) -> torch.Tensor:
+    """A part of ``base`` of the given geometry and of ``real``'s dtype, made by operators that autograd follows."""
+    if real.dtype == base.dtype:
+        part = base.as_strided(sizes, strides, offset)
+    elif base.is_complex() and base.dtype.to_real() == real.dtype:
+        numbers = torch.view_as_real(base.conj() if base.is_conj() else base)
+        part = numbers.as_strided(sizes, strides, offset)
+    elif real.is_complex() and real.dtype.to_real() == base.dtype and not base.is_neg():
+        pairs = base.as_strided((*sizes, 2), (*(2 * s for s in strides), 1), 2 * offset)
+        part = torch.view_as_complex(pairs)
+    else:
+        raise graph_break("unsupported-tensor", "a differentiable view of another dtype")
+    if part.is_conj() is not real.is_conj():
+        part = part.conj()
+    return part if part.is_neg() is real.is_neg() else torch._neg_view(part)
 
 
 def _anchor() -> torch.Tensor:
@@ -166,17 +187,16 @@ class Faker:
         self, real: torch.Tensor, base: torch.Tensor, sizes: Any, strides: Any, offset: Any
     ) -> FakeTensor:
         """A view that autograd knows to be one: writing to it must be (il)legal as for the real one."""
-        if real.dtype != base.dtype or real.is_conj() or real.is_neg():
-            raise graph_break("unsupported-tensor", "a differentiable view of another dtype")
         fake_base = self.fake(base, base.size(), base.stride(), base.storage_offset())
         has_history = real.requires_grad and not real.is_leaf
         inference = torch.inference_mode(real.is_inference())  # it changes the grad mode, too
         with inference, torch.set_grad_enabled(has_history), self.mode:
             if has_history and not base.requires_grad:
                 geometry = (sizes, strides, offset)
-                made = cast("FakeTensor", _ViewOfAFunction.apply(fake_base, _anchor(), geometry))  # type: ignore[no-untyped-call]
+                apply = cast("Any", _ViewOfAFunction.apply)
+                made = cast("FakeTensor", apply(fake_base, _anchor(), real, geometry))
             else:
-                made = cast("FakeTensor", fake_base.as_strided(sizes, strides, offset))
+                made = cast("FakeTensor", _part(fake_base, real, sizes, strides, offset))
         if real.requires_grad and not has_history:
             made.requires_grad_()
         creation_meta = torch._C._autograd._get_creation_meta(real)
