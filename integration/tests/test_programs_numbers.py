@@ -35,6 +35,18 @@ def an_index_out_of_a_tensor_and_out_of_range(c):
     return f(square(), torch.tensor(1)), attempt(f, square(), torch.tensor(9))
 
 
+@program(graphs=1, breaks=0, options=SCALARS)
+def tensors_as_indices(c):
+    @c
+    def f(x, i):
+        x[i[:1] :, 1] = 0.5
+        x[i[0]] += 2
+        return x[i[0] :] + 1, x[: i[0], i[0]] * 2, x[..., -i[0] :].sum(), x[i[0], None, 1:] * 3
+
+    made = [square() for _ in range(3)]
+    return [f(x, torch.tensor([i])) for x, i in zip(made, (1, 3, 2))], made
+
+
 @program(breaks=0)
 def an_index_that_changes(c):
     @c

@@ -755,4 +755,13 @@ def views_of_another_dtype_that_require_grad(c):
     return read, written, pairs.grad, z.grad, [(x.is_conj(), x.is_neg()) for x in read]
 
 
+@program(graphs=1, breaks=0)
+def all_parts_of_a_parameter_in_place(c):
+    whole = torch.ones(40, requires_grad=True)
+    parts = whole.split(10)
+    step = c(lambda *parts: [part.mul_(k + 2).sum() for k, part in enumerate(parts)])
+    with torch.no_grad():
+        return step(*parts), whole
+
+
 test_tensors = program.tests()

@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_map
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side.symbols import symbolic_number
+from fxstack_capture.torch_side.writes import is_leaf
 from fxstack_interchange.dtypes import is_refusal
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
     real.requires_grad_(fake.requires_grad)
     if getattr(fake, "_is_param", False):
         return torch.nn.Parameter(real, fake.requires_grad)
-    if fake.requires_grad and not fake.is_leaf:
+    if fake.requires_grad and not is_leaf(fake):
         with torch.enable_grad():
             real = real.clone()
     return real

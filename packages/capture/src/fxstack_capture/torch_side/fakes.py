@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side.writes import is_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,7 @@ class Faker:
             made = self._view(real, base, sizes, strides, offset)
         else:
             made = self._fresh(real, sizes, strides, offset)
-        if made.requires_grad is not real.requires_grad or made.is_leaf is not real.is_leaf:
+        if made.requires_grad is not real.requires_grad or is_leaf(made) is not real.is_leaf:
             raise graph_break("unsupported-tensor", "a tensor whose history has no stand-in")
         if isinstance(real, torch.nn.Parameter):
             made._is_param = True
@@ -131,7 +132,7 @@ class Faker:
         before = (*sizes, *strides, offset)
         now = (*value.shape, *value.stride(), value.storage_offset())
         unmoved = len(now) == len(before) and all(map(_is_same_number, now, before))
-        if unmoved and value.requires_grad is real.requires_grad and value.is_leaf is real.is_leaf:
+        if unmoved and value.requires_grad is real.requires_grad and is_leaf(value) is real.is_leaf:
             return value
         return earlier.fake(real, sizes, strides, offset)
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import operator
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxstack_capture.torch_side import known_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack_capture.torch_side.tracer import TorchTracer
 
+_INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
 _MASKS = frozenset({torch.bool, torch.uint8})
 
 
@@ -25,8 +29,11 @@ def read(
     tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """``tensor[index]``."""
-    if kwargs or len(args) != 2 or not _has_symbol(args[1]):
+    if kwargs or len(args) != 2:
         return tracer.record(fn, args, kwargs)
+    args = args[0], _with_numbers(tracer, args[1])
+    if not _has_symbol(args[1]):
+        return tracer.record(fn, args, {})
     tensor, rest = _selected(tracer, *args)
     return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
 
@@ -35,10 +42,35 @@ def write(
     tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """``tensor[index] = value``."""
-    if kwargs or len(args) != 3 or not _has_symbol(args[1]) or _is_refused(args[0]):
+    if kwargs or len(args) != 3 or _is_refused(args[0]):
         return tracer.record(fn, args, kwargs)
+    args = args[0], _with_numbers(tracer, args[1]), args[2]
+    if not _has_symbol(args[1]):
+        return tracer.record(fn, args, {})
     tensor, rest = _selected(tracer, *args[:2])
     return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
+
+
+def _with_numbers(tracer: TorchTracer, index: Any) -> Any:
+    """``index`` with the numbers of tensors that torch asks for theirs, where these may be asked for."""
+    if not tracer.trace.options.capture_scalar_outputs or tracer.transforms.inside:
+        return index
+
+    def number(value: Any) -> Any:
+        known = known_values.value_of(tracer, value)
+        return tracer.record(torch.Tensor.item, (value,), {}) if known is None else int(known)
+
+    def item(value: Any) -> Any:
+        if type(value) is slice:
+            bounds = (value.start, value.stop, value.step)
+            return slice(*(number(x) if _is_number(x) and x.numel() == 1 else x for x in bounds))
+        return number(value) if _is_number(value) and value.dim() == 0 else value
+
+    return tuple(map(item, index)) if type(index) is tuple else item(index)
+
+
+def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
+    return type(value) is FakeTensor and value.dtype in _INTEGERS
 
 
 def _is_refused(tensor: torch.Tensor) -> bool:

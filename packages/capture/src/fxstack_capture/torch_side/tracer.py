@@ -37,6 +37,7 @@ from fxstack_capture.torch_side import (
     rules,
     state,
     tensor_hooks,
+    writes,
 )
 from fxstack_capture.torch_side.annotations import Annotations
 from fxstack_capture.torch_side.assumptions import Assumptions
@@ -343,7 +344,7 @@ class TorchTracer:
             return result
         if not holds_only_graph_values(result):
             raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
-        if type(result) is FakeTensor and result.requires_grad and result.is_leaf:
+        if type(result) is FakeTensor and result.requires_grad and writes.is_leaf(result):
             self.has_leaves = True
             inference.demand_followed(self.regions, result)
         node = builder.add(target.op, target.target, node_args, node_kwargs)

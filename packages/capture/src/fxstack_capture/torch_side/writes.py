@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 
 
+def is_leaf(tensor: torch.Tensor) -> bool | None:
+    """``tensor.is_leaf``; None of one of several views whose memory was changed, as torch refuses to make its new history."""
+    try:
+        return bool(tensor.is_leaf)
+    except RuntimeError:
+        return None
+
+
 def version_of(tensor: torch.Tensor) -> int | None:
     """The version counter; None for tensors without one."""
     return None if tensor.is_inference() else tensor._version

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 NO_RULES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})
 COPY = torch.ops.aten.copy_.default
+NEW_SIZE = "a size that is known when the call has been made"
 
 
 def lower_graph(
@@ -219,7 +220,9 @@ class Lowering:
         if launch is not None:
             return self._launch(node, launch)
         rule = self.chosen.get(node.name) or self.rules.get(node.target) or self._attention(node)
-        if rule is not None and self._loopable(node):
+        if rule is not None and not self._measures(value):
+            self.program.fallbacks.append(Fallback(node.name, str(node.target), NEW_SIZE))
+        elif rule is not None and self._loopable(node):
             try:
                 return self._apply(node, rule)
             except NotLowered as reason:
@@ -276,6 +279,12 @@ class Lowering:
             return all(v.name in self.bound for v in size_expr(value).variables)
         except NotLowered:
             return False
+
+    def _measures(self, value: Any) -> bool:
+        """Whether all sizes in ``value`` are known before the call is made."""
+        results = value if isinstance(value, (tuple, list)) else (value,)
+        shapes = (tuple(x.shape) for x in results if isinstance(x, torch.Tensor))
+        return all(map(self._is_bound, symbolic(tuple(shapes))))
 
     def _getitem(self, node: FxNode) -> Any:
         container = self.values[node.args[0]]  # type: ignore[index]
