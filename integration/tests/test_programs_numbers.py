@@ -1,9 +1,11 @@
 """Numbers that change or come out of tensors: as indices, in assertions, as sizes, and what stands for dtypes."""
 
 import random
+import warnings
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from beside_eager import Programs, attempt
 
 program = Programs()
@@ -45,6 +47,24 @@ def tensors_as_indices(c):
 
     made = [square() for _ in range(3)]
     return [f(x, torch.tensor([i])) for x, i in zip(made, (1, 3, 2))], made
+
+
+@program(graphs=5, breaks=0, options={**SCALARS, "capture_dynamic_output_shape_ops": True})
+def sizes_out_of_tensors_and_gradients(c):
+    x = square().requires_grad_()
+    n, bounds = torch.tensor(2), torch.tensor([1, 2])
+    warnings.simplefilter("error")  # a graph that cannot be compiled warns, and runs in eager torch
+    found = [
+        c(lambda x: x[(x > 3).nonzero(as_tuple=True)] * x.sum())(x),
+        c(lambda x, b: x.narrow(0, b[0].item(), b[1].item()).exp())(x / 16, bounds),
+        c(lambda x, n: F.pad(x, (0, n.item(), 1, 0), value=2.0) * 3)(x, n),
+        c(lambda x, n: x[: n.item()].softmax(-1) @ x[:, : n.item()])(x, n),
+        c(lambda x, b: torch.stack([p.sin().sum(0) for p in x.split(b.tolist())]))(
+            x, torch.tensor([3, 1])
+        ),
+    ]
+    sum(f.sin().sum() for f in found).backward()
+    return found, x.grad
 
 
 @program(breaks=0)

@@ -89,6 +89,14 @@ class TracedInput:
     """The views that lead to ``argument`` before anything ran."""
 
 
+def _has_symbols(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return bool(value._has_symbolic_sizes_strides)
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_symbols, value))
+    return isinstance(value, torch.SymInt)
+
+
 @dataclass(slots=True)
 class Session:
     """The state of one trace."""
@@ -153,10 +161,10 @@ class Session:
         return tracer
 
     def _symbolic(self) -> bool:
-        return any(
-            isinstance(spec.fake, torch.SymInt)
-            or (isinstance(spec.fake, torch.Tensor) and spec.fake._has_symbolic_sizes_strides)
-            for spec in self.captured.inputs
+        """Whether anything has a symbolic size: an input, or what data decides on in the graph."""
+        nodes = self.captured.graph_module.graph.nodes
+        return any(_has_symbols(spec.fake) for spec in self.captured.inputs) or any(
+            _has_symbols(node.meta.get("val")) for node in nodes
         )
 
     def _add_placeholders(self) -> None:

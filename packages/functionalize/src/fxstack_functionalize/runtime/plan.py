@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from torch._prims_common import is_contiguous_or_false
 
 from fxstack_functionalize.runtime.links import draws, linking_refusal
 from fxstack_functionalize.runtime.saved import SavedTensor, Saving, saved_tensors
@@ -140,7 +141,7 @@ def described(value: torch.Tensor) -> Example:
     if value.layout is not torch.strided:
         return value
     shape, strides = tuple(value.shape), tuple(value.stride())
-    return TensorMeta(value.dtype, value.device, shape, strides, value.is_contiguous())
+    return TensorMeta(value.dtype, value.device, shape, strides, is_contiguous_or_false(value))
 
 
 def _saved_layout(partition: Partition, count: int) -> tuple[range, range]:

@@ -110,6 +110,8 @@ class Lowering:
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
         self.bound: set[str] = set()
+        self.given: list[Any] = []
+        """Values of placeholders, whose sizes are defined once all placeholders are known."""
         self.numbers = HostNumbers(self.program, device)
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
@@ -128,7 +130,8 @@ class Lowering:
         self.context.comment = user_line(node)
         self.context.value = node.meta.get("val")
         if node.op == "call_function":
-            self._define_sizes(node.meta.get("val"))
+            self._define_sizes((*self.given, node.meta.get("val")))
+            self.given.clear()
         made = self.values[node] = handler(node)
         if isinstance(made, HostValue) and isinstance(node.meta.get("val"), torch.SymFloat):
             self.numbers.add(made)
@@ -138,6 +141,7 @@ class Lowering:
     def _placeholder(self, node: FxNode) -> Any:
         self.program.parameters.append(node.name)
         value = node.meta.get("val")
+        self.given.append(value)
         if isinstance(value, torch.Tensor):
             self._bind_sizes(node.name, value)
             return self._input(node.name, value)
