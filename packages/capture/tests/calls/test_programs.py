@@ -726,6 +726,12 @@ def test_copy_of_a_class_whose_slots_nobody_has_listed():
     agrees(lambda v: copy.deepcopy(collections.OrderedDict(a=v, b=[v])), [1])
 
 
+@pytest.mark.parametrize("made", [list, type("Grown", (list,), {})])
+def test_a_list_extended_by_itself_under_another_name(made):
+    items = made([1, 2])
+    agrees(lambda a, b: (a.extend(b), len(b))[1], items, items)
+
+
 class Widened(list):
     def append(self, value):
         super().append(value * 2)

@@ -85,6 +85,8 @@ def test_grad_is_an_input_of_its_own():
     assert trace.torch.source_of(grad).name == "x.grad"
     trace.torch.store_attr(x, "grad", None)
     assert trace.torch.load_attr(x, "grad") is None
+    trace.torch.store_attr(x, "_grad", grad)
+    assert trace.torch.load_attr(x, "grad") is trace.torch.load_attr(x, "_grad") is grad
 
 
 @pytest.mark.parametrize("name", ["_version", "_base", "__dict__", "__cuda_array_interface__"])

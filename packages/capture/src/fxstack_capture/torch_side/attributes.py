@@ -157,6 +157,7 @@ def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> N
 
 
 def _store_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
+    name = _ALIASES.get(name, name)
     if name == "requires_grad" and tracer.source_of(tensor) is None:
         tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
         return
@@ -190,6 +191,7 @@ def _replace_data(tracer: TorchTracer, tensor: torch.Tensor, value: Any) -> None
 
 
 _KEPT_BY_DATA = ("dtype", "device", "layout")
+_ALIASES = {"_grad": "grad"}
 
 
 def delete(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:

@@ -392,16 +392,16 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         orders = trace.world.set_orders  # type: ignore[attr-defined]
-        if any(_needs_iterator(value) or id(value) in orders for value in args[first:last]):
+
+        def is_iterated(value: Any) -> bool:
+            if first and value is args[0]:  # a list extended by itself is copied first
+                return False
+            return _needs_iterator(value) or id(value) in orders
+
+        if any(map(is_iterated, args[first:last])):
             iterate = trace.calls.iterate
-            args = (
-                *args[:first],
-                *(
-                    iterate(v) if _needs_iterator(v) or id(v) in orders else v
-                    for v in args[first:last]
-                ),
-                *args[last:],
-            )
+            iterated = (iterate(v) if is_iterated(v) else v for v in args[first:last])
+            args = (*args[:first], *iterated, *args[last:])
         return run(trace, fn, args, kwargs)
 
     RULES.add(fn, rule)
