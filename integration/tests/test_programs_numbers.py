@@ -67,6 +67,18 @@ def sizes_out_of_tensors_and_gradients(c):
     return found, x.grad
 
 
+@program(graphs=1, breaks=0, dynamic=True)
+def a_graph_of_sizes_alone(c):
+    @c
+    def f(x):
+        rows, columns = x.shape
+        grid = torch.zeros(2, 3, 2 * ((rows - 1) // 3) + 2, columns)
+        return F.interpolate(grid + rows, scale_factor=2), torch.arange(1, columns * 7, 3)
+
+    warnings.simplefilter("error")
+    return f(square(7)), f(square(9))
+
+
 @program(breaks=0)
 def an_index_that_changes(c):
     @c

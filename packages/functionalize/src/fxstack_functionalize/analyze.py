@@ -16,6 +16,7 @@ from fxstack_functionalize.aliases import (
 from fxstack_functionalize.bases import NeedsBasesError, NeedsViewsError, groups_to_merge
 from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.inputs import SYMBOLIC
 from fxstack_functionalize.metadata import (
     AliasInfo,
     AliasSource,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.inputs import CapturedInput
     from fxstack_functionalize.session import Session, TracedInput
-
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(slots=True)

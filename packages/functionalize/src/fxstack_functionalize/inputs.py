@@ -19,9 +19,12 @@ from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch.fx import GraphModule
+
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,20 @@ def find_fake_mode(values: Sequence[Any]) -> FakeTensorMode | None:
     return None
 
 
-def mode_of(values: Sequence[Any]) -> FakeTensorMode:
-    """Return the mode of the fake tensors among ``values``; a new one if there are none."""
+def mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMode:
+    """Return the mode of the fake tensors among ``values``; a new one if there are none.
+
+    Where ``values`` have symbolic numbers and no tensors, it is the mode of those ``results`` that know the numbers' symbols.
+    """
     found = find_fake_mode(values)
     if found is not None:
         return found
-    return FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
+    env = next((v.node.shape_env for v in values if isinstance(v, SYMBOLIC)), None)
+    for value in () if env is None else results:
+        if isinstance(value, FakeTensor) and value.fake_mode.shape_env is env:
+            return value.fake_mode
+    known = ShapeEnv() if env is None else env
+    return FakeTensorMode(shape_env=known, static_shapes=True, allow_non_fake_inputs=True)
 
 
 def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Captured:
@@ -93,7 +104,8 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     paths = _owned_tensors(graph_module)
     tensors = {id(tensor): (path, tensor) for path, tensor in reversed(paths.items())}
     lifted = list(reversed(tensors.values()))
-    mode = mode_of([*example_inputs, *(tensor for _, tensor in lifted)])
+    results = (node.meta.get("val") for node in graph_module.graph.nodes)
+    mode = mode_of([*example_inputs, *(tensor for _, tensor in lifted)], results)
     inputs = [
         CapturedInput(node.name, _kind_of(value), to_fake(mode, value))
         for node, value in zip(placeholders, example_inputs, strict=True)
