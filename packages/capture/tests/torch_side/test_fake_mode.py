@@ -105,3 +105,29 @@ def test_constants_keep_their_values():
     with CaptureFakeMode():
         for value in (3, 4):
             assert (torch.tensor(value) + 1).item() == value + 1
+
+
+SHIFTS = {
+    "left": lambda x: x << 1,
+    "right": lambda x: x >> 1,
+    "by_tensor": lambda x: x << torch.arange(3),
+    "of_bytes": lambda x: torch.ones(3, dtype=torch.uint8) >> x,
+    "by_scalar_tensor": lambda x: x << torch.tensor(2, dtype=torch.int16),
+    "layout": lambda x: x.expand(2, 3).t() << 3,
+}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_shifts_of_masks_promote(name):
+    x = torch.tensor([True, False, True])
+    expected = SHIFTS[name](x)
+    with CaptureFakeMode() as mode:
+        result = SHIFTS[name](mode.from_tensor(x))
+    said = (result.dtype, result.shape, result.stride())
+    assert said == (expected.dtype, expected.shape, expected.stride())
+
+
+@pytest.mark.parametrize("by", [True, torch.tensor([True])])
+def test_what_eager_refuses_to_shift_is_refused(by):
+    with CaptureFakeMode() as mode, pytest.raises((RuntimeError, NotImplementedError)):
+        mode.from_tensor(torch.tensor([True])) << by

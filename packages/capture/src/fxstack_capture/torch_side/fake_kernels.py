@@ -75,6 +75,30 @@ def _meta(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
+_SHIFTS = {
+    torch.ops.aten.__lshift__.Scalar: torch.ops.aten.bitwise_left_shift.Tensor_Scalar,
+    torch.ops.aten.__lshift__.Tensor: torch.ops.aten.bitwise_left_shift.Tensor,
+    torch.ops.aten.__rshift__.Scalar: torch.ops.aten.bitwise_right_shift.Tensor_Scalar,
+    torch.ops.aten.__rshift__.Tensor: torch.ops.aten.bitwise_right_shift.Tensor,
+}
+"""The operators behind ``<<`` and ``>>``, and those of the same results whose rules promote as eager does."""
+
+
+def promoting(func: Any, args: Any) -> Any:
+    """The operator to ask for the result of ``func``.
+
+    Torch's rules for shifts want an integer dtype of each argument; the kernels want one of the promoted dtype,
+    which a mask and an integer have. What eager refuses (a mask shifted by a mask) stays with torch's rules.
+    """
+    other = _SHIFTS.get(func)
+    return func if other is None or not _promotes_to_integer(*args) else other
+
+
+def _promotes_to_integer(x: Any, by: Any) -> bool:
+    dtype = torch.result_type(x, by)
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+
+
 _CONVOLUTIONS = {
     torch.ops.aten.convolution.default: 2,
     torch.ops.aten.convolution_backward.default: 3,

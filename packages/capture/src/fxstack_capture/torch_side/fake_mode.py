@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import (
 from torch.nested._internal import nested_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fxstack_capture.torch_side.fake_kernels import kernel_of, plain_convolution
+from fxstack_capture.torch_side.fake_kernels import kernel_of, plain_convolution, promoting
 from fxstack_capture.torch_side.operator_cache import (
     MASKS,
     SYMBOLIC,
@@ -147,7 +147,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         if func in SIZE_RULES:
             with self:
                 check_sizes(func, args)
-        result = make(func, types, args, kwargs, *more)
+        result = make(promoting(func, args), types, args, kwargs, *more)
         if dtypes is not None and differ(result, dtypes):
             with self:
                 result = in_dtypes(result, dtypes)
