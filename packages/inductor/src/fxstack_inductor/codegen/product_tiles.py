@@ -27,6 +27,9 @@ LEAST = 16
 GROUP = 8
 """Rows of tiles that programs next to each other go through column by column, so that they share what the L2 cache holds."""
 
+ELEMENTS = 64
+"""Of the result, that a thread can hold in registers beside what is computed of them; it takes halves of more."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProductConfig:
@@ -38,6 +41,11 @@ class ProductConfig:
     num_warps: int
     num_stages: int
     group: int = GROUP
+
+    @property
+    def halvings(self) -> int:
+        """How often a tile's columns are halved for what is done with each element, so that no registers are spilled."""
+        return 1 if self.bm * self.bn > ELEMENTS * 32 * self.num_warps else 0
 
     @property
     def constants(self) -> dict[str, int]:

@@ -1,7 +1,9 @@
 """Matrix products as Triton source: a loop over the depth that feeds matrix instructions, then what is done with each element.
 
 Programs go through the tiles in groups of rows (the order of Triton's matrix multiplication tutorial), so that those that run at
-the same time read the same parts of the operands. A mask is left out where the tiles divide a side.
+the same time read the same parts of the operands. A mask is left out where the tiles divide a side. What is done with each
+element is done for one half of the columns after the other where the whole tile would not fit into registers (the
+epilogue subtiling of Triton's persistent matrix multiplication tutorial).
 """
 
 from __future__ import annotations
@@ -154,7 +156,28 @@ class ProductWriter(KernelWriter):
 
     # --- elements --------------------------------------------------------------------------------
 
+    def _parts(self) -> None:
+        """Starts loops over halves of the columns: each has its columns ``j`` and its part of the product."""
+        name, width = f"v{self.kernel.product}", "BN"
+        self.line(f"column = (within // high).to({self._integer()}) * BN")
+        for level in range(self.tiles.config.halvings):
+            half = f"{width} // 2"
+            self.line(f"both{level} = tl.permute(tl.reshape({name}, [BM, 2, {half}]), 0, 2, 1)")
+            self.line(f"front{level}, back{level} = tl.split(both{level})")
+            self.line(f"for half{level} in tl.static_range(2):")
+            self.depth += 1
+            self.line(f"{name} = front{level} if half{level} == 0 else back{level}")
+            width = half
+        starts = (f"half{k} * (BN // {2 << k})" for k in range(self.tiles.config.halvings))
+        self.line(f"j = {' + '.join(['column', *starts])} + tl.arange(0, {self._width()})")
+
+    def _width(self) -> str:
+        """Columns that are finished at a time."""
+        return "BN" + " // 2" * self.tiles.config.halvings
+
     def _elements(self) -> None:
+        if self.tiles.config.halvings:
+            self._parts()
         self._axis("i", "[:, None]", self.tiles.rows)
         self._axis("j", "[None, :]", self.tiles.columns)
         self.line("xzero = (i[:, None] + j[None, :]) * 0")
@@ -173,8 +196,9 @@ class ProductWriter(KernelWriter):
             self._inside(axis, loops)
             for axis, loops in (("i", self.tiles.rows), ("j", self.tiles.columns))
         )
+        shape = f"[BM, {self._width()}]"
         for store in stores:
-            value = self._stored(f"tl.broadcast_to(v{store.value}, [BM, BN])", store.buffer)
+            value = self._stored(f"tl.broadcast_to(v{store.value}, {shape})", store.buffer)
             pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + xzero)"
             self.line(f"tl.store({pointer}, {value}{'' if whole else ', mask=xmask'})")
 
