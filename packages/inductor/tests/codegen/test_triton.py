@@ -145,7 +145,8 @@ def compiled_ahead(request):
 def test_kernels_compile_ahead_of_time(compiled_ahead):
     capability, compiled = compiled_ahead
     assert len(compiled) >= 4
-    assert all(entry["cubin"] > 500 and entry["spills"] == 0 for entry in compiled.values())
+    assert all(entry["cubin"] > 500 for entry in compiled.values())
+    assert not {name: entry["spilled"] for name, entry in compiled.items() if entry["spilled"]}
     assert {entry["target"] for entry in compiled.values()} == {f"sm_{capability}"}
 
 

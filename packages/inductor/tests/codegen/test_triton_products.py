@@ -100,6 +100,16 @@ def test_equals_eager(name):
         torch.testing.assert_close(got, wanted, rtol=3e-2, atol=0.2)
 
 
+@pytest.mark.parametrize(
+    "name", ["gelu", "residual", "batches", "gate", "transposed", "one row", "float16"]
+)
+def test_tiles_finished_in_halves_equal_eager(name, always, monkeypatch):
+    monkeypatch.setattr("fxstack_inductor.codegen.product_tiles.ELEMENTS", 0)
+    fn, *inputs = CASES[name]
+    assert "tl.static_range(2)" in lower(graph_of(fn, *inputs), target="cuda").triton
+    test_equals_eager(name)
+
+
 LARGE = empty(4096, 1024), empty(1024, 4096)
 CHOICES = {
     "what is done with the elements pays": (lambda x, w: F.gelu(x @ w), *LARGE, 1),

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from machine_code import registers_and_spilled
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, decompositions
@@ -62,13 +63,12 @@ def quantise(x):
 
 def facts(kernel):
     target = re.search(r"\.target (sm_\d+)", kernel.asm["ptx"]).group(1)
-    local = re.search(r"\.local[^;]*\[(\d+)\]", kernel.asm["ptx"])
-    spills = int(local.group(1)) if local else 0
+    _, spilled = registers_and_spilled(kernel)
     exact = re.findall(r"\b((?:sqrt|div)\.[\w.]*f32)", kernel.asm["ptx"])
     return {
         "target": target,
         "cubin": len(kernel.asm["cubin"]),
-        "spills": spills,
+        "spilled": spilled,
         "exact": sorted(set(exact)),
         "matrix": sorted(set(re.findall(r"wgmma|mma(?=\.sync)", kernel.asm["ptx"]))),
     }

@@ -8,13 +8,14 @@ kernel does not compile.
 
 import argparse
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
 import torch
-import triton
+from machine_code import registers_and_spilled
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -26,8 +27,6 @@ from fxstack_inductor.triton_target import lower_triton
 from fxstack_interchange.attention import Operand, single_graphs
 from fxstack_interchange.attention_operators import attention_operator
 
-USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
-CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 MOST_SHARED = {80: 163, 86: 99, 89: 99, 90: 227}
 """KiB that a block may have."""
 BLOCK = 128
@@ -64,14 +63,9 @@ def graph_of(dtype, depth, queries, keys, *, train):
         return make_fx(run)(query, *pair, torch.empty(16), *tables)
 
 
-def facts(compiled, folder):
-    path = folder / "kernel.cubin"
-    path.write_bytes(compiled.asm["cubin"])
-    command = [str(CUOBJDUMP), "-res-usage", str(path)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    registers, stack, _, local = map(int, USAGE.search(printed).groups())
+def facts(compiled):
     matrix = sorted(set(re.findall(r"wgmma|mma(?=\.sync)", compiled.asm["ptx"])))
-    return registers, stack + local, compiled.metadata.shared, "+".join(matrix) or "fma"
+    return *registers_and_spilled(compiled), compiled.metadata.shared, "+".join(matrix) or "fma"
 
 
 def rows(args, folder):
@@ -88,7 +82,7 @@ def rows(args, folder):
                         made = compile_kernel(
                             getattr(module, kernel.name), request_entry(kernel), capability
                         )
-                        found = facts(made, folder)
+                        found = facts(made)
                         c = kernel.config
                         sizes = f"{c.bm}x{c.bn}, {c.num_warps} warps, {c.num_stages} stages"
                         what = f"{name}: {kernel.kernel.attention.kind}"

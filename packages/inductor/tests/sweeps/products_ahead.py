@@ -2,13 +2,16 @@
 
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "0"
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import torch
 import triton
+from machine_code import registers_and_spilled
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import decompositions, lower
@@ -31,9 +34,9 @@ def row(kernel, config, capability, folder):
     used = sorted(set(re.findall(r"wgmma|mma(?=\.sync)", ptx)))
     copies = "yes" if "cp.async" in ptx else "no"
     widths = sorted(set(re.findall(r"st\.global\.(\S+)", ptx)))
-    spilled = "yes" if re.search(r"\.local[^;]*\[\d+\]", ptx) else "no"
+    used += map(str, registers_and_spilled(compiled))
     shared = compiled.metadata.shared / 1024
-    return [config_name(config), capability, f"{shared:.0f} KiB", *used, copies, *widths, spilled]
+    return [config_name(config), capability, f"{shared:.0f} KiB", *used, copies, *widths]
 
 
 def main():
@@ -42,7 +45,7 @@ def main():
     (kernel,) = product_kernels(lower(graph, target="cuda:sm_90").plan)
     print(f"gelu(x @ w), bfloat16, 4096x4096x1024, Triton {triton.__version__}")
     print(
-        "| tile | sm | shared memory | instructions | asynchronous copies | stores | local memory |"
+        "| tile | sm | shared memory | instructions | registers | bytes spilled | asynchronous copies | stores |"
     )
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:

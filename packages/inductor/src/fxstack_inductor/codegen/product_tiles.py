@@ -55,7 +55,7 @@ class ProductConfig:
 CONFIGS = (
     ProductConfig(128, 256, 64, 8, 3),
     ProductConfig(128, 128, 64, 8, 4),
-    ProductConfig(128, 128, 32, 4, 4),
+    ProductConfig(128, 128, 32, 8, 4),
     ProductConfig(128, 64, 64, 4, 4),
     ProductConfig(64, 128, 64, 4, 4),
     ProductConfig(64, 64, 64, 4, 4),
