@@ -1,5 +1,7 @@
 """Tensors in unusual forms around a compiled call: aliasing, mutation, dtypes, layouts, sizes, gradients."""
 
+import warnings
+
 import numpy as np
 import torch
 from beside_eager import Programs, attempt
@@ -762,6 +764,24 @@ def all_parts_of_a_parameter_in_place(c):
     step = c(lambda *parts: [part.mul_(k + 2).sum() for k, part in enumerate(parts)])
     with torch.no_grad():
         return step(*parts), whole
+
+
+@program(graphs=1, breaks=0)
+def values_that_require_grad_where_a_mask_says(c):
+    """The tokens of images in the embeddings of a text."""
+    warnings.simplefilter("error")  # a graph that cannot be compiled warns, and runs in eager torch
+    images = matrix(3, 4).requires_grad_()
+    texts = matrix(5, 4).requires_grad_()
+    mask = torch.tensor([False, True, True, False, True])
+
+    @c
+    def f(texts, images, mask):
+        embeddings = texts * 2
+        embeddings[mask] = images.tanh()
+        return embeddings.softmax(-1)
+
+    f(texts, images, mask)[:, 1].sum().backward()
+    return texts, images
 
 
 test_tensors = program.tests()

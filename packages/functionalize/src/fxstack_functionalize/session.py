@@ -24,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import (
 
 from fxstack_functionalize.engine import ModeEngine, current_value, version_of
 from fxstack_functionalize.functional_random import FunctionalRandomMode, state_input
+from fxstack_functionalize.masked_values import MASKED_VALUES
 from fxstack_functionalize.metadata import view_steps
 from fxstack_functionalize.python_kernels import exact_kernels
 from fxstack_functionalize.recording import RecordingMode
@@ -135,7 +136,7 @@ class Session:
     def _proxy_mode(self, stack: ExitStack) -> AbstractContextManager[Any]:
         """Return the recording mode; with it, what higher-order operators need to trace their branches."""
         exact = isinstance(self.engine, ModeEngine)
-        table = {**random_rules(self.tracer, exact=exact), **self.decompositions}
+        table = {**MASKED_VALUES, **random_rules(self.tracer, exact=exact), **self.decompositions}
         pure = state_input(self.captured.graph_module.graph) is not None
         mode = (FunctionalRandomMode if pure else RecordingMode)(self.tracer, table)
         if exact:
