@@ -270,6 +270,21 @@ def test_unhashable_keys_raise():
         compiled(torch.ones(1))
 
 
+@pytest.mark.parametrize("key", [lambda x: x.shape, lambda x: (1, tuple(x.shape))])
+def test_sizes_in_a_key_stay_symbolic(key):
+    """As einops has them, whose functions ask a cache how a shape is taken apart."""
+
+    @functools.lru_cache
+    def half(key):
+        return key[-1][-1] // 2 if isinstance(key[-1], tuple) else key[-1] // 2
+
+    backend = Counting()
+    compiled = fx.optimize(backend, dynamic=True)(lambda x: x * half(key(x)))
+    for n in (4, 5, 9, 12):
+        assert torch.equal(compiled(torch.ones(2, n)), torch.ones(2, n) * (n // 2))
+    assert len(backend.graphs) == 1
+
+
 def test_one_recompilation_is_not_said_of_calls_that_were_postponed():
     @functools.cache
     def row(n):

@@ -70,9 +70,11 @@ def call_cached(
 
 
 def _hash(calls: CallDispatcher, values: tuple[Any, ...]) -> None:
-    """The cache does so first, which runs a ``__hash__`` of the program's, or raises."""
+    """The cache does so first, which runs a ``__hash__`` of the program's, or raises; no size need be known for that."""
     for value in values:
-        if not isinstance(value, (torch.Tensor, *SYMBOLIC)):
+        if type(value) in (tuple, torch.Size):
+            _hash(calls, tuple(value))  # type: ignore[arg-type]
+        elif not isinstance(value, (torch.Tensor, *SYMBOLIC)):
             calls.call(hash, (value,), {})
 
 
