@@ -5,9 +5,12 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.classes import construct
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.guards.records import IdentityIs, LengthIs
+from fxstack_capture.sources import Converted, Item, pinned
 from fxstack_capture.world import attributes, loaders, stores
 from fxstack_capture.world.lazy_dict import ABSENT
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
 RULES: RuleTable = RuleTable()
+_SUBCLASSES: Any = type.__dict__["__subclasses__"]
 
 
 @RULES.rule(object.__getattribute__)
@@ -59,6 +63,20 @@ def _type_setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 @RULES.rule(type.__call__)
 def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return construct(trace.calls, args[0], args[1:], kwargs)  # type: ignore[arg-type]
+
+
+@RULES.rule(_SUBCLASSES)
+def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Those that there are now, in a list of the program's own; one that comes or goes is noticed."""
+    world: Any = trace.world
+    found = type.__subclasses__(*args, **kwargs)
+    if world.is_new(args[0]) or any(map(world.is_new, found)):
+        raise graph_break("unsupported-call", "type.__subclasses__")
+    source = Converted(pinned(args[0], args[0].__qualname__), _SUBCLASSES)
+    trace.guard(source, LengthIs(len(found)))
+    for index, subclass in enumerate(found):
+        trace.guard(Item(source, index), IdentityIs(subclass, id(subclass)))
+    return [world.enter(subclass, Item(source, index)) for index, subclass in enumerate(found)]
 
 
 def _state_rule(method: Any) -> None:
