@@ -89,6 +89,13 @@ def test_grad_is_an_input_of_its_own():
     assert trace.torch.load_attr(x, "grad") is trace.torch.load_attr(x, "_grad") is grad
 
 
+def test_data_that_is_the_tensor_itself_changes_nothing():
+    """``module.to(x.device)`` in a forward stores each parameter so."""
+    trace, x = stand_in(torch.ones(2))
+    trace.torch.store_attr(x, "data", x)
+    assert trace.torch.attribute_writes == []
+
+
 @pytest.mark.parametrize("name", ["_version", "_base", "__dict__", "__cuda_array_interface__"])
 def test_what_a_stand_in_cannot_know(name):
     trace, x = stand_in(torch.ones(2))

@@ -161,6 +161,8 @@ def _store_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: 
     if name == "requires_grad" and tracer.source_of(tensor) is None:
         tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
         return
+    if name == "data" and value is tensor:  # as ``Module.to`` stores what is where it should be
+        return
     if name == "data":
         _replace_data(tracer, tensor, value)
     elif name in HOOKS:
