@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import functools
 import itertools
@@ -90,10 +91,14 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     value, classes = args
     shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
     _note_bases(trace, shown)
+    kind = type(value)
+    if isinstance(value, torch.Tensor) or kind is Array or kind in PLAIN_TYPES:
+        answer = _asked(trace, value, classes, PLAIN_TYPES.get(kind, shown))
+        if answer is not None:
+            return answer
     if isinstance(value, torch.Tensor):
         trace.world.note_answers(shown, classes)
         return _tensor_isinstance(trace, value, classes)
-    kind = type(value)
     if kind is Array:
         trace.world.note_answers(type(value.example), classes)
         return isinstance(value.example, classes)
@@ -118,21 +123,49 @@ def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
             return bool(trace.torch.load_attr(value, "_is_buffer"))
         except AttributeError:
             return False
-    if isinstance(
-        classes, torch._C._TensorMeta if hasattr(torch._C, "_TensorMeta") else type(torch.Tensor)
-    ):
-        if (
-            classes.__module__ == "torch"
-            and classes.__name__.endswith("Tensor")
-            and classes is not torch.Tensor
-        ):
-            return isinstance(
-                value, classes
-            )  # legacy types such as torch.FloatTensor look at the dtype
-        return issubclass(shown, classes)
+    if type(classes) is _LegacyType:
+        return _is_legacy(value, classes)
     if not isinstance(classes, type):
         return isinstance(value, classes)
     return issubclass(shown, classes)
+
+
+_LegacyType: Any = type(torch.FloatTensor)
+
+
+def _is_legacy(value: torch.Tensor, cls: Any) -> bool:
+    """Whether it has the dtype, layout and device of a class such as ``torch.cuda.FloatTensor``, which no tensor is of."""
+    device = "cuda" if cls.is_cuda else "cpu"
+    return (value.dtype, value.layout, value.device.type) == (cls.dtype, cls.layout, device)
+
+
+def _asked(trace: Trace, value: Any, classes: Any, shown: type) -> Any:
+    """What the ``__instancecheck__`` of a program's metaclass says of a value that has a stand-in; None where there is none."""
+    members = classes.__args__ if isinstance(classes, types.UnionType) else classes
+    if type(members) is tuple:
+        if not any(_instance_check(trace, member) for member in members):
+            return None
+        return any(trace.calls.call(isinstance, (value, member), {}) for member in members)
+    check = None if shown is classes else _instance_check(trace, classes)
+    if check is None:
+        return None
+    return trace.calls.call(bool, (trace.calls.call(check, (classes, value), {}),), {})
+
+
+def _instance_check(trace: Trace, cls: Any) -> Any:
+    """The ``__instancecheck__`` that a program's metaclass has for its class ``cls``, if it has one."""
+    found = trace.world.classes.lookup(type(cls), "__instancecheck__")  # type: ignore[attr-defined]
+    if type(found) is not types.FunctionType or found is abc.ABCMeta.__dict__["__instancecheck__"]:
+        return None
+    return None if found.__module__.partition(".")[0] in ("torch", "typing") else found
+
+
+@RULES.rule(type.__instancecheck__)
+def _plain_instance_check(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 2 and isinstance(args[1], torch.Tensor) and isinstance(args[0], type):
+        shown = trace.torch.python_type(args[1])
+        return type.__subclasscheck__(args[0], shown)
+    return run(trace, type.__instancecheck__, args, kwargs)
 
 
 def _note_bases(trace: Trace, cls: Any) -> None:
