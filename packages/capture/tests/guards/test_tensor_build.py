@@ -4,6 +4,7 @@
 import os
 import stat
 import subprocess
+import sys
 
 import pytest
 
@@ -127,3 +128,30 @@ def test_nobody_needs_to_ask_again(tmp_path):
         if thread.name == "fxstack tensor checks":
             thread.join()
     assert checks.compiled, checks.why_not
+
+
+ENDS_AT_THE_LAST_STEP = """
+import sys, threading, time, torch
+from pathlib import Path
+from fxstack_capture.guards import tensor_build
+
+agrees, begun = tensor_build.agrees_with_torch, threading.Event()
+
+def slowly():
+    begun.set()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        torch.ones(64, 64) @ torch.ones(64, 64)
+    return agrees()
+
+tensor_build.agrees_with_torch = slowly
+tensor_build.TensorChecks(Path(sys.argv[1])).poll()
+assert begun.wait(120)
+"""
+
+
+@pytest.mark.skipif(tensor_build.find_compiler() is None, reason="no C++ compiler")
+def test_a_process_that_ends_meanwhile_does_not_abort(tmp_path):
+    command = [sys.executable, "-c", ENDS_AT_THE_LAST_STEP, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -8,6 +8,7 @@ process renames it itself, so that the next process finds it even if this one do
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -37,6 +38,8 @@ if command -v nice >/dev/null; then set -- nice -n 19 "$@"; fi
 """
 _ABANDONED = 3600.0
 """Seconds after which an unfinished file is nobody's any more."""
+_LAST_STEP = 10.0
+"""Seconds that a process waits at its end for a step, of milliseconds; in a forked process nobody may release the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +172,15 @@ class TensorChecks:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
+        atexit.register(self._close)
         # A program may compile nothing more: somebody has to notice that the checks are there.
         threading.Thread(target=self.wait, name="fxstack tensor checks", daemon=True).start()
+
+    def _close(self) -> None:
+        """Wait for what is being tried out: a thread that calls torch while the interpreter ends makes the process abort."""
+        if self._polling.acquire(timeout=_LAST_STEP):
+            self.why_not = self.why_not or "the process ends"
+            self._polling.release()
 
     def _finished(self, plan: BuildPlan) -> bool:
         assert self._process is not None
