@@ -157,6 +157,9 @@ class Calls(Protocol):
     def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run a C function; Python frames that it starts (``__hash__`` of an item) are interpreted."""
 
+    def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
+        """Ends the graph where hashing or comparing ``keys``, which the block does, has effects (``calls.rehashing``)."""
+
     def special_method(self, obj: object, name: str) -> Any:
         """The Python function that does what ``obj[...]`` or ``obj.name = ...`` asks of the class of ``obj``, or None."""
 

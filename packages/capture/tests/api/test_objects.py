@@ -30,6 +30,20 @@ class Key:
         return isinstance(other, Key) and self.value == other.value
 
 
+class Logged(Key):
+    """Writes down each time that it is hashed."""
+
+    def __init__(self, value, log):
+        super().__init__(value)
+        self.log = log
+
+    def __hash__(self):
+        self.log.append(self.value)
+        return super().__hash__()
+
+    __eq__ = Key.__eq__
+
+
 class Plain:
     def __init__(self, value):
         self.value = value
@@ -45,6 +59,16 @@ def of_points(x, points, table):
 
 def of_keys(x, keys):
     return x * len(keys), Key(3) in keys, Key(7) in keys, sorted(k.value for k in keys)
+
+
+def of_logged_keys(x, table, keys, log):
+    return x + sum(table.values()), [k.value for k in table], sorted(k.value for k in keys), log[:]
+
+
+def with_logged_keys(x, table, keys, log):
+    made = {key: x for key in table}
+    graph_break()
+    return len(made), [key.value for key in made], log[:]
 
 
 def in_order(x, objects):
@@ -74,6 +98,17 @@ def test_members_of_a_set_may_have_hashes_in_python():
     assert breaks_beside_plain(of_points, args) == []
     keys = {Key(1), Key(3)}
     assert breaks_beside_plain(of_keys, lambda: (torch.ones(2), keys)) == []
+
+
+def logged():
+    log = []
+    keys = [Logged(1, log), Logged(2, log)]
+    return torch.ones(2), dict.fromkeys(keys, 3), set(keys), log
+
+
+@pytest.mark.parametrize("fn", [of_logged_keys, with_logged_keys])
+def test_a_hash_with_effects_runs_as_often_as_the_program_asks_for_it(fn):
+    breaks_beside_plain(fn, logged)
 
 
 def test_a_set_of_objects_iterates_in_its_own_order():

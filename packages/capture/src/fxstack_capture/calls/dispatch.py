@@ -12,7 +12,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import classes, linked, operators, policy, scan, unfolding
+from fxstack_capture.calls import classes, linked, operators, policy, rehashing, scan, unfolding
 from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.marked import call_marked, is_marked, substitute_by_torch
 from fxstack_capture.calls.native_run import run, run_intercepted
@@ -30,7 +30,8 @@ from fxstack_capture.world.instances import has_finalizer
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     from fxstack_capture.calls.table import Rule, RuleTable
     from fxstack_capture.trace import Trace
@@ -87,6 +88,9 @@ class CallDispatcher:
 
     def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
         return run_intercepted(self.trace, fn, args, {})
+
+    def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
+        return rehashing.without_effects(self.trace, keys)
 
     def special_method(self, obj: object, name: str) -> Any:
         return operators.special_method(self, obj, name)

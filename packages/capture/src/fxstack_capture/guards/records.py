@@ -61,15 +61,29 @@ class LengthIs(Check):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KeysAre(Check):
     """A dict's keys in order: constants are compared by type and value, others by identity.
 
-    With ``ordered=False`` the same for membership only.
+    With ``ordered=False`` the same for membership only. Two records are compared in the same way: neither that nor the
+    hash of one runs ``__eq__`` or ``__hash__`` of a key, which may be the program's.
     """
 
     keys: tuple[object, ...]
     ordered: bool = True
+
+    def _identity(self) -> tuple[object, ...]:
+        plain = ((type(key), key if type(key) in _PLAIN_KEYS else id(key)) for key in self.keys)
+        return self.ordered, *plain
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is KeysAre and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+
+_PLAIN_KEYS = frozenset({str, int})
 
 
 @dataclass(frozen=True, slots=True)

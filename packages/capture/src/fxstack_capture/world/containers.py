@@ -101,7 +101,9 @@ def _set_like(world: MirrorWorld, obj: Any, source: Source) -> Any:
     else:
         world.trace.guard(source, LengthIs(len(members)))
         entered = [world.enter(m, KeyAt(source, i)) for i, m in enumerate(members)]
-        standin = world.trace.calls.watched(cls, entered)
+        calls = world.trace.calls
+        with calls.without_effects(members):
+            standin = calls.watched(cls, entered)
         world.set_orders[id(standin)] = tuple(entered)
         world.contents[id(standin)] = tuple(standin)
     world.registry.add(obj, standin, source)

@@ -161,10 +161,15 @@ class LazyDict:
             raise graph_break(
                 "unsupported-object", "reading the table of all modules that are loaded"
             )
-        self.expanded = True
-        mirror, known = self.mirror, self.known
         keys = tuple(self.original)
         self.world.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
+        with self.world.trace.calls.without_effects(keys):
+            self._expand_all(keys)
+        self.world.expanded(self)
+
+    def _expand_all(self, keys: tuple[Any, ...]) -> None:
+        self.expanded = True
+        mirror, known = self.mirror, self.known
         full: dict[Any, Any] = {}
         self.known = {}  # again, in the original's order
         self._fill(keys, known, full)
@@ -172,7 +177,6 @@ class LazyDict:
         mirror.clear()
         mirror.update(full)
         mirror.update(late)
-        self.world.expanded(self)
 
     def _fill(self, keys: tuple[Any, ...], known: dict[Any, Any], full: dict[Any, Any]) -> None:
         mirror = self.mirror

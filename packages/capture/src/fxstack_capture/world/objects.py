@@ -26,7 +26,7 @@ from fxstack_capture.world.instances import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from fxstack_capture.sources import Source
     from fxstack_capture.world.world import MirrorWorld
@@ -159,13 +159,15 @@ def set_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     entered = [
         m if is_constant_key(m) else world.enter(m, KeyAt(source, i)) for i, m in enumerate(members)
     ]
-    watched = world.trace.calls.watched
+    calls = world.trace.calls
     if base is frozenset:
-        standin = watched(new, type(obj), entered)
+        with calls.without_effects(members):
+            standin = calls.watched(new, type(obj), entered)
         return register(world, obj, standin, source)
     standin = new(type(obj))
     register(world, obj, standin, source)
-    watched(set.update, standin, entered)
+    with calls.without_effects(members):
+        calls.watched(set.update, standin, entered)
     world.contents[id(standin)] = tuple(set.__iter__(standin))
     return standin
 
@@ -183,17 +185,27 @@ def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
         collections.defaultdict.__dict__["default_factory"].__set__(standin, factory)
     keys = tuple(base.__iter__(obj))
     world.trace.guard(source, KeysAre(keys) if keys else LengthIs(0))
-    values = list(base.values(obj))
-    for index, key in enumerate(keys):
+    with world.trace.calls.without_effects(keys):
+        _fill_dict(world, base, standin, source, list(zip(keys, base.values(obj), strict=True)))
+    world.contents[id(standin)] = tuple(dict.items(standin))
+    return standin
+
+
+def _fill_dict(
+    world: MirrorWorld,
+    base: Any,
+    standin: Any,
+    source: Source,
+    items: Iterable[tuple[object, object]],
+) -> None:
+    for index, (key, found) in enumerate(items):
         where = Key(source, key) if is_value(key) else ValueAt(source, index)
         entered = key if is_constant_key(key) else world.enter(key, KeyAt(source, index))
-        value = world.enter(values[index], where)
+        value = world.enter(found, where)
         if entered is key:
             base.__setitem__(standin, key, value)
         else:
             world.trace.calls.watched(base.__setitem__, standin, entered, value)
-    world.contents[id(standin)] = tuple(dict.items(standin))
-    return standin
 
 
 def simple_namespace(world: MirrorWorld, obj: Any, source: Source) -> Any:

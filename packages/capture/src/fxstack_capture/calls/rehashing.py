@@ -1,0 +1,45 @@
+"""Hashing that happens more often than the program asks for it.
+
+A table with keys whose ``__hash__`` or ``__eq__`` is Python code is filled again where it enters a trace: that is invisible
+only as long as these have no effects.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import FunctionType
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side.surroundings import Surroundings
+from fxstack_interchange.symbols import SYMBOLIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from fxstack_capture.trace import Trace
+
+_NOT_THE_PROGRAMS = (torch.Tensor, *SYMBOLIC)
+
+
+@contextmanager
+def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
+    """Ends the graph where hashing or comparing ``keys``, which the block does, has an effect that all can see."""
+    if not any(map(_in_python, keys)):
+        yield
+        return
+    before = Surroundings(trace)
+    yield
+    if before.have_changed():
+        raise graph_break("side-effect-call", "__hash__ or __eq__ of a key")
+
+
+def _in_python(key: object) -> bool:
+    if isinstance(key, tuple):
+        return any(map(_in_python, tuple.__iter__(key)))
+    if isinstance(key, _NOT_THE_PROGRAMS):
+        return False
+    cls = type(key)
+    return isinstance(cls.__hash__, FunctionType) or isinstance(cls.__eq__, FunctionType)
