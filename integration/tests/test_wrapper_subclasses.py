@@ -155,8 +155,11 @@ def test_captured(fn, make):
 
 REFUSED = {
     "an argument changed in place": (lambda x: x.add_(1) * 2, lambda: (two(3),)),
-    "an inner tensor": (lambda x: (x.a + 1, x * 2), lambda: (two(3),)),
-    "made inside": (lambda x: TwoTensor(x * 2, x * 3) + 1, lambda: (torch.ones(3),)),
+    "an inner tensor changed in place": (lambda x: x.a.add_(1) + x.b, lambda: (two(3),)),
+    "one made inside and changed in place": (
+        lambda x: TwoTensor(x * 2, x * 3).add_(1),
+        lambda: (torch.ones(3),),
+    ),
     "a view with a gradient": (lambda x: x.view(12), lambda: (two(3, 4, grad=True),)),
     "jagged": (
         lambda x: (x * 2).values(),

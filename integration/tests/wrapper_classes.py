@@ -92,3 +92,53 @@ def described(value: Any) -> Any:
         return (*facts, [round(n, 4) for n in value.detach().double().flatten().tolist()])
     names, context = value.__tensor_flatten__()
     return (*facts, str(context), [described(getattr(value, name)) for name in names])
+
+
+class Quantized(torch.Tensor):
+    """Eight-bit numbers and a scale by row; ``linear`` is written over these, as libraries of quantization do it."""
+
+    @staticmethod
+    def __new__(cls, numbers: torch.Tensor, scale: torch.Tensor, note: str = "") -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=scale.dtype)
+
+    def __init__(self, numbers: torch.Tensor, scale: torch.Tensor, note: str = "") -> None:
+        self.numbers = numbers
+        self.scale = scale
+        self.note = note
+
+    @classmethod
+    def of(cls, value: torch.Tensor, note: str = "") -> Any:
+        scale = value.detach().abs().amax(-1, keepdim=True) / 127
+        return cls((value.detach() / scale).round().to(torch.int8), scale, note)
+
+    def dequantize(self) -> torch.Tensor:  # type: ignore[override]
+        return self.numbers.to(self.scale.dtype) * self.scale
+
+    def __tensor_flatten__(self) -> Any:
+        return ["numbers", "scale"], {"note": self.note}
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: Any, context: Any, _size: Any, _stride: Any) -> Any:
+        return cls(inner["numbers"], inner["scale"], **context)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.linear:
+            x, weight, *bias = args
+            if weight.note == "dynamic":
+                x = cls.of(x).dequantize()
+            result = x @ weight.numbers.to(x.dtype).t() * weight.scale.flatten()
+            return result + bias[0] if bias and bias[0] is not None else result
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].numbers, args[0].scale, args[0].note)
+
+        def plain(value: Any) -> Any:
+            return value.dequantize() if isinstance(value, cls) else value
+
+        args, kwargs = pytree.tree_map(plain, (args, kwargs or {}))
+        return func(*args, **kwargs)

@@ -77,6 +77,6 @@ def test_layouts_take_apart_and_rebuild():
     layout = layout_of(value)
     parts = list(layout.flatten(value))
     assert len(parts) == len(layout.leaves) == 4
-    assert torch.equal(layout.rebuild(iter(parts)).a.b, value.a.b)
+    assert torch.equal(layout.assemble(iter(parts), iter(())).a.b, value.a.b)
     assert layout.fits(value)
     assert not layout.fits(two(2, 3))

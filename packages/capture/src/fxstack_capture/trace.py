@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.assumptions import Assumptions
     from fxstack_capture.torch_side.attributes import AttributeWrite
+    from fxstack_capture.torch_side.made_wrappers import Construction
     from fxstack_capture.torch_side.names import NamesOfTorch
     from fxstack_capture.world.growing import GrowingLists
     from fxstack_capture.world.iterators import BegunIterators
@@ -215,6 +216,9 @@ class TorchSide(Protocol):
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
         """For a tensor of a user's class made in the trace: of which one, and how plain code makes it."""
+
+    def construction_of(self, tensor: torch.Tensor) -> Construction | None:
+        """For a wrapper subclass that the program made in the trace: the call that made it."""
 
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
         """Attribute of a tensor: metadata is read off the fake tensor, tensors are recorded, methods are bound methods."""

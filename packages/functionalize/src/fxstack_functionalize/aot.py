@@ -25,7 +25,7 @@ from fxstack_functionalize.runtime import (
 )
 from fxstack_functionalize.trace import Traced, TraceRequest, trace
 from fxstack_functionalize.wrapped import Compiling, compile_wrapped
-from fxstack_functionalize.wrapper_classes import is_wrapper
+from fxstack_functionalize.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_interchange import OutputKind, Partition, verify
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def aot(
         partitioner=partitioner,
         decompositions=decompositions,
     )
-    if any(map(is_wrapper, example_inputs)):
+    if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
         plain = partial(again, options=options)
         return compile_wrapped(
             gm, example_inputs, Compiling(plain, stages, decompositions, options)

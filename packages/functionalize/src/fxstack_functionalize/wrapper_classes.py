@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 
 def is_wrapper(value: object) -> bool:
@@ -16,3 +21,8 @@ def is_wrapper(value: object) -> bool:
         and not value.is_nested  # whose sizes are symbols of its own
         and bool(is_traceable_wrapper_subclass(value))
     )
+
+
+def makes_wrappers(module: GraphModule) -> bool:
+    """Whether operators of a captured graph compute wrappers, going by what its nodes say of themselves."""
+    return any(is_wrapper(node.meta.get("val")) for node in module.graph.nodes)

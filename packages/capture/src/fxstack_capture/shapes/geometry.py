@@ -90,13 +90,20 @@ class Geometry:
         return self._env is not None
 
     def tensor(
-        self, real: torch.Tensor, source: Source, plan: TensorPlan
+        self,
+        real: torch.Tensor,
+        source: Source,
+        plan: TensorPlan,
+        like: Sequence[Number] | None = None,
     ) -> tuple[list[Number], list[Number], Number]:
-        """Sizes, strides and storage offset of the stand-in."""
-        sizes = [
-            self.size(size, Size(source, dim), plan.sizes[dim])
-            for dim, size in enumerate(real.size())
-        ]
+        """Sizes, strides and storage offset of the stand-in; ``like`` are sizes of another that are to be its own."""
+        if like is None:
+            sizes = [
+                self.size(size, Size(source, dim), plan.sizes[dim])
+                for dim, size in enumerate(real.size())
+            ]
+        else:
+            sizes = [self._same(size, Size(source, dim)) for dim, size in enumerate(like)]
         strides = self._strides(real, source, plan, sizes)
         offset: Number = real.storage_offset()
         if plan.offset_dynamic:
@@ -230,6 +237,11 @@ class Geometry:
             else:
                 strides[dim] = real_strides[dim]
         return strides
+
+    def _same(self, number: Number, source: Source) -> Number:
+        if isinstance(number, torch.SymInt):
+            self._bind(source, number.node.expr)
+        return number
 
     def _bound(self, expr: sympy.Expr, value: int, source: Source) -> Number:
         made = self.env.create_symintnode(expr, hint=value, source=NamedSource(source))

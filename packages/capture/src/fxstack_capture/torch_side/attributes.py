@@ -139,8 +139,8 @@ def accessed(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
 def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
     """``tensor.name = value``; listed in ``attribute_writes`` for what is outside of the trace."""
     if is_wrapper(tensor):
-        raise graph_break("unsupported-object", f"assignment to an attribute of a {type(tensor)}")
-    if shown_class(tensor) is not None and is_users(tracer.python_type(tensor), name):
+        tracer.wrappers.demand_unused(tensor, name)
+    if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
         cls = tracer.python_type(tensor)
         raw, _, data = plan_of(tracer.trace.world, cls, name)  # type: ignore[arg-type]
         if data:
@@ -174,6 +174,8 @@ def _store_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: 
     if name == "grad":
         demand_unobserved(tracer, tensor, name)
     tracer.attributes_of(tensor)[name] = value
+    if is_wrapper(tensor):  # its ``__torch_dispatch__`` reads it
+        vars(tensor)[name] = value
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
 
 
@@ -197,7 +199,7 @@ _ALIASES = {"_grad": "grad"}
 
 
 def delete(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
-    if tracer.overrides.concern(None, (tensor,), {}):
+    if is_wrapper(tensor) or tracer.overrides.concern(None, (tensor,), {}):
         raise graph_break("unsupported-object", f"deletion of Tensor.{name}")
     _delete_plainly(tracer, tensor, name)
 
@@ -223,16 +225,26 @@ def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     if name in written:
         return written[name]
     real, source = tracer.original_of(tensor)
-    if tracer.wrappers.used and is_wrapper(tensor):
-        own = vars(tensor if real is None else real).get(name)
-        if isinstance(own, torch.Tensor) or (real is None and own is not None):
-            raise graph_break("unsupported-object", f"{name} of a {type(tensor).__qualname__}")
+    if real is None and tracer.wrappers.used and is_wrapper(tensor):
+        return _of_computed_wrapper(tracer, tensor, name)
     if real is None or source is None:
         return _MISSING
     if name not in real.__dict__:
         tracer.trace.guard(InstanceDict(source), HasKey(name, present=False))
         return _MISSING
     return tracer.trace.world.enter(real.__dict__[name], InstanceAttr(source, name))
+
+
+def _of_computed_wrapper(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    """An attribute that the ``__torch_dispatch__`` of a class has given to a result: inner tensors are in the graph."""
+    value = vars(tensor).get(name, _MISSING)
+    if value is _MISSING or value is None or is_plain(value):
+        return value
+    if isinstance(value, torch.Tensor):
+        if not tracer.builder.is_known(value):
+            tracer.record(getattr, (tensor, name), {})
+        return value
+    raise graph_break("unsupported-object", f"{name} of a {type(tensor).__qualname__}")
 
 
 def _computed(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:

@@ -15,6 +15,7 @@ from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.guards import check_strict, shape_guards
 from fxstack_capture.torch_side.graph import SYMBOLIC
 from fxstack_capture.torch_side.standin_classes import redefines, shown_class
+from fxstack_capture.torch_side.wrappers import is_wrapper
 from fxstack_capture.trace import CapturedCode
 from fxstack_interchange.modules import make_graph_module
 
@@ -202,13 +203,13 @@ def guard_relations(tracer: TorchTracer) -> None:
     tracer.trace.guard(first, AllDistinct(tuple(others)))
     groups: dict[int, list[tuple[torch.Tensor, Source]]] = {}
     for fake, real, source in inputs:
-        groups.setdefault(fake.untyped_storage()._cdata, []).append((real, source))
+        if not is_wrapper(fake):  # what is inside of one has entered, too
+            groups.setdefault(fake.untyped_storage()._cdata, []).append((real, source))
     written = tracer.mutated_storages & groups.keys()
     if not written:
         return
-    if tracer.wrappers.used:  # one has entered since
-        tracer.wrappers.demand_unshared(next(iter(written)))
     for storage in sorted(written):
+        tracer.wrappers.demand_unshared(storage)  # one may have entered since
         _guard_together(tracer, groups[storage])
     if len(groups) > 1:
         _guard_apart(tracer, {key: [s for _, s in group] for key, group in groups.items()}, written)
@@ -241,7 +242,7 @@ def _demand_apart(tracer: TorchTracer, written: set[int]) -> None:
     memory = {
         fake.untyped_storage()._cdata: (storage.data_ptr(), storage.nbytes())
         for fake, real, _ in tracer.inputs()
-        if (storage := real.untyped_storage()).nbytes()
+        if not is_wrapper(fake) and (storage := real.untyped_storage()).nbytes()
     }
     for key in written & memory.keys():
         begin, size = memory[key]

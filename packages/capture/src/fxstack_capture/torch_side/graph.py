@@ -41,6 +41,8 @@ class GraphBuilder:
         self.replaced: set[int] = set()
         """Inputs that get other contents when the graph has run, by id."""
         self._names: dict[Callable[..., Any] | str, str] = {}
+        self.put_together: Callable[[torch.Tensor], fx.Node | None] = lambda _tensor: None
+        """Makes a node for a tensor that the program has put together of others."""
         self.modules: dict[str, fx.GraphModule] = {}
         """Graphs that nodes of this one hold, by the name of their attribute."""
 
@@ -78,7 +80,12 @@ class GraphBuilder:
             node = self.graph.call_function(operator.getitem, (parent, index))
             node.meta.update(parent.meta, val=fake, example_value=fake)
         else:
-            raise graph_break("unsupported-tensor", "a tensor that did not come from the program")
+            made = self.put_together(fake)
+            if made is None:
+                raise graph_break(
+                    "unsupported-tensor", "a tensor that did not come from the program"
+                )
+            node = made
         self._nodes[key] = node
         return node
 

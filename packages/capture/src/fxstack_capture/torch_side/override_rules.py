@@ -82,6 +82,10 @@ def _make_subclass(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) ->
     return tracer.overrides.make_subclass(cls, data)
 
 
+def _make_wrapper(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    return tracer.wrappers.construct(fn, args, kwargs)
+
+
 def _new(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``torch.Tensor.__new__(cls, tensor)``: a view of the tensor."""
     if kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
@@ -105,5 +109,6 @@ RULES: dict[Any, Callable[..., Any]] = {
     torch.overrides.handle_torch_function: _handled,
     torch.get_default_device: _default_device,
     torch.Tensor._make_subclass: _make_subclass,
+    torch.Tensor._make_wrapper_subclass: _make_wrapper,  # type: ignore[attr-defined]
     torch.Tensor.__new__: _new,
 }

@@ -85,6 +85,8 @@ class Overrides:
         """Those that were on when the frame began."""
         self.level = Level.ALL_ON
         self._shown: list[FakeTensor] = []
+        self._disguised: list[tuple[torch.Tensor, type]] = []
+        """Wrappers that torch is to ask us about, instead of their class."""
         self._regions: dict[int, tuple[object, Level]] = {}
         self.made_of: dict[int, tuple[torch.Tensor, _Finish]] = {}
         """How a tensor of a user's class was made: of which tensor, and how plain code does it."""
@@ -134,10 +136,11 @@ class Overrides:
         """Whether somebody may want to see this call."""
         if self.modes and self.level < Level.ALL_OFF:
             return True
-        if not self._shown or self.level:
+        wrappers = self._tracer.wrappers
+        if self.level or not (self._shown or wrappers.used):
             return False
-        owner = getattr(fn, "__self__", None)
-        return any(_is_overriding(leaf) for leaf in tree_leaves((owner, args, kwargs)))
+        found = _leaves(fn, args, kwargs)
+        return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in found)
 
     def overriding(self, values: Sequence[Any]) -> bool:
         """``torch.overrides.has_torch_function``."""
@@ -167,7 +170,7 @@ class Overrides:
             return self._tracer.trace.interp.call_function(fn, args, kwargs)
         probe = _Probe(self)
         try:
-            with self._probing(probe):
+            with self._disguise(_leaves(fn, args, kwargs)), self._probing(probe):
                 result = fn(*args, **kwargs)
         except TypeError as error:
             if "Multiple dispatch failed" in str(error):  # names objects of ours
@@ -186,13 +189,39 @@ class Overrides:
             with torch._C._EnableTorchFunction(), probe:  # type: ignore[attr-defined]
                 yield
 
+    @contextmanager
+    def _disguise(self, values: Sequence[Any]) -> Iterator[None]:
+        """While torch's C code looks for whom to ask, wrappers are of classes that ask us."""
+        before = self._disguised
+        self._disguised = [(v, type(v)) for v in values if self._tracer.wrappers.asks(v)]
+        for value, cls in self._disguised:
+            standin_classes.show(value, cls)
+        try:
+            yield
+        finally:
+            for value, cls in self._disguised:
+                standin_classes.become(value, cls)
+            self._disguised = before
+
+    @contextmanager
+    def _undisguised(self) -> Iterator[None]:
+        found, self._disguised = self._disguised, []
+        for value, cls in found:
+            standin_classes.become(value, cls)
+        try:
+            yield
+        finally:
+            for value, cls in found:
+                standin_classes.show(value, cls)
+            self._disguised = found
+
     def ask(self, func: Any, kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
         """The answer of the innermost mode, or NotImplemented where torch is to ask the classes; else the call is made."""
-        with torch._C.DisableTorchFunctionSubclass():
+        if kinds and not self.modes:
+            return NotImplemented
+        with torch._C.DisableTorchFunctionSubclass(), self._undisguised():
             if self.modes:
                 return self._ask_mode(func, self._kinds(func, kinds, args), args, kwargs)
-            if kinds:
-                return NotImplemented
             if is_accessor(func):
                 return attributes.access(self._tracer, func, args)
             return self._tracer.call_plainly(func, args, kwargs)
@@ -259,7 +288,8 @@ class Overrides:
 
     def asked_by_torch(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
         """The same, where torch's C code asks: the probe is still on."""
-        with torch._C.DisableTorchFunctionSubclass(), _pop_mode_temporarily():
+        off = torch._C.DisableTorchFunctionSubclass
+        with off(), _pop_mode_temporarily(), self._undisguised():
             return self.ask_class(cls, func, self._kinds(func, kinds, call[0]), call)
 
     @contextmanager
@@ -372,6 +402,12 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def _has_function(cls: type) -> bool:
     return hasattr(cls, "__torch_function__") and standin_classes.overrides(cls)
+
+
+def _leaves(fn: Any, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
+    """All that is given to a call: methods of tensors are given their tensor."""
+    found: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
+    return found
 
 
 def _is_python(func: Any) -> bool:

@@ -108,9 +108,14 @@ def why_not_followed(cls: type) -> str | None:
 _METACLASSES = (type(torch.Tensor), type(torch.nn.Parameter))
 
 
-def show(fake: FakeTensor, cls: type) -> None:
+def show(fake: torch.Tensor, cls: type) -> None:
     """Let a stand-in be of the user's class ``cls``."""
     _set_class(fake, _standin_class(cls))
+
+
+def become(tensor: torch.Tensor, cls: type) -> None:
+    """Let a tensor be of class ``cls`` itself."""
+    _set_class(tensor, cls)
 
 
 def hide(fake: FakeTensor) -> None:

@@ -64,7 +64,11 @@ class Surroundings:
 def _seen(trace: Trace) -> _Seen:
     world: Any = trace.world
     effects = diff(world)
-    draws, attributes = len(world.draws.made), len(trace.torch.attribute_writes)
+    torch_side = trace.torch
+    attributes = sum(
+        torch_side.construction_of(write.tensor) is None for write in torch_side.attribute_writes
+    )
+    draws = len(world.draws.made)
     return _Seen(effects, effects.identity(), draws, attributes, tuple(state.present()))
 
 

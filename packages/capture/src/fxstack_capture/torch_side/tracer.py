@@ -16,10 +16,9 @@ from fxstack_capture.guards.records import Equals, IdentityIs, TorchStateIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
 from fxstack_capture.numpy_side.tracer import ArrayTracer
 from fxstack_capture.shapes.env import CaptureShapeEnv
-from fxstack_capture.shapes.geometry import Geometry, numbers
+from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.history import FrameHistory, offset_of
-from fxstack_capture.shapes.marks import is_address_guarded, marks_within
-from fxstack_capture.shapes.policy import plan_tensor
+from fxstack_capture.shapes.marks import is_address_guarded
 from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
 from fxstack_capture.torch_side import (
     asked_numbers,
@@ -35,6 +34,7 @@ from fxstack_capture.torch_side import (
     overrides,
     parameters,
     rules,
+    stand_ins,
     state,
     tensor_hooks,
     writes,
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.attributes import AttributeWrite
+    from fxstack_capture.torch_side.made_wrappers import Construction
     from fxstack_capture.torch_side.selection import Selection
     from fxstack_capture.trace import CapturedCode, Trace
 
@@ -109,6 +110,7 @@ class TorchTracer:
         self._in_session = False
         self.faker = Faker(self.mode)
         self.wrappers = Wrappers(self)
+        self.builder.put_together = self.wrappers.put_together
         self.notes = Annotations()
         self.names = NamesOfTorch(trace)
         self.copies = Copies()
@@ -181,21 +183,7 @@ class TorchTracer:
         if is_address_guarded(real):
             self.trace.guard(source, IdentityIs(real, id(real)))
         known = self.faker.known(real)
-        return self._new_stand_in(real, source) if known is None else known
-
-    def _new_stand_in(self, real: torch.Tensor, source: Source) -> FakeTensor:
-        trace = self.trace
-        if not isinstance(real, torch.nn.Parameter):
-            trace.guard(source, marks_within(real))
-        plan = plan_tensor(
-            real, source, self.history, trace.options, trace.contract, choices=trace.choices
-        )
-        if plan.static:
-            self.trace.guard(source, facts.tensor_is(real))
-            return self.faker.fake(real, real.size(), real.stride(), real.storage_offset())
-        sizes, strides, offset = self.geometry.tensor(real, source, plan)
-        self.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
-        return self.faker.fake(real, sizes, strides, offset)
+        return stand_ins.new(self, real, source) if known is None else known
 
     def enter_number(self, value: float, source: Source) -> Any:
         return self.numbers.enter(value, source)
@@ -255,6 +243,8 @@ class TorchTracer:
             self._guard_state()
         if self.overrides.concern(fn, args, kwargs):
             return self.overrides.call(fn, args, kwargs)
+        if self.wrappers.used:
+            self.wrappers.guard_made(args, kwargs)
         return self.call_plainly(fn, args, kwargs)
 
     def call_plainly(
@@ -385,7 +375,7 @@ class TorchTracer:
         storage = tensor.untyped_storage()._cdata
         self.mutated_storages.add(storage)
         if self.wrappers.used:
-            self.wrappers.demand_unshared(storage)
+            self.wrappers.demand_writable(tensor)
         if storage in self.unwritable:
             raise graph_break(
                 "unsupported-object", "a write to an array that has a copy in place of a view"
@@ -415,6 +405,9 @@ class TorchTracer:
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
         return self.overrides.leaving(tensor)
+
+    def construction_of(self, tensor: torch.Tensor) -> Construction | None:
+        return self.wrappers.construction_of(tensor)
 
     # --- attributes ------------------------------------------------------------------------------
 

@@ -16,13 +16,18 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.shapes.geometry import numbers
 from fxstack_capture.sources import InstanceAttr
-from fxstack_capture.torch_side import facts
+from fxstack_capture.torch_side import facts, made_wrappers, stand_ins
 from fxstack_capture.torch_side.fakes import with_history
 from fxstack_capture.torch_side.standin_classes import overrides
+from fxstack_capture.world.classes import raw_lookup
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.made_wrappers import Construction
     from fxstack_capture.torch_side.tracer import TorchTracer
 
 _DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
@@ -40,16 +45,20 @@ def is_wrapper(value: object) -> bool:
     )
 
 
-def why_not_followed(real: torch.Tensor) -> str | None:
+def asks(cls: type) -> bool:
+    """Whether a class of wrappers has a ``__torch_function__`` of its own."""
+    function = cls.__torch_function__  # type: ignore[attr-defined]
+    return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
+
+
+def why_not_followed(cls: type, real: torch.Tensor) -> str | None:
     """What about a wrapper tracing has no model of; None if it can be followed."""
-    cls = type(real)
     if cls.__module__.startswith(
         ("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")
     ):
         return "is torch's own"
-    function = getattr(cls.__torch_function__, "__func__", cls.__torch_function__)
-    if function is not _DEFAULT and function is not _DISABLED:
-        return "defines __torch_function__ and __torch_dispatch__"
+    if asks(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:
+        return "defines __torch_function__ that is no classmethod"
     if real.is_nested or real.layout is not torch.strided:
         return "is not strided"
     return None
@@ -63,11 +72,15 @@ class Wrappers:
         self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
         self._unguarded: list[torch.Tensor] = []
+        self._inside: list[tuple[torch.Tensor, Source]] = []
+        self._constructed: dict[int, Construction] = {}
+        self._storages: set[int] = set()
+        self.used = False
+        """Whether there are any in the trace."""
 
-    @property
-    def used(self) -> bool:
-        """Whether any have entered."""
-        return bool(self._made)
+    def asks(self, value: object) -> bool:
+        """Whether torch would call a ``__torch_function__`` of the program for a value: a wrapper that is asked."""
+        return self.used and is_wrapper(value) and asks(type(value))
 
     def original_of(self, standin: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
         """The wrapper (one inside of another, too) that a stand-in stands for, and where it is."""
@@ -76,7 +89,9 @@ class Wrappers:
     def stand_in(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """The stand-in of a wrapper, with guards for the tensors that it is made of; sizes are those of now."""
         if id(real) not in self._made:
+            self.used = True
             made = self._stand_in(real, source)
+            self._storages.add(made.untyped_storage()._cdata)
             self._made[id(real)] = real, made
             self._originals[id(made)] = real, source
             self._unguarded.append(made)
@@ -84,17 +99,24 @@ class Wrappers:
 
     def _stand_in(self, real: Any, source: Source) -> torch.Tensor:
         cls: Any = type(real)
-        why = why_not_followed(real)
-        if why is not None:
-            text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
-            raise graph_break("unsupported-tensor", text)
-        for name in ("__torch_function__", "__torch_dispatch__", "__tensor_unflatten__"):
-            self._tracer.trace.world.classes.lookup(cls, name)  # type: ignore[attr-defined]  # guards it
+        self._demand_class(cls, real)
         attributes, context = real.__tensor_flatten__()
-        self._tracer.trace.guard(source, facts.tensor_is(real))
-        inner = {name: self._inner(real, name, InstanceAttr(source, name)) for name in attributes}
+        tracer = self._tracer
+        plan = stand_ins.plan(tracer, real, source)
+        is_static = plan.static
+        sizes, strides, _ = (
+            tracer.geometry.tensor(real, source, plan)
+            if not is_static
+            else (real.size(), real.stride(), 0)
+        )
+        tracer.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
+        inner = {
+            name: self._inner(real, name, InstanceAttr(source, name), sizes) for name in attributes
+        }
         with torch.no_grad():
-            made: Any = cls.__tensor_unflatten__(inner, context, real.size(), real.stride())
+            made: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
+        if not is_static:
+            _demand_same((*made.size(), *made.stride()), (*sizes, *strides), cls)
         for name, value in vars(real).items():
             if name not in attributes and isinstance(value, (bool, int, float, str)):
                 vars(made).setdefault(name, value)
@@ -103,28 +125,109 @@ class Wrappers:
             made = made if real.is_leaf else with_history(made)
         return made  # type: ignore[no-any-return]
 
-    def _inner(self, real: torch.Tensor, name: str, source: Source) -> torch.Tensor:
+    def _demand_class(self, cls: Any, example: torch.Tensor) -> None:
+        why = why_not_followed(cls, example)
+        if why is not None:
+            text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
+            raise graph_break("unsupported-tensor", text)
+        for name in ("__torch_function__", "__torch_dispatch__", "__tensor_unflatten__"):
+            self._tracer.trace.world.classes.lookup(cls, name)  # type: ignore[attr-defined]  # guards it
+
+    def _inner(
+        self, real: torch.Tensor, name: str, source: Source, outer: Sequence[int | torch.SymInt]
+    ) -> torch.Tensor:
         value = vars(real).get(name)
         if value is None:
             text = f"attribute {name} of a {type(real).__qualname__}"
             raise graph_break("unsupported-tensor", text)
+        self._inside.append((value, source))
         if is_wrapper(value):
             return self.stand_in(value, source)
         facts.demand_supported(value)
         if type(value) not in facts.PLAIN_CLASSES or value.requires_grad:
             text = f"{type(value).__qualname__} inside of a wrapper"
             raise graph_break("unsupported-tensor", text)
-        self._tracer.trace.guard(source, facts.tensor_is(value))
-        faker = self._tracer.faker
-        return faker.fake(value, value.size(), value.stride(), value.storage_offset())
+        fake = self._inner_fake(real, value, source, outer)
+        self._storages.add(fake.untyped_storage()._cdata)
+        return fake
+
+    def _inner_fake(
+        self,
+        real: torch.Tensor,
+        value: torch.Tensor,
+        source: Source,
+        outer: Sequence[int | torch.SymInt],
+    ) -> FakeTensor:
+        """The stand-in of an inner tensor: one that is as large as its wrapper has the same symbolic sizes."""
+        tracer = self._tracer
+        known = tracer.faker.known(value)
+        if known is not None:
+            return known
+        if isinstance(real, torch.nn.Parameter):
+            return stand_ins.static(tracer, value, source)
+        plan = stand_ins.plan(tracer, value, source)
+        like = outer if value.size() == real.size() else None
+        if plan.static and (like is None or all(type(size) is int for size in like)):
+            return stand_ins.static(tracer, value, source)
+        geometry = tracer.geometry.tensor(value, source, plan, like)
+        return stand_ins.symbolic(tracer, value, source, geometry)
+
+    # --- made in the trace -----------------------------------------------------------------------
+
+    def construct(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """``torch.Tensor._make_wrapper_subclass``."""
+        self.used = True
+        with self._tracer.unrecorded():
+            construction = made_wrappers.made_by(fn, args, kwargs)
+            self._demand_class(args[0], construction.made)
+        self._constructed[id(construction.made)] = construction
+        return construction.made
+
+    def construction_of(self, tensor: torch.Tensor) -> Construction | None:
+        """How the program made a wrapper in this trace; None for others."""
+        return self._constructed.get(id(tensor))
+
+    def put_together(self, made: torch.Tensor) -> torch.fx.Node | None:
+        """A node that gives operators a wrapper that was made in the trace; None for other tensors."""
+        if id(made) not in self._constructed:
+            return None
+        tracer = self._tracer
+        with tracer.unrecorded():
+            target, inner = made_wrappers.target_for(made)
+            parts = (inner, tuple(made.size()), made.stride())
+        args = tuple(tracer.builder.argument(part, []) for part in parts)
+        node = tracer.builder.add("call_function", target, args, {})
+        tracer.annotate(node)
+        node.meta.update(val=made, example_value=made)
+        return node
+
+    def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
+        """Break the graph where an attribute of a wrapper changes that an operator of the graph has seen."""
+        if id(tensor) not in self._constructed or self._tracer.builder.is_known(tensor):
+            cls = type(tensor).__qualname__
+            raise graph_break("unsupported-object", f"assignment to {name} of a {cls}")
 
     def guard_entered(self) -> None:
+        """Enter inner tensors by themselves, so that it is guarded which are the same, and guard what else they are made of."""
+        while self._inside:
+            self._tracer.trace.world.enter(*self._inside.pop())
+        while self._unguarded:
+            self._guard(self._unguarded.pop())
+
+    def guard_made(self, args: Any, kwargs: Any) -> None:
+        """The same for arguments that were made in the trace, before an operator sees them."""
+        for leaf in tree_leaves((args, kwargs)):
+            if id(leaf) in self._constructed and not self._tracer.builder.is_known(leaf):
+                self._guard(leaf)
+
+    def _guard(self, standin: torch.Tensor) -> None:
         """Interpret ``__tensor_flatten__``: what it reads, and all that the context holds, is guarded by value."""
         trace = self._tracer.trace
-        while self._unguarded:
-            method = trace.world.load_attr(self._unguarded.pop(), "__tensor_flatten__")
-            _, context = trace.calls.call(method, (), {})
-            _guard_all(self._tracer, context, set())
+        method = trace.world.load_attr(standin, "__tensor_flatten__")
+        _, context = trace.calls.call(method, (), {})
+        _guard_all(self._tracer, context, set())
 
     def demand_followed(self, args: Any, kwargs: Any) -> bool:
         """Whether torch turns results of a call into wrappers; breaks the graph where modes would see the call."""
@@ -135,15 +238,27 @@ class Wrappers:
             raise graph_break(
                 "unsupported-tensor", "a wrapper subclass under a torch-function mode"
             )
+        if self._tracer.overrides.level:
+            return False
         return any(overrides(type(leaf)) for leaf in found)
 
     def demand_unshared(self, storage: int) -> None:
-        """Break the graph where an input is written to: what is inside of wrappers may be the same memory."""
-        inputs = self._tracer.inputs()
-        if any(fake.untyped_storage()._cdata == storage for fake, _, _ in inputs):
-            raise graph_break(
-                "unsupported-tensor", "a wrapper subclass beside an input that is written to"
-            )
+        """Break the graph where a wrapper from outside, or what is inside of one, is written to."""
+        if storage in self._storages:
+            raise graph_break("unsupported-tensor", "a wrapper subclass that is written to")
+
+    def demand_writable(self, tensor: torch.Tensor) -> None:
+        """The same, and where one is that was made in the trace of tensors that may be anything."""
+        if id(tensor) in self._constructed:
+            raise graph_break("unsupported-tensor", "a new wrapper subclass that is written to")
+        self.demand_unshared(tensor.untyped_storage()._cdata)
+
+
+def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:
+    """A class says what the size of its tensors is; that it is the one seen is guarded."""
+    if len(made) != len(wanted) or any(a != b for a, b in zip(made, wanted, strict=True)):
+        text = f"a {cls.__qualname__} of symbolic size, which comes back with another size"
+        raise graph_break("unsupported-tensor", text)
 
 
 def _guard_all(tracer: TorchTracer, value: Any, seen: set[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.runtime import Stages
     from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.wrapped.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def compile_wrapped(
     """Return a callable with the signature of ``gm``, some of whose example inputs are wrappers over fakes.
 
     Raises:
-        UnsupportedGraphError: where the graph owns tensors, or has symbolic sizes and trains, or fails on the examples.
+        UnsupportedGraphError: where the graph owns tensors, or fails on the examples.
     """
     try:
         return _compile(gm, example_inputs, how)
@@ -123,17 +125,19 @@ def _inference(
 def _training(
     graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, how: Compiling
 ) -> Callable[..., Any]:
-    if any(isinstance(value, torch.SymInt) for value in flat):
-        raise _not_supported("a graph over wrapper subclasses trains with symbolic sizes")
     with mode, torch.no_grad():
-        tangents = [leaf.zeros() for layout in graph.tangents for leaf in layout.leaves]
+        tangents = [
+            leaf.zeros(leaf.size, leaf.stride)
+            for layout in graph.tangents
+            for leaf in layout.leaves
+        ]
     with torch.no_grad():
         module = flat_module(graph.joint, len(flat) + len(tangents))
         captured = prepare(module, [*flat, *tangents])
         request = TraceRequest(gradients=False, keep_mutations=False, replay_views=False)
         traced = trace(captured, request, how.decompositions)
     traced = _as_joint(graph, traced, len(flat))
-    run = trained_callable(graph, traced, how.stages)
+    run = trained_callable(graph, traced, captured, how.stages)
     return guarded_by_eager(run, graph.module, how.options)
 
 
@@ -150,7 +154,7 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
         )
     names = [spec.name for spec in stage.signature.outputs]
     leaves = [leaf for layout in graph.tangents for leaf in layout.leaves]
-    starts = _starts(graph.outputs)
+    starts = _starts([layout.leaves for layout in graph.outputs])
     owners = [
         starts[place] + offset
         for place in graph.differentiable
@@ -165,10 +169,10 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
             for spec, owner in zip(given[inputs:], owners, strict=True)
         ),
     )
-    input_starts = _starts(graph.inputs)
+    tensors = _tensors(graph.inputs)
     # A gradient may be of another class than its input, and of more parts: these are all the last part's.
     targets = [
-        given[input_starts[place] + min(offset, len(graph.inputs[place].leaves) - 1)].name
+        given[tensors[place][min(offset, len(tensors[place]) - 1)]].name
         for place, gradient in zip(graph.trained, graph.gradients, strict=True)
         if gradient is not None
         for offset in range(len(gradient.leaves))
@@ -185,13 +189,18 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
     return replace(traced, stage_graph=joint)
 
 
-def _starts(layouts: Sequence[Any]) -> list[int]:
+def _starts(parts: Sequence[Sequence[Any]]) -> list[int]:
     """The position of each value's first part among the parts of all."""
-    starts, place = [], 0
-    for layout in layouts:
-        starts.append(place)
-        place += len(layout.leaves)
-    return starts
+    return list(accumulate(map(len, parts), initial=0))[:-1]
+
+
+def _tensors(layouts: Sequence[Layout]) -> list[list[int]]:
+    """For each value, the positions of its plain tensors among the parts of all."""
+    starts = _starts([layout.holds for layout in layouts])
+    return [
+        [start + offset for offset, is_tensor in enumerate(layout.holds) if is_tensor]
+        for start, layout in zip(starts, layouts, strict=True)
+    ]
 
 
 def guarded_by_eager(

@@ -15,7 +15,13 @@ from torch.fx import Graph
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.wrapped.layout import flatten_all, layout_of, rebuild_all
+from fxstack_functionalize.wrapped.layout import (
+    assemble_all,
+    flatten_all,
+    layout_of,
+    rebuild_all,
+    tensors_all,
+)
 from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
@@ -65,11 +71,11 @@ class Desugared:
 
     def joint(self, *flat: Any) -> tuple[Any, ...]:
         """The graph and its gradients: inputs and tangents to outputs and gradients, all plain tensors."""
-        count = sum(len(layout.leaves) for layout in self.inputs)
+        count = sum(len(layout.holds) for layout in self.inputs)
         arguments = self._leaves(rebuild_all(self.inputs, flat[:count]))
         values = self.run(arguments)
         wanted = [values[place] for place in self.differentiable]
-        tangents = rebuild_all(self.tangents, flat[count:])
+        tangents = assemble_all(self.tangents, flat[count:])
         leaves = [arguments[place] for place in self.trained]
         with torch._C._DisableAutocast():  # eager's backward runs outside of the region
             found = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True)
@@ -77,8 +83,8 @@ class Desugared:
         self.gradients = [None if g is None else layout_of(g) for g in found]
         given = [(layout_of(g), g) for g in found if g is not None]
         apart = _Apart(flat)
-        forward = [apart.demand(part) for part in flatten_all(self.outputs, results)]
-        backward = [apart.copy(part) for layout, g in given for part in layout.flatten(g)]
+        forward = [apart.demand(part) for part in tensors_all(self.outputs, results)]
+        backward = [apart.copy(part) for layout, g in given for part in layout.tensors(g)]
         return (*forward, *backward)
 
     @property

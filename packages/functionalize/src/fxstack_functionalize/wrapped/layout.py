@@ -13,7 +13,7 @@ from fxstack_functionalize.runtime.first_call import same_layout, with_strides
 from fxstack_functionalize.wrapper_classes import is_wrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,21 @@ class Plain:
     def flatten(self, value: Any) -> Iterator[Any]:
         yield value
 
-    def rebuild(self, parts: Iterator[Any]) -> Any:
-        return next(parts)
+    def tensors(self, value: Any) -> Iterator[Any]:
+        yield value
 
-    def restride(self, value: Any) -> Any:
+    def assemble(self, tensors: Iterator[Any], _numbers: Iterator[Any]) -> Any:
+        return next(tensors)
+
+    def restride(self, value: Any, stride: tuple[int, ...]) -> Any:
         """A result of a compiled graph with eager's strides."""
-        if not self.is_tensor or same_layout(value, self.stride):
+        if not self.is_tensor or same_layout(value, stride):
             return value
-        return with_strides(value, self.stride)
+        return with_strides(value, stride)
 
-    def zeros(self) -> torch.Tensor:
+    def zeros(self, size: Any, stride: Any) -> torch.Tensor:
         """A tensor like it, full of zeros."""
-        made = torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
+        made = torch.empty_strided(size, stride, dtype=self.dtype, device=self.device)
         return made.zero_()
 
     def fits(self, value: object) -> bool:
@@ -50,6 +53,14 @@ class Plain:
     @property
     def leaves(self) -> tuple[Plain, ...]:
         return (self,)
+
+    @property
+    def numbers(self) -> tuple[torch.SymInt, ...]:
+        return ()
+
+    @property
+    def holds(self) -> tuple[bool, ...]:
+        return (True,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +77,26 @@ class Wrapper:
     stride: tuple[int, ...]
 
     def flatten(self, value: Any) -> Iterator[Any]:
+        """All parts of a value: those of its inner tensors, then its symbolic numbers."""
         for name, layout in self.parts:
             yield from layout.flatten(getattr(value, name))
         given = (*value.size(), *value.stride())
         known = (*self.size, *self.stride)
         yield from (new for new, old in zip(given, known, strict=True) if _is_symbolic(old))
 
-    def rebuild(self, parts: Iterator[Any]) -> Any:
-        inner = {name: layout.rebuild(parts) for name, layout in self.parts}
+    def tensors(self, value: Any) -> Iterator[Any]:
+        """The plain tensors of a value."""
+        for name, layout in self.parts:
+            yield from layout.tensors(getattr(value, name))
+
+    def assemble(self, tensors: Iterator[Any], numbers: Iterator[Any]) -> Any:
+        """A value of plain tensors, and of numbers in the place of its symbolic ones."""
+        inner = {name: layout.assemble(tensors, numbers) for name, layout in self.parts}
         size, stride = (
-            tuple(next(parts) if _is_symbolic(number) else number for number in numbers)
-            for numbers in (self.size, self.stride)
+            tuple(next(numbers) if _is_symbolic(number) else number for number in part)
+            for part in (self.size, self.stride)
         )
         return self.cls.__tensor_unflatten__(inner, self.context, size, stride)
-
-    def zeros(self) -> Any:
-        return self.rebuild(iter([leaf.zeros() for leaf in self.leaves]))
 
     def fits(self, value: object) -> bool:
         if type(value) is not self.cls:
@@ -102,6 +117,19 @@ class Wrapper:
     @property
     def leaves(self) -> tuple[Plain, ...]:
         return tuple(leaf for _, layout in self.parts for leaf in layout.leaves)
+
+    @property
+    def numbers(self) -> tuple[torch.SymInt, ...]:
+        """The symbolic ones among sizes and strides, in the order in which ``assemble`` takes them."""
+        inner = (number for _, layout in self.parts for number in layout.numbers)
+        own = (number for number in (*self.size, *self.stride) if _is_symbolic(number))
+        return (*inner, *own)  # type: ignore[arg-type]
+
+    @property
+    def holds(self) -> tuple[bool, ...]:
+        """For each part that ``flatten`` gives, whether it is a tensor, and no number."""
+        inner = (is_tensor for _, layout in self.parts for is_tensor in layout.holds)
+        return (*inner, *(False for n in (*self.size, *self.stride) if _is_symbolic(n)))
 
 
 Layout = Plain | Wrapper
@@ -139,6 +167,24 @@ def flatten_all(layouts: tuple[Layout, ...], values: Any) -> list[Any]:
 
 
 def rebuild_all(layouts: tuple[Layout, ...], parts: Any) -> list[Any]:
-    """The values whose parts these are."""
+    """The values whose parts these are, as ``flatten_all`` gives them."""
     remaining = iter(parts)
-    return [layout.rebuild(remaining) for layout in layouts]
+    return [layout.assemble(remaining, remaining) for layout in layouts]
+
+
+def assemble_all(layouts: Iterable[Layout], tensors: Any, numbers: Any = None) -> list[Any]:
+    """The values of these plain tensors; without ``numbers`` of the very symbols that the layouts name."""
+    remaining = iter(tensors)
+    if numbers is not None:
+        given = iter(numbers)
+        return [layout.assemble(remaining, given) for layout in layouts]
+    return [layout.assemble(remaining, iter(layout.numbers)) for layout in layouts]
+
+
+def tensors_all(layouts: Iterable[Layout], values: Any) -> list[Any]:
+    """The plain tensors (and what is no tensor) of several values, without their symbolic numbers."""
+    return [
+        part
+        for layout, value in zip(layouts, values, strict=True)
+        for part in layout.tensors(value)
+    ]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.emit.loads import Loads
     from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.made_wrappers import Construction
     from fxstack_capture.trace import Trace
 
 
@@ -146,12 +147,25 @@ class Rebuilder:
                 of, finish = made_of
                 made = call(self.constant(finish, finish.__name__), self.expr(of))
                 return self.assign(made, finish.__name__)
+            construction = self.trace.torch.construction_of(obj)
+            if construction is not None:
+                return self._construct(construction)
             return self.output(obj)
         rule = find.rule_for(type(obj))
         self._open[id(obj)] = None
         made = rule(self, obj)
         self._open.pop(id(obj), None)
         return made
+
+    def _construct(self, construction: Construction) -> ast.expr:
+        """A wrapper subclass as the program made it; what it gave it then are writes to its attributes."""
+        keywords = [
+            ast.keyword(name, self.expr(value)) for name, value in construction.keywords.items()
+        ]
+        arguments = [self.expr(value) for value in construction.arguments]
+        name = type(construction.made).__name__
+        maker = self.constant(construction.function, construction.function.__name__)
+        return self.assign(ast.Call(maker, arguments, keywords), name)
 
     def source_of(self, obj: Any) -> Source | None:
         """Where a stand-in comes from; None for what was made during the trace."""

@@ -1,0 +1,30 @@
+"""Compilation of regular expressions: what depends on nothing but the text, though ``re`` keeps a cache of it.
+
+The cache is filled by the call that is made while tracing; what it holds decides nothing, so it is not guarded.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_COMPILE: Any = re._compile  # type: ignore[attr-defined]
+
+
+@RULES.rule(_COMPILE)
+def _compile(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 2 or not _is_plain(*args):
+        return trace.interp.call_function(_COMPILE, args, kwargs)
+    return _COMPILE(*args)
+
+
+def _is_plain(pattern: object, flags: object) -> bool:
+    known = type(pattern) in (str, bytes, re.Pattern) and type(flags) in (int, re.RegexFlag)
+    return known and not int(flags) & re.DEBUG  # type: ignore[call-overload,no-any-return]  # which prints

@@ -1,0 +1,64 @@
+"""Wrapper subclasses that the program makes while it is traced.
+
+``torch.Tensor._make_wrapper_subclass`` gives a tensor without data, to which ``__new__`` and ``__init__`` of the program then add
+inner tensors and other attributes: all of that is interpreted. Where the program takes the inner tensors out again, the
+graph never sees the wrapper. An operator on one gets it from a node that puts it together by ``__tensor_unflatten__``;
+one that leaves the graph is made by plain code, as the program made it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+
+class PutTogether:
+    """The target of a node: a wrapper of class ``cls`` from its inner tensors, size and strides."""
+
+    __slots__ = ("__name__", "cls", "context", "names")
+
+    def __init__(self, cls: Any, names: tuple[str, ...], context: Any) -> None:
+        self.__name__ = f"put_together_{cls.__name__}"
+        self.cls = cls
+        self.names = names
+        self.context = context
+
+    def __call__(
+        self, inner: tuple[torch.Tensor, ...], size: tuple[int, ...], stride: tuple[int, ...]
+    ) -> Any:
+        parts = dict(zip(self.names, inner, strict=True))
+        return self.cls.__tensor_unflatten__(parts, self.context, size, stride)
+
+
+@dataclass(frozen=True, slots=True)
+class Construction:
+    """The call that made a wrapper without its attributes, in trace-world terms."""
+
+    made: torch.Tensor
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+
+def made_by(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Construction:
+    """Run ``torch.Tensor._make_wrapper_subclass``. GraphBreak where the result requires a gradient: it is a new leaf."""
+    made = function(*args, **kwargs)
+    if made.requires_grad:
+        name = type(made).__qualname__
+        raise graph_break("unsupported-tensor", f"a new {name} that requires a gradient")
+    return Construction(made, function, args, kwargs)
+
+
+def target_for(made: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
+    """How a wrapper is put together again, and of which tensors."""
+    names, context = made.__tensor_flatten__()
+    cls = type(made)
+    inner = tuple(getattr(made, name) for name in names)
+    return PutTogether(cls, tuple(names), context), inner
