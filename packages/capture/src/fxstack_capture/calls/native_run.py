@@ -9,6 +9,7 @@ the function is known to treat them as numbers.
 from __future__ import annotations
 
 import _operator
+import abc
 import collections
 import functools
 import itertools
@@ -24,7 +25,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import callbacks, scan
+from fxstack_capture.calls import callbacks, readers, scan
 from fxstack_capture.interpreter.errors import mentions_symbols
 from fxstack_interchange.symbols import SYMBOLIC
 
@@ -183,7 +184,7 @@ _FORMATTING: frozenset[int] = frozenset(map(id, (operator.mod, operator.imod)))
 """Functions that are something else for text than for numbers."""
 
 _IDENTITY_FUNCTIONS: frozenset[int] = frozenset(
-    map(id, (isinstance, id, callable, type, operator.is_))
+    map(id, (isinstance, vars(abc)["_abc_instancecheck"], id, callable, type, operator.is_))
 )
 
 
@@ -195,6 +196,9 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     taken = callbacks.TAKEN.get(id(fn))
     if taken is not None:
         args, kwargs = callbacks.routed(trace, taken, args, kwargs)
+    where = readers.TAKING.get(id(fn))
+    if where is not None:
+        args = readers.read(trace, where, args)
     result = _run_on(trace, fn, args, kwargs)
     if type(result) is str and "0x" in result:
         trace.world.addresses.demand_none(result)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import types
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,11 @@ _ITERABLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set(), range
 _NATIVE_ITERATORS: frozenset[type] = frozenset(type(iter(value)) for value in _ITERABLES) | {
     type(reversed([]))
 }
-
+_GIVE_THEMSELVES: frozenset[type] = _NATIVE_ITERATORS | {
+    *(types.GeneratorType, zip, map, filter, enumerate, reversed),
+    *(v for v in vars(itertools).values() if isinstance(v, type) and hasattr(v, "__next__")),
+}
+"""Whose ``__iter__`` returns them."""
 
 _COMPARISONS = frozenset({operator.eq, operator.ne})
 
@@ -261,7 +266,9 @@ def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
 
 def iterate(calls: CallDispatcher, value: Any) -> Any:
     kind = type(value)
-    if value in calls.world.iterators:
+    if value in calls.world.iterators or (
+        kind in _GIVE_THEMSELVES and id(value) in calls.world.opaque
+    ):
         return value
     if (kind is set or kind is frozenset) and id(value) in calls.world.set_orders:
         return iter(calls.world.set_order(value) or ())

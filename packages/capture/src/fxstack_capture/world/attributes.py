@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
+import itertools
 import random
 import threading
 import types
@@ -44,12 +45,15 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
     from fxstack_capture.world.world import MirrorWorld
 
+_ITERABLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set(), range(0), "", b"")
 _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
     cls.__dict__["__getattribute__"]
     for cls in (
         *(v for v in vars(builtins).values() if isinstance(v, type)),
         *(collections.OrderedDict, collections.defaultdict, collections.deque),
         *(types.SimpleNamespace, functools.partial, threading.local),
+        *(types.GeneratorType, *map(type, map(iter, _ITERABLES)), type(reversed([]))),
+        *(v for v in vars(itertools).values() if isinstance(v, type)),
     )
     if "__getattribute__" in cls.__dict__ and cls not in (type, super)
 )

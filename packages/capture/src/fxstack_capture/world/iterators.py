@@ -296,6 +296,9 @@ class BegunIterators:
     def __contains__(self, obj: object) -> bool:
         return id(obj) in self._begun
 
+    def __len__(self) -> int:
+        return len(self._begun)
+
     def add(self, obj: object, source: Source) -> None:
         """``obj`` enters as what it is; if it is of a known kind, it can be read."""
         kind = _KINDS.get(type(obj))

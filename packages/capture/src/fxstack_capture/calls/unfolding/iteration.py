@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import in_python
 from fxstack_capture.calls.callbacks import Route
+from fxstack_capture.calls.readers import behind
 from fxstack_capture.calls.unfolding.finding import method_of, special
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def advance(calls: CallDispatcher, iterator: Any) -> Request | None:
         else:
             fn, *iterators = iterator.__reduce__()[1]
             fn = fn.fn if type(fn) is Route else fn
+            iterators = list(map(behind, iterators))
         mapped = type(iterator) is map
         return in_python.next_of_map if mapped else in_python.next_of_filter, (fn, *iterators)
     return method_of(calls, iterator, "__next__")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import in_python
 from fxstack_capture.calls.callbacks import Route
+from fxstack_capture.calls.readers import Reader
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs, set_attr, set_attributes, set_item
@@ -107,6 +108,10 @@ def _route(rebuilder: Rebuilder, obj: Route) -> ast.expr:
     return rebuilder.expr(obj.fn)
 
 
+def _reader(rebuilder: Rebuilder, obj: Reader) -> ast.expr:
+    return rebuilder.expr(obj.iterator)
+
+
 def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
     make = rebuilder.constant(functools.partial, "partial")
     function, arguments = rebuilder.expr(obj.func), exprs(rebuilder, obj.args)
@@ -140,6 +145,7 @@ RULES: dict[type, Rule] = {
     types.MethodWrapperType: _builtin_method,
     functools.partial: _partial,
     Route: _route,
+    Reader: _reader,
     property: _property,
     staticmethod: _wrapping(staticmethod),
     classmethod: _wrapping(classmethod),
