@@ -260,18 +260,23 @@ class Keeping(logging.Handler):
         self.kept.append(record.getMessage())
 
 
-@pytest.mark.parametrize("filtered", [False, True])
-def test_what_the_program_hears_of_a_record_is_there_when_it_looks(filtered):
-    own, kept = logging.Manager(logging.RootLogger(logging.WARNING)).getLogger("own"), []
-    handler = Keeping()
-    if filtered:
+@pytest.mark.parametrize("by", ["class", "filter", "function", "function of the logger"])
+def test_what_the_program_hears_of_a_record_is_there_when_it_looks(by):
+    own = logging.Manager(logging.RootLogger(logging.WARNING)).getLogger("own")
+    handler = Keeping() if by == "class" else logging.Handler()
+    kept = handler.kept if by == "class" else []
+    if by == "filter":
         handler = logging.StreamHandler(io.StringIO())
         own.addFilter(lambda record: kept.append(record.getMessage()) or True)
+    elif by == "function":
+        handler.emit = kept.append
+    elif by == "function of the logger":
+        own.handle = kept.append
     own.addHandler(handler)
 
     def program(x):
         own.warning("heard")
-        return x + len(kept if filtered else handler.kept)
+        return x + len(kept)
 
     compiled = fxstack_capture.optimize()(program)
     assert [compiled(X)[0].item() - X[0].item() for _ in range(3)] == [1, 2, 3]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import _operator
 import abc
 import collections
+import decimal
 import functools
 import itertools
 import math
@@ -187,6 +188,15 @@ _IDENTITY_FUNCTIONS: frozenset[int] = frozenset(
     map(id, (isinstance, vars(abc)["_abc_instancecheck"], id, callable, type, operator.is_))
 )
 
+_READS_DECIMALS: frozenset[int] = frozenset(
+    id(fn)
+    for fn in (
+        *(float, int, str, repr, hash, bool, operator.truth, operator.eq, operator.ne),
+        *(operator.lt, operator.le, operator.gt, operator.ge),
+    )
+)
+"""Functions that do the same with a Decimal in every context."""
+
 
 def _name(fn: Any) -> str:
     return f"a call of {getattr(fn, '__qualname__', fn)}"
@@ -251,12 +261,19 @@ def _run(
     if any(issubclass(type(value), _HOLDING) for value in watched):
         scan.complete(world, (*args, *kwargs.values()), instances=True)
     for value in watched:
-        if id(value) in world.opaque and id(fn) not in _IDENTITY_FUNCTIONS:
+        if id(value) in world.opaque and not _may_take(fn, value):
             raise graph_break("unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}")
         world.classes.note_special_methods(type(value))
         if identified:
             world.distinctions.note_identified(value)
     return run_intercepted(trace, fn, args, kwargs)
+
+
+def _may_take(fn: Any, value: Any) -> bool:
+    """Whether what ``fn`` does with an opaque object is known from its guards."""
+    return id(fn) in _IDENTITY_FUNCTIONS or (
+        type(value) is decimal.Decimal and id(fn) in _READS_DECIMALS
+    )
 
 
 def _plain_numbers(

@@ -45,13 +45,17 @@ class Distinctions:
     def note_identified(self, obj: Any) -> None:
         """The program used the identity of an object: its ``id``, or its place in a hash table."""
         entry = self.world.registry.by_standin.get(id(obj))
-        if entry is not None and self._is_mirror(entry) and not isinstance(obj, torch.Tensor):
+        if entry is not None and self._varies(entry) and not isinstance(obj, torch.Tensor):
             self.identified[id(obj)] = entry
 
     def _varies(self, entry: Entry | None) -> bool:
-        """Whether calls may have another object each: mirrors, and what is guarded by its class alone."""
+        """Whether calls may have another object each: mirrors, and what is guarded by its class or text alone."""
         return self._is_mirror(entry) or (
-            entry is not None and id(entry.standin) in self.world.opaque
+            entry is not None
+            and (
+                id(entry.standin) in self.world.opaque
+                or id(entry.standin) in self.world.told_by_text
+            )
         )
 
     @staticmethod

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime as dt
+import decimal
 import enum
 import functools
 import gc
@@ -223,6 +225,8 @@ def tensor(world: MirrorWorld, obj: torch.Tensor, source: Source) -> Any:
 _REFERENTS: Any = gc.get_referents
 _FROM_NUMPY: Any = torch.from_numpy
 _ITEM: Any = np.generic.item
+_REPR: Any = repr
+_KNOWN_ZONES = (None, dt.UTC)
 
 
 def array(world: MirrorWorld, obj: np.ndarray[Any, Any], source: Source) -> Any:
@@ -248,6 +252,22 @@ def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:
     """State in compiled code: it may be passed around, but any use of it ends the graph."""
     world.opaque.add(id(obj))
     return identity(world, obj, source)
+
+
+def told_by_text(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """A date or a span of time: immutable, and equal in all that it does where its text is."""
+    if getattr(obj, "tzinfo", None) not in _KNOWN_ZONES:  # others may be the program's
+        return opaque(world, obj, source)
+    world.trace.guard(source, TypeIs(type(obj)))
+    world.trace.guard(Converted(source, _REPR), Equals(repr(obj)))
+    world.told_by_text.add(id(obj))
+    return world.enter_as_itself(obj, source)
+
+
+def decimal_number(world: MirrorWorld, obj: decimal.Decimal, source: Source) -> Any:
+    """Its arithmetic depends on, and writes to, the context of the thread, and ends the graph."""
+    world.opaque.add(id(obj))
+    return told_by_text(world, obj, source)
 
 
 def unread(world: MirrorWorld, obj: Any, source: Source) -> Any:
@@ -356,6 +376,8 @@ HANDLERS: dict[type, Handler] = {
     types.TracebackType: unread,
     types.FrameType: unread,
     torch.Size: containers.size,
+    **dict.fromkeys((dt.date, dt.datetime, dt.time, dt.timedelta), told_by_text),
+    decimal.Decimal: decimal_number,
 }
 
 

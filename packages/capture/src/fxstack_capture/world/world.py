@@ -72,6 +72,8 @@ class MirrorWorld:
         self.parts: dict[int, functions.Parts] = {}
         self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
+        self.told_by_text: set[int] = set()
+        """Ids of pre-existing values that are guarded by their text and not by identity."""
         self.proxies: dict[int, Any] = {}
         """The stand-ins behind stand-ins of weak proxies, by the id of the latter."""
         self.context: dict[ContextVar[Any], Any] = {}
@@ -96,7 +98,8 @@ class MirrorWorld:
         if entry is None:
             return entering.enter(self, obj, source)
         if entry.source is not source and entry.source != source:
-            if entry.standin is entry.original and obj not in self.remade:
+            varies = obj in self.remade or id(obj) in self.told_by_text
+            if entry.standin is entry.original and not varies:
                 self.trace.guard(source, IdentityIs(obj, id(obj)))
             else:
                 self.trace.guard(source, SameObject(entry.source))

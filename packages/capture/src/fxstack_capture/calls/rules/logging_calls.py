@@ -63,13 +63,20 @@ _KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"
 """Packages whose handlers write what they get elsewhere, or keep it for when the program has run."""
 
 
+def _is_of_the_program(obj: Any, methods: tuple[str, ...]) -> bool:
+    """Whether an object of ``logging`` has a class of the program's, or functions in place of methods."""
+    if type(obj).__module__.partition(".")[0] not in _KNOWN:
+        return True
+    return any(name in obj.__dict__ for name in methods)
+
+
 def _is_heard_by_the_program(logger: Any) -> bool:
     """Whether a record reaches code of the program; this is traced, so that what it reads is guarded."""
-    if logger.filters:
+    if logger.filters or _is_of_the_program(logger, ("handle", "makeRecord", "callHandlers")):
         return True
     while logger:
         for handler in logger.handlers:
-            if handler.filters or type(handler).__module__.partition(".")[0] not in _KNOWN:
+            if handler.filters or _is_of_the_program(handler, ("handle", "emit", "format")):
                 return True
         logger = logger.parent if logger.propagate else None
     return False
