@@ -280,3 +280,40 @@ def test_what_the_program_hears_of_a_record_is_there_when_it_looks(by):
 
     compiled = fxstack_capture.optimize()(program)
     assert [compiled(X)[0].item() - X[0].item() for _ in range(3)] == [1, 2, 3]
+
+
+def logs_in_its_function(logger, x):
+    logger.info("from %s", "inside")
+    return x + 1
+
+
+def names_its_places(x):
+    out, logger = io.StringIO(), logging.Manager(logging.RootLogger(10)).getLogger("places")
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s %(funcName)s:%(lineno)d"))
+    logger.addHandler(handler)
+    fxstack_capture.graph_break()
+    logger.info("first")
+    x = logs_in_its_function(logger, x)
+    logger.warning("shape %s", x.shape[0])
+    logger.warning("caller", stacklevel=2)
+    logger.error("extra", extra={"rank": 3})
+    try:
+        x = logs_in_its_function(logger, x * 2)
+        raise ValueError("wrong")
+    except ValueError as error:
+        logger.exception("while %d", 3)
+        logger.info("given", exc_info=error)
+        logger.info("none", exc_info=False)
+    logger.info("stack", stack_info=True)
+    return x, [line for line in out.getvalue().splitlines() if "^^^" not in line]
+
+
+def test_records_name_the_place_and_the_exception():
+    def seen(program):
+        x, lines = program(X)
+        return x.tolist(), lines[:13], lines[13].split(":")[0]
+
+    compiled = fxstack_capture.optimize()(names_its_places)
+    for _ in range(2):
+        assert seen(compiled) == seen(names_its_places)

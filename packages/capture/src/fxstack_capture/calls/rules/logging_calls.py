@@ -8,9 +8,11 @@ record that handlers or filters of the program's own get, whose effects the prog
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
@@ -56,9 +58,56 @@ def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         raise graph_break(
             "side-effect-call", "a log record for a handler or filter of the program's own"
         )
-    defer(trace, logging.Logger._log, args, kwargs)
+    if len(args) > _EXC_INFO or kwargs.get("exc_info") or kwargs.get("stack_info"):
+        raise graph_break("side-effect-call", "a log record with an exception or a stack")
+    later: Any = logging.Logger._log
+    place = _caller(trace, kwargs.get("stacklevel", 1))
+    if place is not None:
+        later = functools.partial(_write, place)
+        kwargs = {"extra": kwargs.get("extra")}
+    defer(trace, later, args, kwargs)
 
 
+def _caller(trace: Trace, level: Any) -> tuple[str, int, str] | None:
+    """File, line and function that a record names (``Logger.findCaller``); None outside of the traced frames."""
+    frame: Any = trace.interp.current_frame()  # type: ignore[attr-defined]
+    while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
+        code = frame.code
+        if not frame.program.hidden and not _is_internal(code.co_filename):
+            level -= 1
+            if level <= 0:
+                return code.co_filename, frame.line, code.co_name
+            if code.co_name == "forward":  # the frames of nn.Module are left out
+                return None
+        frame = frame.back
+    return None
+
+
+def _is_internal(file: str) -> bool:
+    """Whether ``findCaller`` passes over the frames of a file."""
+    own: Any = vars(logging)["_srcfile"]
+    return os.path.normcase(file) == own or ("importlib" in file and "_bootstrap" in file)
+
+
+def _write(
+    place: tuple[str, int, str],
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    args: tuple[Any, ...],
+    *,
+    extra: dict[str, Any] | None,
+) -> None:
+    """``Logger._log`` called at ``place``."""
+    file, line, function = place
+    record = logger.makeRecord(
+        logger.name, level, file, line, message, args, None, function, extra, None
+    )
+    logger.handle(record)
+
+
+_EXC_INFO: Final = 4
+"""From here on ``Logger._log`` takes what is found where the call is: the exception, the stack."""
 _KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"}) - {"__main__"}
 """Packages whose handlers write what they get elsewhere, or keep it for when the program has run."""
 
@@ -87,10 +136,8 @@ def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     world: Any = trace.world
     values = (*args[1:], *kwargs.values())
     if world.source_of(args[0]) is None or not all(map(_is_plain, values)):
-        raise graph_break(
-            "side-effect-call", f"{fn.__qualname__} with arguments made by the program"
-        )
-    world.deferred.append(Call(pinned(fn, fn.__qualname__), args, dict(kwargs)))
+        raise graph_break("side-effect-call", "a log record with arguments made by the program")
+    world.deferred.append(Call(pinned(fn, "log"), args, dict(kwargs)))
 
 
 def _is_plain(value: object) -> bool:
