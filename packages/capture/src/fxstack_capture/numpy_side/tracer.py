@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
 _NOTHING: dict[str, Any] = {}
+_CHOOSING = (np.clip, np.where, np.ndarray.clip)
+"""Functions that take plain numbers beside elements, and are no ufuncs."""
 
 
 class ArrayTracer:
@@ -102,13 +104,14 @@ class ArrayTracer:
         if torch.is_autocast_enabled("cpu"):
             self.refuse("a call of NumPy under autocast, which is not for arrays:")
         arrays = list(self._arrays((args, kwargs)))
-        pair = self._settled(pair, args)
+        pair = self._settled(pair, args, kwargs)
         expected = rehearsal.rehearse(
             pair.theirs,
             tuple(self._like(arg) for arg in args),
             {name: self._like(arg) for name, arg in kwargs.items()},
         )
         if not arrays and _is_constant(expected):
+            self._settle_numbers((args, kwargs))
             return expected
         args = self._as_computed(pair, args)
         self.active, before = True, self.active
@@ -127,10 +130,22 @@ class ArrayTracer:
 
     def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What NumPy says about the types of its arguments; raises its exceptions."""
+        self._settle_numbers((args, kwargs))
         plain = [arg if isinstance(arg, type) else self._like(arg) for arg in args]
         return fn(*plain, **{name: self._like(kwargs[name]) for name in kwargs})
 
-    def _settled(self, pair: Pair, args: tuple[Any, ...]) -> Pair:
+    def _demand_fitting(self, pair: Pair, operands: tuple[Any, ...]) -> None:
+        """Plain integers beside integers of fewer bits: torch converts them, NumPy compares them as they are."""
+        kinds = [array.example.dtype for array in self._arrays(operands)]
+        narrow = [dtype for dtype in kinds if dtype.kind in "iu" and dtype.itemsize < 8]
+        if not narrow:
+            return
+        self._settle_numbers(operands)
+        if not _in_range(tuple(self._like(value) for value in operands), narrow):
+            text = f"{rehearsal.name_of(pair.theirs)} of integers that torch treats otherwise"
+            raise graph_break("unsupported-call", text)
+
+    def _settled(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pair:
         """The pair to use, where it depends on the arguments."""
         if pair.theirs in OUT_OF_PLACE and not (
             type(args[0]) is Array and isinstance(args[0].example, np.ndarray)
@@ -138,6 +153,8 @@ class ArrayTracer:
             if isinstance(args[0], list):
                 self.refuse("augmented assignment of an array to a list")
             pair = pairs()[id(OUT_OF_PLACE[pair.theirs])]
+        if pair.theirs in _CHOOSING:
+            self._demand_fitting(pair, (*args, *kwargs.values()))
         if pair.holds is not None or any(type(arg) is int for arg in args):
             made = [
                 rehearsal.rehearse(np.asarray, (self._like(arg),), _NOTHING) for arg in args[:2]
@@ -180,6 +197,16 @@ class ArrayTracer:
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             return value.node.hint
         return self._mapped(value, self._like)
+
+    def _settle_numbers(self, value: Any) -> None:
+        """Guard the numbers in ``value`` that are dynamic: a constant is computed of them."""
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            self.tracer.specialize(value)
+        elif isinstance(value, dict):
+            self._settle_numbers(list(value.values()))
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                self._settle_numbers(item)
 
     def _inner(self, value: Any) -> Any:
         """An argument for ``torch._numpy``."""
