@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
-from wrapper_classes import Quantized, Scaled, described, two
+from wrapper_classes import Quantized, Scaled, Slotted, described, two
 
 import fxstack
 
@@ -128,6 +128,59 @@ def through_autograd_functions(x):
 @program(lambda: (plain(grad=True),))
 def rounded_in_the_forward_alone(x):
     return x + (Quantized.of(x).dequantize() - x).detach()
+
+
+@program(lambda: (Slotted(plain(), torch.tensor(2.0), "note"),))
+def kept_in_slots(x):
+    return x.numbers + 1, x.note, x * 2, (x + 1).numbers
+
+
+@program(lambda: (plain(),))
+def made_with_slots(x):
+    made = Slotted(x, x.sum(), 3)
+    return made * 2, made.scale * made.note, made
+
+
+@program(lambda: (Slotted(plain(), torch.tensor(2.0)),))
+def asked_once(x):
+    return torch.mul(x, 2) * 3, x.sin()
+
+
+class _Times(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: Any) -> torch.Tensor:
+        ctx.save_for_backward(w)
+        return x + (w * 2).numbers  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        return gradient * (ctx.saved_tensors[0] * 3).numbers, None
+
+
+@program(lambda: (plain(grad=True), Slotted(plain(), torch.tensor(2.0))))
+def asked_in_autograd_functions(x, w):
+    return _Times.apply(x, w)
+
+
+class Settings(NamedTuple):
+    factor: float
+    inner: Any = None
+
+
+class _Configured(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, settings: Settings) -> torch.Tensor:
+        ctx.factor = settings.factor
+        return Scaled(x * settings.inner.factor, 2.0).inner * settings.factor
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        return gradient * ctx.factor, None
+
+
+@program(lambda: (plain(grad=True),))
+def wrappers_in_autograd_functions_alone(x):
+    return _Configured.apply(x, Settings(3.0, Settings(2.0)))
 
 
 @pytest.mark.parametrize("backend", ["eager", "inductor"])

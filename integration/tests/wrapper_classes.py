@@ -142,3 +142,38 @@ class Quantized(torch.Tensor):
 
         args, kwargs = pytree.tree_map(plain, (args, kwargs or {}))
         return func(*args, **kwargs)
+
+
+class Slotted(torch.Tensor):
+    """A tensor and a scale in slots; its ``__torch_function__`` adds one to every product."""
+
+    __slots__ = ("numbers", "scale", "note")
+
+    @staticmethod
+    def __new__(cls, numbers: torch.Tensor, scale: torch.Tensor, note: Any = None) -> Any:
+        made: Any = torch.Tensor._make_wrapper_subclass(cls, numbers.size(), dtype=numbers.dtype)
+        made.numbers, made.scale, made.note = numbers, scale, note
+        return made
+
+    def __tensor_flatten__(self) -> Any:
+        return ["numbers", "scale"], self.note
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, note: Any, _size: Any, _stride: Any) -> Any:
+        return Slotted(inner["numbers"], inner["scale"], note)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+            return result + 1 if func in (torch.mul, torch.Tensor.mul) else result
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first = next(t for t in pytree.tree_leaves(args) if isinstance(t, cls))
+
+        def plain(value: Any) -> Any:
+            return value.numbers * value.scale if isinstance(value, cls) else value
+
+        args, kwargs = pytree.tree_map(plain, (args, kwargs or {}))
+        return cls(func(*args, **kwargs), first.scale, first.note)

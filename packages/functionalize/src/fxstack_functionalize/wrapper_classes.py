@@ -24,5 +24,8 @@ def is_wrapper(value: object) -> bool:
 
 
 def makes_wrappers(module: GraphModule) -> bool:
-    """Whether operators of a captured graph compute wrappers, going by what its nodes say of themselves."""
-    return any(is_wrapper(node.meta.get("val")) for node in module.graph.nodes)
+    """Whether operators of a captured graph compute wrappers, or use some inside, going by what its nodes say of themselves."""
+    return any(
+        is_wrapper(node.meta.get("val")) or getattr(node.target, "makes_wrappers", False)
+        for node in module.graph.nodes
+    )

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from types import GetSetDescriptorType
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import HasKey, IdentityIs
-from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict
+from fxstack_capture.guards.records import HasKey, IdentityIs, SlotUnset
+from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, SlotAttr
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.standin_classes import (
     is_tensor_getset,
@@ -24,7 +24,7 @@ from fxstack_capture.torch_side.standin_classes import (
     overrides,
     shown_class,
 )
-from fxstack_capture.torch_side.wrappers import is_wrapper
+from fxstack_capture.torch_side.wrapper_classes import is_wrapper
 from fxstack_capture.world.descriptors import plan_of
 
 if TYPE_CHECKING:
@@ -104,10 +104,26 @@ def _of_user_class(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     world: Any = tracer.trace.world
     cls = tracer.python_type(tensor)
     raw, getter, data = plan_of(world, cls, name)
+    if type(raw) is MemberDescriptorType:
+        return _slot(tracer, tensor, raw)
     own = _MISSING if data else _own_attribute(tracer, tensor, name)
     if own is not _MISSING:
         return own
     return raw if getter is None else getter(world, raw, tensor, cls)
+
+
+def _slot(tracer: TorchTracer, tensor: torch.Tensor, slot: MemberDescriptorType) -> Any:
+    """A ``__slots__`` member of a wrapper; other classes that have such are not followed."""
+    real, source = tracer.original_of(tensor)
+    owner, name = slot.__objclass__, slot.__name__
+    if real is None or source is None:
+        return _made_inside(tracer, tensor, name, slot.__get__(tensor))
+    try:
+        value = slot.__get__(real)
+    except AttributeError:
+        tracer.trace.guard(source, SlotUnset(owner, name))
+        raise
+    return tracer.trace.world.enter(value, SlotAttr(source, owner, name))
 
 
 def _hook(tracer: TorchTracer, cls: type) -> Any:
@@ -143,6 +159,10 @@ def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> N
     if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
         cls = tracer.python_type(tensor)
         raw, _, data = plan_of(tracer.trace.world, cls, name)  # type: ignore[arg-type]
+        if type(raw) is MemberDescriptorType:
+            raw.__set__(tensor, value)
+            tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
+            return
         if data:
             if type(raw) is not property or raw.fset is None:
                 raise graph_break("unsupported-object", f"assignment to {cls.__name__}.{name}")
@@ -226,7 +246,8 @@ def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
         return written[name]
     real, source = tracer.original_of(tensor)
     if real is None and tracer.wrappers.used and is_wrapper(tensor):
-        return _of_computed_wrapper(tracer, tensor, name)
+        value = vars(tensor).get(name, _MISSING)
+        return value if value is _MISSING else _made_inside(tracer, tensor, name, value)
     if real is None or source is None:
         return _MISSING
     if name not in real.__dict__:
@@ -235,10 +256,9 @@ def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     return tracer.trace.world.enter(real.__dict__[name], InstanceAttr(source, name))
 
 
-def _of_computed_wrapper(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
-    """An attribute that the ``__torch_dispatch__`` of a class has given to a result: inner tensors are in the graph."""
-    value = vars(tensor).get(name, _MISSING)
-    if value is _MISSING or value is None or is_plain(value):
+def _made_inside(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> Any:
+    """An attribute of a wrapper that the program made, or that a ``__torch_dispatch__`` did: inner tensors are in the graph."""
+    if value is None or is_plain(value) or tracer.construction_of(tensor) is not None:
         return value
     if isinstance(value, torch.Tensor):
         if not tracer.builder.is_known(value):

@@ -29,15 +29,24 @@ class Applied:
     """``function.apply`` as the target of a node, under the name of the user's class.
 
     ``templates`` say how arguments are made that a node cannot hold (``function_arguments``), by position; their tensors
-    are the last operands.
+    are the last operands. Graphs run while torch functions of classes are off; ``asks`` says that they are on in the methods.
     """
 
     def __init__(
-        self, function: type[torch.autograd.Function], templates: Mapping[int, Any], tensors: int
+        self,
+        function: type[torch.autograd.Function],
+        templates: Mapping[int, Any],
+        tensors: int,
+        *,
+        asks: bool,
+        makes_wrappers: bool,
     ) -> None:
         self.function = function
         self.templates = templates
         self.tensors = tensors
+        self.asks = asks
+        self.makes_wrappers = makes_wrappers
+        """Whether the methods make wrapper subclasses, which later stages have to take apart."""
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         # torch.fx prints what lies below ``torch`` by its path, and there lies the class.
@@ -46,9 +55,15 @@ class Applied:
     @property
     def __fxstack_parts__(self) -> tuple[Any, ...]:
         """All that the meaning of a call follows from, for keys of programs on disk."""
-        return (self.function, dict(self.templates), self.tensors)
+        return (self.function, dict(self.templates), self.tensors, self.asks)
 
     def __call__(self, *args: Any) -> Any:
+        if self.asks:
+            with torch._C._EnableTorchFunction():  # type: ignore[attr-defined]
+                return self._apply(*args)
+        return self._apply(*args)
+
+    def _apply(self, *args: Any) -> Any:
         if self.templates:
             end = len(args) - self.tensors
             operands, own = args[end:], list(args[:end])
@@ -92,12 +107,20 @@ def apply(
         raise graph_break("unsupported-call", f"{cls.__qualname__}.apply with keyword arguments")
     if tracer.transforms.concern(inputs, {}):
         _demand_no_outer_gradient(cls, inputs)
+    wrappers = tracer.wrappers
+    known = wrappers.count
     _rehearse(tracer, cls, inputs)
     made = function_arguments.Templates(tracer)
     special = {place: value for place, value in enumerate(inputs) if _needs_template(value)}
     templates = {place: made.of(value) for place, value in special.items()}
     given = tuple(None if place in templates else value for place, value in enumerate(inputs))
-    target = Applied(cls, templates, len(made.operands))
+    target = Applied(
+        cls,
+        templates,
+        len(made.operands),
+        asks=not tracer.overrides.level and any(map(wrappers.asks, inputs)),
+        makes_wrappers=wrappers.count > known,
+    )
     try:
         return tracer.record(target, (*given, *made.operands), {})
     except AttributeError as error:
@@ -108,7 +131,8 @@ def apply(
 
 
 def _needs_template(value: object) -> bool:
-    return function_arguments.is_function(value) or function_arguments.is_object(value)
+    kinds = function_arguments
+    return kinds.is_function(value) or kinds.is_object(value) or kinds.is_named_tuple(value)
 
 
 def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:

@@ -15,7 +15,7 @@ from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.guards import check_strict, shape_guards
 from fxstack_capture.torch_side.graph import SYMBOLIC
 from fxstack_capture.torch_side.standin_classes import redefines, shown_class
-from fxstack_capture.torch_side.wrappers import is_wrapper
+from fxstack_capture.torch_side.wrapper_classes import is_wrapper
 from fxstack_capture.trace import CapturedCode
 from fxstack_interchange.modules import make_graph_module
 

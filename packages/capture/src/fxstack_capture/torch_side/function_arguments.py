@@ -41,6 +41,14 @@ class Rebuilt:
     attributes: tuple[tuple[str, Any], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A named tuple of ``cls``, which torch.fx writes as text that it cannot read."""
+
+    cls: type
+    items: tuple[Any, ...]
+
+
 class Templates:
     """How arguments that are no values of a graph are made; ``operands`` are the tensors and dynamic numbers in them."""
 
@@ -57,6 +65,8 @@ class Templates:
             return type(value)(map(self.of, value))
         if is_plain(value):
             return value
+        if is_named_tuple(value) and self._tracer.trace.world.is_preexisting(type(value)):
+            return Named(type(value), tuple(map(self.of, value)))
         if is_function(value):
             return self._of_function(value)
         if is_object(value) and self._tracer.trace.world.is_preexisting(value):
@@ -86,6 +96,10 @@ def is_function(value: object) -> bool:
     return type(value) is FunctionType
 
 
+def is_named_tuple(value: object) -> bool:
+    return isinstance(value, tuple) and hasattr(type(value), "_fields")
+
+
 def is_object(value: object) -> bool:
     """Whether it is an instance whose state is its dictionary."""
     cls = type(value)
@@ -99,6 +113,8 @@ def make(template: Any, operands: Sequence[Any]) -> Any:
         return operands[template.index]
     if type(template) in (list, tuple):
         return type(template)(make(part, operands) for part in template)
+    if type(template) is Named:
+        return tuple.__new__(template.cls, (make(part, operands) for part in template.items))
     if type(template) is not Rebuilt:
         return template
     made: Any = object.__new__(template.cls)

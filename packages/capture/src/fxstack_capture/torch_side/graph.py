@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.constants import is_constant, is_plain
 from fxstack_capture.torch_side.naming import placeholder_name
-from fxstack_capture.torch_side.wrappers import is_wrapper
+from fxstack_capture.torch_side.wrapper_classes import is_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable

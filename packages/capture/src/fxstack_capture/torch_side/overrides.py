@@ -195,7 +195,7 @@ class Overrides:
         before = self._disguised
         self._disguised = [(v, type(v)) for v in values if self._tracer.wrappers.asks(v)]
         for value, cls in self._disguised:
-            standin_classes.show(value, cls)
+            standin_classes.disguise(value, cls)
         try:
             yield
         finally:
@@ -212,7 +212,7 @@ class Overrides:
             yield
         finally:
             for value, cls in found:
-                standin_classes.show(value, cls)
+                standin_classes.disguise(value, cls)
             self._disguised = found
 
     def ask(self, func: Any, kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:

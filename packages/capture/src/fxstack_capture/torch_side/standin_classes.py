@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import types
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
@@ -113,6 +114,39 @@ def show(fake: torch.Tensor, cls: type) -> None:
     _set_class(fake, _standin_class(cls))
 
 
+def disguise(wrapper: torch.Tensor, cls: type) -> None:
+    """Let a wrapper subclass of class ``cls`` be of a class that asks us, and that ``become`` can undo."""
+    if any("__slots__" in vars(base) for base in cls.__mro__ if base not in TORCH_CLASSES):
+        _set_class(wrapper, _with_slots(cls))
+    else:
+        show(wrapper, cls)
+
+
+class _Unannounced:
+    """``__init_subclass__`` of the program does not hear of a class that has this among its bases."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **_keywords: Any) -> None:
+        pass
+
+
+@cache
+def _with_slots(cls: Any) -> type:
+    """A class of the memory layout of ``cls``, which lets tensors of that class change to it."""
+    return type(cls)(cls.__name__, (_Unannounced, cls), {"__slots__": (), **_namespace(cls)})  # type: ignore[no-any-return]
+
+
+def _namespace(cls: type, *, asks: bool = True) -> dict[str, Any]:
+    return {
+        "__class__": property(lambda _self: cls),
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "_fxstack_shown": cls,
+        "__torch_function__": classmethod(_ask) if asks else _DISABLED,
+    }
+
+
 def become(tensor: torch.Tensor, cls: type) -> None:
     """Let a tensor be of class ``cls`` itself."""
     _set_class(tensor, cls)
@@ -133,14 +167,7 @@ def _standin_class(cls: type) -> type[FakeTensor]:
             for base in cls.__bases__
             if base not in TORCH_CLASSES and issubclass(base, torch.Tensor)
         )
-        namespace: dict[str, Any] = {
-            "__class__": property(lambda _self: cls),
-            "__module__": cls.__module__,
-            "__qualname__": cls.__qualname__,
-            "_fxstack_shown": cls,
-            "__torch_function__": classmethod(_ask) if asks else _DISABLED,
-        }
-        new_class = type(cls.__name__, bases or (FakeTensor,), namespace)
+        new_class = type(cls.__name__, bases or (FakeTensor,), _namespace(cls, asks=asks))
         made = known[asks] = cast("type[FakeTensor]", new_class)
     return made
 

@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side import subgraphs
-from fxstack_capture.torch_side.wrappers import is_wrapper
+from fxstack_capture.torch_side.wrapper_classes import is_wrapper
 from fxstack_interchange.hooking import hook_gradient
 
 if TYPE_CHECKING:

@@ -56,7 +56,8 @@ from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.symbols import Symbols
 from fxstack_capture.torch_side.targets import target_of, without_from
 from fxstack_capture.torch_side.transforms import Transforms
-from fxstack_capture.torch_side.wrappers import Wrappers, demand_wrapped, is_wrapper
+from fxstack_capture.torch_side.wrapper_classes import is_wrapper
+from fxstack_capture.torch_side.wrappers import Wrappers, demand_wrapped
 from fxstack_capture.torch_side.writes import Listener, has_changed, version_of, written_lists
 
 if TYPE_CHECKING:
@@ -318,7 +319,7 @@ class TorchTracer:
         node_args = tuple([builder.argument(arg, tensors) for arg in target.args])
         node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
         versions = [version_of(tensor) for tensor in tensors]
-        wrapped = self.wrappers.demand_followed(args, kwargs)
+        wrapped = self.wrappers.demand_followed(fn, args, kwargs)
         written = written_lists(fn, args, kwargs)
         listener = Listener() if None in versions and self.selection is None else None
         result = run_fake(self.mode, fn, args, kwargs, listener or self.selection)

@@ -7,20 +7,21 @@ of the graph. Stages behind this one take the class apart.
 
 from __future__ import annotations
 
-from types import FunctionType, ModuleType
+from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.shapes.geometry import numbers
-from fxstack_capture.sources import InstanceAttr
+from fxstack_capture.sources import InstanceAttr, SlotAttr
 from fxstack_capture.torch_side import facts, made_wrappers, stand_ins
+from fxstack_capture.torch_side.autograd_function import Applied
 from fxstack_capture.torch_side.fakes import with_history
 from fxstack_capture.torch_side.standin_classes import overrides
+from fxstack_capture.torch_side.wrapper_classes import asks, is_wrapper, why_not_followed
 from fxstack_capture.world.classes import raw_lookup
 
 if TYPE_CHECKING:
@@ -29,39 +30,6 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.made_wrappers import Construction
     from fxstack_capture.torch_side.tracer import TorchTracer
-
-_DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
-_DISABLED = torch._C._disabled_torch_function_impl
-_NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
-
-
-def is_wrapper(value: object) -> bool:
-    """Whether a value is a tensor of a class that torch can take apart, and no fake of one tensor."""
-    return (
-        isinstance(value, torch.Tensor)
-        and not isinstance(value, FakeTensor)
-        and type(value).__torch_dispatch__ is not _NO_DISPATCH  # type: ignore[attr-defined]
-        and is_traceable_wrapper_subclass(value)
-    )
-
-
-def asks(cls: type) -> bool:
-    """Whether a class of wrappers has a ``__torch_function__`` of its own."""
-    function = cls.__torch_function__  # type: ignore[attr-defined]
-    return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
-
-
-def why_not_followed(cls: type, real: torch.Tensor) -> str | None:
-    """What about a wrapper tracing has no model of; None if it can be followed."""
-    if cls.__module__.startswith(
-        ("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")
-    ):
-        return "is torch's own"
-    if asks(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:
-        return "defines __torch_function__ that is no classmethod"
-    if real.is_nested or real.layout is not torch.strided:
-        return "is not strided"
-    return None
 
 
 class Wrappers:
@@ -77,6 +45,11 @@ class Wrappers:
         self._storages: set[int] = set()
         self.used = False
         """Whether there are any in the trace."""
+
+    @property
+    def count(self) -> int:
+        """How many the program has made."""
+        return len(self._constructed)
 
     def asks(self, value: object) -> bool:
         """Whether torch would call a ``__torch_function__`` of the program for a value: a wrapper that is asked."""
@@ -110,9 +83,7 @@ class Wrappers:
             else (real.size(), real.stride(), 0)
         )
         tracer.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
-        inner = {
-            name: self._inner(real, name, InstanceAttr(source, name), sizes) for name in attributes
-        }
+        inner = {name: self._inner(real, name, source, sizes) for name in attributes}
         with torch.no_grad():
             made: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
         if not is_static:
@@ -134,12 +105,9 @@ class Wrappers:
             self._tracer.trace.world.classes.lookup(cls, name)  # type: ignore[attr-defined]  # guards it
 
     def _inner(
-        self, real: torch.Tensor, name: str, source: Source, outer: Sequence[int | torch.SymInt]
+        self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
     ) -> torch.Tensor:
-        value = vars(real).get(name)
-        if value is None:
-            text = f"attribute {name} of a {type(real).__qualname__}"
-            raise graph_break("unsupported-tensor", text)
+        value, source = _held(real, name, of)
         self._inside.append((value, source))
         if is_wrapper(value):
             return self.stand_in(value, source)
@@ -229,7 +197,7 @@ class Wrappers:
         _, context = trace.calls.call(method, (), {})
         _guard_all(self._tracer, context, set())
 
-    def demand_followed(self, args: Any, kwargs: Any) -> bool:
+    def demand_followed(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """Whether torch turns results of a call into wrappers; breaks the graph where modes would see the call."""
         if not self.used:
             return False
@@ -238,9 +206,9 @@ class Wrappers:
             raise graph_break(
                 "unsupported-tensor", "a wrapper subclass under a torch-function mode"
             )
-        if self._tracer.overrides.level:
+        if self._tracer.overrides.level or fn is getattr or isinstance(fn, Applied):
             return False
-        return any(overrides(type(leaf)) for leaf in found)
+        return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in found)
 
     def demand_unshared(self, storage: int) -> None:
         """Break the graph where a wrapper from outside, or what is inside of one, is written to."""
@@ -252,6 +220,17 @@ class Wrappers:
         if id(tensor) in self._constructed:
             raise graph_break("unsupported-tensor", "a new wrapper subclass that is written to")
         self.demand_unshared(tensor.untyped_storage()._cdata)
+
+
+def _held(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, Source]:
+    """An inner tensor and where it is kept: in the instance dictionary or in a slot."""
+    if name in vars(real):
+        return vars(real)[name], InstanceAttr(source, name)
+    slot = raw_lookup(type(real), name)
+    if type(slot) is not MemberDescriptorType:
+        text = f"attribute {name} of a {type(real).__qualname__}"
+        raise graph_break("unsupported-tensor", text)
+    return slot.__get__(real), SlotAttr(source, slot.__objclass__, name)
 
 
 def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:

@@ -58,9 +58,10 @@ class Desugared:
         return tuple(flatten_all(self.outputs, values))
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """The graph on wrappers; notes what its outputs are."""
+        """The graph on wrappers; notes what its outputs are. Their ``__torch_function__`` has been asked already."""
         values: list[Any]
-        with torch.set_grad_enabled(self.grad_mode):  # puts back what the graph leaves
+        without_functions = torch._C.DisableTorchFunctionSubclass()
+        with without_functions, torch.set_grad_enabled(self.grad_mode):  # puts back what it leaves
             values, self.spec = pytree.tree_flatten(self.module(*arguments))
         places = {id(argument): place for place, argument in enumerate(arguments)}
         self.outputs = tuple(layout_of(value) for value in values)

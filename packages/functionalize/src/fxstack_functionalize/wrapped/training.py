@@ -167,7 +167,7 @@ def _in_eager(graph: Desugared, arguments: list[Any], tangents: Sequence[Any]) -
         for place in graph.trained:
             arguments[place] = arguments[place].detach().requires_grad_()
     leaves = [arguments[place] for place in graph.trained]
-    with torch.set_grad_enabled(graph.grad_mode):
+    with torch._C.DisableTorchFunctionSubclass(), torch.set_grad_enabled(graph.grad_mode):
         values = pytree.tree_leaves(graph.module(*arguments))
     wanted = [values[place] for place in graph.differentiable]
     gradients = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True, create_graph=again)
