@@ -96,3 +96,13 @@ def test_conditional_loads_of_swapped_neighbours_keep_their_order(dtype):
 
     x, y = torch.arange(8192.0).view(2, 32, 2, 64), torch.arange(1024.0).view(32, 1, 32)
     check(rotated, (x % 61).to(dtype), (y % 7).to(dtype), options=VECTOR)
+
+
+@pytest.mark.parametrize("line", ["y = x + \\", "y = x + \\  ", "y = '\\\\'", "y = x  # */ */ \\"])
+def test_lines_of_the_program_do_not_end_where_they_say(line):
+    graph = trace(lambda x: x.exp().sum() + 1, X)
+    for node in graph.graph.nodes:
+        node.meta["stack_trace"] = f'  File "program.py", line 3, in f\n    {line}\n'
+    compiled = fi.compile_graph(graph, (X,), FAST)
+    assert "// y =" in compiled.lowered.c
+    torch.testing.assert_close(compiled(X)[0], X.exp().sum() + 1)

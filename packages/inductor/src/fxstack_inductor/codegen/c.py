@@ -31,6 +31,12 @@ class CSource:
     functions: dict[str, str]
 
 
+def _continued(line: str) -> str:
+    """A line of the program as a comment: a backslash at its end would make the next line of C part of that."""
+    bare = line.rstrip("\\ \t\f\v\r")
+    return bare if bare == line.rstrip() else f"{bare} (continued)"
+
+
 def c_source(
     kernels: Sequence[Kernel], options: InductorOptions, *, random: bool = False
 ) -> CSource:
@@ -44,7 +50,7 @@ def c_source(
         if text not in names:
             names[text] = f"kernel_{len(names)}"
             notes = [f"/* {', '.join(kernel.origins)} */"]
-            notes += [f"// {line}" for line in kernel.comments[:8]]
+            notes += [f"// {_continued(line)}" for line in kernel.comments[:8]]
             parts.append("\n".join([*notes, text.replace(placeholder, names[text])]))
         functions[kernel.name] = names[text]
     prelude = f"#define FXSTACK_EXACT_MATH\n{PRELUDE}" if options.exact_math else PRELUDE
