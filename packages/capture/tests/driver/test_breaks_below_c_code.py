@@ -256,6 +256,17 @@ def in_a_handler(x):
             return y, repr(error.__context__)
 
 
+def compared(x):
+    def backwards(a, b):
+        fx.graph_break()
+        return b - a
+
+    y = x + 1
+    kind = functools.cmp_to_key(backwards)
+    key = kind(3)
+    return y * 2, sorted([1, 3, 2], key=kind), key < kind(4), key.obj
+
+
 @pytest.mark.parametrize(
     ("program", "graphs"),
     [
@@ -295,6 +306,7 @@ def in_a_handler(x):
         (lambda x: (any(map(Value, [x, x])), all([Value(x), Value(x)]), x + 1), None),
         (lambda x: Made(x + 1).x + Made(x).y, None),
         (lambda x: OfMeta(x + 1).z + 1, 2),
+        (compared, None),
         (wrong, None),
         (refused_to_the_end, None),
         (in_a_handler, None),

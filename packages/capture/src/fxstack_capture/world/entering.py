@@ -373,6 +373,7 @@ HANDLERS: dict[type, Handler] = {
     types.MappingProxyType: mapping_proxy,
     threading.local: thread_local,
     random.Random: unread,
+    type(functools.cmp_to_key(max)): unread,
     types.TracebackType: unread,
     types.FrameType: unread,
     torch.Size: containers.size,

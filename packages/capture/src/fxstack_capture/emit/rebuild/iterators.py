@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import gc
 import types
 import warnings
@@ -38,6 +39,7 @@ _ITERATORS: tuple[type, ...] = (
     filter,
     reversed,
 )
+_COMPARING_KEY: Any = type(functools.cmp_to_key(max))
 
 
 def reduce(rebuilder: Rebuilder, obj: Any) -> ast.expr:
@@ -120,6 +122,14 @@ def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
     )
 
 
+def _comparing_key(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    """What ``functools.cmp_to_key`` gives, and a key that was made of an object by calling that."""
+    compare, *held = [part for part in gc.get_referents(obj) if part is not _COMPARING_KEY]
+    make = rebuilder.constant(functools.cmp_to_key, "cmp_to_key")
+    made = call(make, rebuilder.expr(compare))
+    return rebuilder.assign(call(made, *exprs(rebuilder, held)) if held else made, "key")
+
+
 def _reducible(cls: type) -> bool:
     return cls.__module__ in _MODULES and not any(
         isinstance(value, types.FunctionType) for value in vars(cls).values()
@@ -131,6 +141,7 @@ RULES: dict[type, Rule] = {
     **dict.fromkeys(_OF_DICTS, _of_dict),
     **dict.fromkeys(_OF_LISTS, _of_list),
     weakref.ref: _weak_reference,
+    _COMPARING_KEY: _comparing_key,
 }
 
 FAMILIES: tuple[tuple[Callable[[type], bool], Rule], ...] = ((_reducible, reduce),)
