@@ -10,24 +10,14 @@ import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
-from wrapper_classes import Rounded, Scaled, described, two
+from wrapper_classes import Programs, Rounded, Scaled, described, two
 
 import fxstack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROGRAMS: list[Any] = []
-
-
-def program(make: Callable[[], tuple[Any, ...]]) -> Any:
-    """Register a function with what makes its arguments."""
-
-    def register(fn: Any) -> Any:
-        PROGRAMS.append(pytest.param(fn, make, id=fn.__name__))
-        return fn
-
-    return register
+program = Programs()
 
 
 def run(fn: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> list[Any]:
@@ -140,7 +130,7 @@ def parameters_and_buffers(x, layer):
     return layer(x)
 
 
-@pytest.mark.parametrize(("fn", "make"), PROGRAMS)
+@pytest.mark.parametrize(("fn", "make"), program.found)
 def test_compiled(fn, make):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
@@ -148,7 +138,7 @@ def test_compiled(fn, make):
         assert run(fxstack.compile(fn), make) == run(fn, make)
 
 
-@pytest.mark.parametrize(("fn", "make"), PROGRAMS)
+@pytest.mark.parametrize(("fn", "make"), program.found)
 def test_captured(fn, make):
     assert run(fxstack.compile(fn, backend="eager"), make) == run(fn, make)
 

@@ -9,24 +9,14 @@ import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
-from wrapper_classes import Quantized, Scaled, Slotted, described, two
+from wrapper_classes import Programs, Quantized, Scaled, Slotted, described, two
 
 import fxstack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROGRAMS: list[Any] = []
-
-
-def program(make: Callable[[], tuple[Any, ...]]) -> Any:
-    """Register a function with what makes its arguments."""
-
-    def register(fn: Any) -> Any:
-        PROGRAMS.append(pytest.param(fn, make, id=fn.__name__))
-        return fn
-
-    return register
+program = Programs()
 
 
 def plain(grad: bool = False) -> torch.Tensor:
@@ -185,7 +175,7 @@ def wrappers_in_autograd_functions_alone(x):
 
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 @pytest.mark.filterwarnings("error::UserWarning")
-@pytest.mark.parametrize(("fn", "make"), PROGRAMS)
+@pytest.mark.parametrize(("fn", "make"), program.found)
 def test_one_graph(fn, make, backend):
     assert run(fxstack.compile(fn, backend=backend, fullgraph=True), make()) == run(fn, make())
 

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Programs:
+    """``@program(make)`` registers a function with what makes its arguments: a parameter of a test."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+
+    def __call__(self, make: Callable[[], tuple[Any, ...]]) -> Callable[[Any], Any]:
+        def register(fn: Any) -> Any:
+            self.found.append(pytest.param(fn, make, id=fn.__name__))
+            return fn
+
+        return register
 
 
 class Scaled(torch.Tensor):
