@@ -143,7 +143,20 @@ def test_captured(fn, make):
     assert run(fxstack.compile(fn, backend="eager"), make) == run(fn, make)
 
 
+class Growing(Scaled):
+    """Made again of its parts it is another: that is against the rules."""
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, _size, _stride):
+        return Growing(inner["inner"] + 1, context["scale"])
+
+
 REFUSED = {
+    "not put together as taken apart": (lambda x: x * 2, lambda: (Growing(torch.ones(3), 2.0),)),
+    "made inside, not put together as taken apart": (
+        lambda x: Growing(x, 2.0) * 2,
+        lambda: (torch.ones(3),),
+    ),
     "an argument changed in place": (lambda x: x.add_(1) * 2, lambda: (two(3),)),
     "an inner tensor changed in place": (lambda x: x.a.add_(1) + x.b, lambda: (two(3),)),
     "one made inside and changed in place": (

@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torch._subclasses.fake_tensor import FakeTensor
+
 from fxstack_capture.breaks import graph_break
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import torch
 
@@ -57,8 +59,21 @@ def made_by(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) ->
 
 
 def target_for(made: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
-    """How a wrapper is put together again, and of which tensors."""
+    """How a wrapper is put together again, and of which tensors. GraphBreak where it comes out as another."""
     names, context = made.__tensor_flatten__()
-    cls = type(made)
     inner = tuple(getattr(made, name) for name in names)
-    return PutTogether(cls, tuple(names), context), inner
+    target = PutTogether(type(made), tuple(names), context)
+    demand_kept(target(inner, tuple(made.size()), made.stride()), names, inner)
+    return target, inner
+
+
+def demand_kept(made: Any, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
+    """``__tensor_unflatten__`` has to undo ``__tensor_flatten__``: tensors that it is given are those inside."""
+    for name, given in zip(names, inner, strict=True):
+        found = getattr(made, name)
+        if type(found) is not type(given) or (
+            type(given) is FakeTensor
+            and found.untyped_storage()._cdata != given.untyped_storage()._cdata
+        ):
+            text = f"a {type(made).__qualname__}, whose __tensor_unflatten__ changes {name}"
+            raise graph_break("unsupported-tensor", text)

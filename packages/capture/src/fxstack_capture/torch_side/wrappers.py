@@ -86,6 +86,7 @@ class Wrappers:
         inner = {name: self._inner(real, name, source, sizes) for name in attributes}
         with torch.no_grad():
             made: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
+        made_wrappers.demand_kept(made, inner.keys(), inner.values())
         if not is_static:
             _demand_same((*made.size(), *made.stride()), (*sizes, *strides), cls)
         for name, value in vars(real).items():
