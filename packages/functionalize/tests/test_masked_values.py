@@ -21,6 +21,31 @@ CASES = {
     "of one": ((6, 4), torch.arange(6) == 2, (1, 4)),
 }
 
+BESIDE = {
+    "a column": ((6, 4), (ROWS, [1]), (3,)),
+    "a column, one value": ((6, 4), (ROWS, [1]), ()),
+    "a column each": ((6, 4), (ROWS, [1, 0, 1]), (3,)),
+    "a column each, one value": ((6, 4), (ROWS, [1, 0, 3]), (1,)),
+    "columns of one row": ((6, 4), (torch.arange(6) == 2, [1, 0, 3]), (3,)),
+    "table": ((6, 4), (ROWS, [[1], [3]]), (2, 3)),
+    "table, one value a row": ((6, 4), (ROWS, [[1], [3]]), (2, 1)),
+    "before": ((4, 6, 2), ([2], ROWS), (3, 2)),
+    "before, broadcast": ((4, 6, 2), ([2], ROWS), (2,)),
+    "apart": ((6, 5, 4), (ROWS, slice(None), [1]), (3, 5)),
+    "apart, broadcast": ((6, 5, 4), (ROWS, slice(None), [1]), (1, 5)),
+    "behind a dimension": ((5, 6, 4, 2), (slice(None), ROWS, [1]), (5, 3, 2)),
+    "behind a dimension, broadcast": ((5, 6, 4, 2), (slice(None), ROWS, [1]), (5, 1, 2)),
+    "two masks": ((6, 4), (ROWS, torch.tensor([True, True, False, True])), (3,)),
+    "two masks, one value": ((6, 4), (ROWS, torch.tensor([True, True, False, True])), ()),
+    "two masks, one of one": ((6, 4), (ROWS, torch.arange(4) == 2), ()),
+    "two masks, one of none": ((6, 4), (torch.arange(6) == 2, COLUMNS & ~COLUMNS), ()),
+    "two dimensions": ((6, 4, 3), (ROWS[:, None] & COLUMNS, [2]), (6,)),
+    "two dimensions, one value": ((6, 4, 3), (ROWS[:, None] & COLUMNS, [2]), (1,)),
+    "none": ((6, 4), (ROWS & ~ROWS, [2]), (0,)),
+    "none, one value": ((6, 4), (ROWS & ~ROWS, [2]), ()),
+}
+CASES |= {f"beside: {name}": case for name, case in BESIDE.items()}
+
 
 def made(*shapes):
     torch.manual_seed(0)

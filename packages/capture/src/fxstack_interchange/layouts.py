@@ -201,9 +201,9 @@ def _indexed(result: Tensor, args: Sequence[Any]) -> Sequence[int]:
     """As ``TensorIterator`` does for the source, broadcast along the indices, and the indices, broadcast along the rest."""
     source, indices = args[0], args[1]
     at = [dim for dim, index in enumerate(indices) if index is not None]
-    given = torch.broadcast_tensors(*(indices[dim] for dim in at))
-    if any(index.dtype in (torch.bool, torch.uint8) for index in given):
+    if any(indices[dim].dtype in (torch.bool, torch.uint8) for dim in at):
         return tuple(result.stride())
+    given = torch.broadcast_tensors(*(indices[dim] for dim in at))
     before = list(range(at[0])) if at[-1] - at[0] + 1 == len(at) else []
     after = [dim for dim in range(source.dim()) if dim not in (*before, *at)]
     kept = [0] * len(before), [0] * len(after)

@@ -2,7 +2,8 @@
 
 Torch's derivative reads the gradient at the mask, whose number of places only data knows, and sums what was broadcast
 afterwards. How many values there were is known when the backward is traced: there are as many places, or there is one value
-for all.
+for all. A mask beside other indices (``x[mask, [1]] = values``) stands for its places, and these broadcast with the other
+indices: where those or the values have several elements there are as many places or one, else as many as the masks say.
 """
 
 from __future__ import annotations
@@ -24,17 +25,68 @@ VALUES = 1
 def of_values(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     """``x[indices]``, asked for by the derivative of such a store; NotImplemented for all else."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if len(given) != 1 or given[0][1].dtype not in MASKS:
+    masks = [index for _, index in given if index.dtype in MASKS]
+    if not masks or not all(mask.dim() for mask in masks):
         return NotImplemented
     node = torch._C._current_autograd_node()
     if node is None or node.name().rpartition("::")[2] not in DERIVATIVES:
         return NotImplemented
     values, position = node.next_functions[VALUES]
     shape = values._input_metadata[position].shape
-    dim, mask = given[0]
-    behind = x.dim() - dim - mask.dim()
+    behind = _behind(x, indices)
     count = shape[-behind - 1] if len(shape) > behind else 1
+    if len(given) > 1:
+        return _beside(x, indices, count, behind)
+    dim, mask = given[0]
     return _sum(x, dim, mask, behind) if count == 1 else _read(x, dim, mask, count)
+
+
+def _behind(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> int:
+    """How many dimensions of ``x[indices]`` lie behind the one along which the places of a mask are."""
+    given = [dim for dim, index in enumerate(indices) if index is not None]
+    indexed = sum(map(_taken, (indices[dim] for dim in given)))
+    together = given[-1] - given[0] + 1 == len(given)
+    return int(x.dim() - indexed - (given[0] if together else 0))
+
+
+def _taken(index: torch.Tensor | None) -> int:
+    """How many dimensions of a tensor are indexed by ``index``."""
+    return index.dim() if index is not None and index.dtype in MASKS else 1
+
+
+def _beside(
+    x: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int, behind: int
+) -> torch.Tensor:
+    """The gradient read at masks and other indices; where nothing says how many places there are, the sum of all of them."""
+    masks = [index for index in indices if index is not None and index.dtype in MASKS]
+    others = [index for index in indices if index is not None and index.dtype not in MASKS]
+    along = next(
+        (index.shape[-1] for index in others if index.dim() and index.shape[-1] != 1), count
+    )
+    if along != 1:
+        return torch.ops.aten.index.Tensor(x, _expanded(indices, along))
+    sizes = [mask.numel() for mask in masks]
+    most = 0 if 0 in sizes else max(sizes)
+    read = torch.ops.aten.index.Tensor(x, _expanded(indices, most))
+    counts = torch.stack([mask.count_nonzero() for mask in masks])
+    places = torch.where((counts == 0).any(), 0, counts.amax())
+    valid = torch.arange(most, device=x.device) < places.to(x.device)
+    valid = valid.reshape(-1, *[1] * behind)
+    return torch.where(valid, read, 0).sum(-behind - 1, keepdim=True)
+
+
+def _expanded(indices: Sequence[torch.Tensor | None], count: int) -> list[torch.Tensor | None]:
+    """``indices`` with the places of masks instead of these: ``count`` of them, a single one repeated."""
+    expanded: list[torch.Tensor | None] = []
+    for index in indices:
+        if index is None or index.dtype not in MASKS:
+            expanded.append(index)
+            continue
+        places = torch.nonzero_static(index, size=count)
+        single = index.count_nonzero() == 1
+        repeated = torch.where(single, places[:1], places)
+        expanded += repeated.unbind(1)
+    return expanded
 
 
 def _read(x: torch.Tensor, dim: int, mask: torch.Tensor, count: int) -> torch.Tensor:
