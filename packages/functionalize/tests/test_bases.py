@@ -104,9 +104,128 @@ def test_inputs_that_stop_sharing_run_in_eager():
     assert function(x, y)[0] == expected
 
 
-def test_shared_inputs_with_gradient_are_refused():
-    def make():
-        x = leaf(3, 4) * 1
-        return x, x[0]
+def rooted(*views):
+    """Views of one tensor with a history."""
 
-    refuses(PROGRAMS["change first"], make, "share memory")
+    def make():
+        root = torch.arange(12.0).view(3, 4).mul_(0.1).requires_grad_()
+        whole = root * 1.5
+        made = tuple(view(whole) for view in views)
+        for each in made:
+            each.root = root
+        return made
+
+    return make
+
+
+ROOTED = {
+    "row": rooted(lambda x: x, lambda x: x[0]),
+    "row first": rooted(lambda x: x[0], lambda x: x),
+    "transposed": rooted(lambda x: x, lambda x: x.t()),
+    "twice": rooted(lambda x: x, lambda x: x),
+    "alias": rooted(lambda x: x, lambda x: x.view_as(x)),
+    "flat": rooted(lambda x: x, lambda x: x.view(-1)),
+    "other shape": rooted(lambda x: x, lambda x: x.view(2, 6)[:, 1:4]),
+    "steps": rooted(lambda x: x, lambda x: x[::2, 1::2].t()),
+    "overlapping": rooted(lambda x: x[:, :3], lambda x: x[:, 1:]),
+    "disjoint": rooted(lambda x: x[:, :2], lambda x: x[:, 2:]),
+    "diagonal": rooted(lambda x: x.diagonal(), lambda x: x[1]),
+    "added": rooted(lambda x: x[:, None], lambda x: x[1:]),
+}
+WITH_GRADIENTS = PROGRAMS | {
+    "change a view": lambda x, y: (x[0].add_(5), y.reshape(-1) * 1)[1:],
+    "hidden change": lambda x, y: (x.detach().add_(1), y * 2, y.detach())[1:],
+    "return the changed": lambda x, y: (x.mul_(y.sum().detach()), y[None], x.data)[1:],
+    "keep what was": lambda x, y: (x * 2, x.add_(y.sum()), y * 3),
+}
+
+
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+@pytest.mark.parametrize("how", ROOTED)
+def test_shared_inputs_with_gradients(how, name):
+    fn, make = WITH_GRADIENTS[name], ROOTED[how]
+    check(fn, make, tol=1e-5)
+
+
+def test_one_of_the_shared_inputs_is_expanded():
+    make = rooted(lambda x: x, lambda x: x.unsqueeze(0).expand(2, 3, 4))
+    check(PROGRAMS["change first"], make, tol=1e-5)
+    check(WITH_GRADIENTS["keep what was"], make, tol=1e-5)
+    refuses(PROGRAMS["change second"], make, "several elements share memory")
+
+
+VIEWS = {
+    "row": lambda x: x[1],
+    "rest": lambda x: x[1:],
+    "column": lambda x: x[:, 1],
+    "transposed": lambda x: x.t(),
+    "alias": lambda x: x.view_as(x),
+    "added": lambda x: x[:, None],
+}
+
+
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+@pytest.mark.parametrize("how", VIEWS)
+def test_shared_inputs_of_symbolic_sizes_with_gradients(how, name):
+    def fakes(inputs):
+        (whole,) = dynamic(inputs[:1])
+        return [whole, VIEWS[how](whole)]
+
+    check(WITH_GRADIENTS[name], rooted(lambda x: x, VIEWS[how]), tol=1e-5, examples=fakes)
+
+
+def changed_under_no_grad(x, y):
+    with torch.no_grad():
+        y.add_(1)
+    return x.sum()
+
+
+def test_a_shared_leaf_is_changed_under_no_grad():
+    def make():
+        x = leaf(3, 4)
+        return x, x[1]
+
+    check(changed_under_no_grad, make)
+
+
+def test_a_disjoint_relative_is_changed_under_no_grad():
+    def run(x, y):
+        changed_under_no_grad(x, y)
+        return x.sin()
+
+    check(run, ROOTED["disjoint"])
+
+
+def test_shared_inputs_gain_a_history():
+    def make():
+        x = torch.arange(12.0).view(3, 4)
+        return x, x[1], leaf(4)
+
+    check(lambda x, y, w: (x[0].mul_(w), y * 1)[1:], make)
+    check(lambda x, y, w: (y.mul_(w), x.sum())[1:], make)
+
+
+def test_views_of_other_tensors_run_in_eager():
+    function = compiled(PROGRAMS["change first"], ROOTED["row"]())
+    x = leaf(3, 4) * 1
+    for given in [(x, x.detach()[0]), (x, x.clone()[0]), (x.view_as(x), x[0])]:
+        (found,) = function(*given)
+        assert found == given[1].sum()
+        assert found.requires_grad is given[1].requires_grad
+    with pytest.raises(RuntimeError, match="returns multiple views"):
+        function(x, x.unbind()[0])
+
+
+def detached():
+    x = leaf(3, 4) * 1
+    return x, x.detach()[0]
+
+
+def of_a_constant():
+    x = torch.ones(3, 4)[1:].requires_grad_()
+    return x.view_as(x), x[0]
+
+
+def test_shared_inputs_without_one_root_are_refused():
+    refuses(PROGRAMS["change first"], detached, "not views of one tensor")
+    refuses(PROGRAMS["change first"], of_a_constant, "share memory|custom Function")

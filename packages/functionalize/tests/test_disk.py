@@ -105,6 +105,40 @@ def test_inputs_that_share_memory_are_merged_again():
     assert len(store.documents) == 1
 
 
+def views_of_one(first, second):
+    leaf = torch.arange(12.0, requires_grad=True)
+    whole = leaf.view(3, 4) * 1.0
+    made = first(whole), second(whole)
+    made[1].root = leaf
+    return made
+
+
+def test_views_of_one_tensor_with_a_gradient_are_merged_again():
+    def fn(a, b):
+        a.mul_(2)
+        return (a.sum() * b.sin(),)
+
+    parts = lambda: views_of_one(lambda x: x[0], lambda x: x)
+    store = Shelves()
+    for found in (0, 1):
+        made = compiled(fn, store, *parts())
+        results = []
+        for run in (made, fn):
+            a, b = parts()
+            (result,) = run(a, b)
+            results.append([result, *torch.autograd.grad(result.sum() + a.sum(), b.root)])
+        torch.testing.assert_close(*results)
+        assert bool(store.remakes) is bool(found)
+    assert len(store.documents) == 1
+
+
+def test_views_of_one_tensor_and_a_detached_one_have_another_key():
+    fn = lambda x, y: (x + y,)
+    of_one = views_of_one(lambda x: x[0], lambda x: x[1])
+    of_two = views_of_one(lambda x: x[0], lambda x: x.detach().requires_grad_()[1])
+    assert keys_of((fn, *of_one), (fn, *of_two)) == 2
+
+
 def keys_of(*programs):
     """How many documents these (function, inputs) make."""
     store = Shelves()

@@ -22,6 +22,7 @@ from fxstack_functionalize.metadata import (
     is_detach,
     view_steps,
 )
+from fxstack_functionalize.roots import root_of
 from fxstack_functionalize.symbols import evaluable
 
 if TYPE_CHECKING:
@@ -157,11 +158,6 @@ def is_no_grad_view(tensor: torch.Tensor) -> bool:
         return False
     meta = torch._C._autograd._get_creation_meta(tensor)
     return bool(meta == torch._C._autograd.CreationMeta.NO_GRAD_MODE)
-
-
-def root_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that ``tensor`` is a view of, or itself."""
-    return tensor if tensor._base is None else tensor._base
 
 
 def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:

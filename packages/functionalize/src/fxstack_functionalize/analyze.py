@@ -11,7 +11,6 @@ from fxstack_functionalize.aliases import (
     AliasPlan,
     Truth,
     choose_base,
-    root_of,
 )
 from fxstack_functionalize.bases import NeedsBasesError, NeedsViewsError, groups_to_merge
 from fxstack_functionalize.engine import storage_key, version_of
@@ -26,11 +25,13 @@ from fxstack_functionalize.metadata import (
 )
 from fxstack_functionalize.metamutation import relayouts_of
 from fxstack_functionalize.new_leaves import set_aside
+from fxstack_functionalize.roots import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fxstack_functionalize.inputs import CapturedInput
+    from fxstack_functionalize.metadata import Relayout
     from fxstack_functionalize.session import Session, TracedInput
 
 
@@ -65,7 +66,8 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
     core = session.engine.core(argument)
     torch._sync(argument)
     gains_history = argument.requires_grad and not spec.fake.requires_grad
-    if spec.fake._base is not None and gains_history and not session.captured.keep_views:
+    viewed = spec.fake._base is not None and traced.base is None
+    if viewed and gains_history and not session.captured.keep_views:
         raise NeedsViewsError
     mutates_data = traced.base is None and torch._functionalize_has_data_mutation(core)
     relayouts = relayouts_of(session, spec, traced)
@@ -76,9 +78,14 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         is_leaf=traced.leaf is None or traced.leaf is argument,
         mutates_data=mutates_data,
         grad_visible=argument.grad_fn is not traced.grad_fn,
-        version_bumps=version_of(argument) - traced.version - sum(step.bumps for step in relayouts),
+        version_bumps=0 if traced.rooted else _bumps(traced, relayouts),
         relayouts=relayouts,
     )
+
+
+def _bumps(traced: TracedInput, relayouts: Sequence[Relayout]) -> int:
+    now = version_of(traced.argument)
+    return now - traced.version - sum(step.bumps for step in relayouts)
 
 
 def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:

@@ -41,6 +41,8 @@ class CapturedInput:
     real: torch.Tensor | None = None
     members: tuple[int, ...] | None = None
     """For a base that was appended: the inputs that are views of it."""
+    is_root: bool = False
+    """For a base: whether it is the tensor that autograd knows the members as views of, and not their storage."""
     size_of: tuple[int, int] | None = None
     """For a symbol that was appended: the input and the dimension whose size it is."""
 

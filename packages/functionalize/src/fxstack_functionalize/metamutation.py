@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
+from fxstack_functionalize.bases import needs_root
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.inplace import RELAYOUTS
 from fxstack_functionalize.metadata import symbols_in
@@ -34,10 +35,14 @@ def relayouts_of(
     argument = traced.argument
     found = tuple(step for target, step in session.engine.relayouts if target is argument)
     _follow_history(spec, traced, found)
-    if traced.base is not None and argument.requires_grad:
-        raise _gradient_through_base(spec)
+    if traced.base is not None and argument.requires_grad and not traced.rooted:
+        raise needs_root(session.captured, session.inputs.index(traced)) or _gradient_through_base(
+            spec
+        )
     moves = tuple(step for step in found if step.moves)
-    if (moves and traced.leaf is argument) or not _looks_as_after(session, spec, traced, moves):
+    if (moves and (traced.leaf is argument or traced.rooted)) or not _looks_as_after(
+        session, spec, traced, moves
+    ):
         raise UnsupportedGraphError(
             f"input {spec.name!r} has its size, strides or storage changed in place",
             why="the change cannot be made again on the caller's tensor when the compiled graph has run",

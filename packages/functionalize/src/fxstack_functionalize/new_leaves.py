@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxstack_functionalize.aliases import grad_fn_of, root_of
+from fxstack_functionalize.aliases import grad_fn_of
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.roots import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -29,6 +29,7 @@ from fxstack_functionalize.metadata import view_steps
 from fxstack_functionalize.python_kernels import exact_kernels
 from fxstack_functionalize.recording import RecordingMode
 from fxstack_functionalize.rng import random_rules
+from fxstack_functionalize.roots import derive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from fxstack_functionalize.engine import Engine
-    from fxstack_functionalize.inputs import Captured
+    from fxstack_functionalize.inputs import Captured, CapturedInput
     from fxstack_functionalize.metadata import Step
     from fxstack_functionalize.tracer import AtenTracer
 
@@ -84,6 +85,8 @@ class TracedInput:
     """What ``argument`` is a view of, where the example is a view of what requires no gradient, and has one or gets it."""
     base: TracedInput | None = None
     """The base input that ``argument`` is a view of, where inputs were merged."""
+    rooted: bool = False
+    """Whether that base is what autograd knows ``argument`` as a view of."""
     shares: bool = False
     """Whether an input before it is on the same storage."""
     steps: tuple[Step, ...] = ()
@@ -174,7 +177,9 @@ class Session:
             value = spec.fake
             if isinstance(value, torch.Tensor):
                 with torch.no_grad():
-                    value = value.detach()
+                    value = (
+                        value.data
+                    )  # no detach(): what the graph changes has not changed in a further trace
             track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
             inner = value if isinstance(value, torch.Tensor) else None
             self.inputs.append(TracedInput(proxy.node, value, inner=inner))
@@ -201,9 +206,11 @@ class Session:
                 continue
             if spec.fake.requires_grad:
                 self._make_leaf(spec.fake, traced)
-            elif self.captured.keep_views and spec.fake._base is not None:
+            elif self.captured.keep_views and spec.members is None and spec.fake._base is not None:
                 traced.argument = self._as_view(traced.argument, traced)
-            if spec.members is not None:
+            if spec.is_root:
+                self._derive_views(traced, spec)
+            elif spec.members is not None:
                 self._derive_members(traced, spec.members)
         for traced in self.inputs:
             if traced.inner is None:
@@ -240,6 +247,16 @@ class Session:
             view = base.argument.as_strided(fake.shape, fake.stride(), fake.storage_offset())
             # .data: the same memory with a version counter of its own, to count this member's changes.
             member.argument = view.data
+
+    def _derive_views(self, base: TracedInput, spec: CapturedInput) -> None:
+        made: dict[int, torch.Tensor] = {}
+        for index in spec.members or ():
+            fake = self.captured.inputs[index].fake
+            member = self.inputs[index]
+            member.base, member.rooted, member.root = base, True, None
+            if id(fake) not in made:
+                made[id(fake)] = derive(base.argument, spec.fake, fake)
+            member.argument = made[id(fake)]
 
     def new_placeholder(self, name: str, value: torch.Tensor) -> Node:
         """Add a placeholder after the existing ones, for a tensor that the trace only now turns out to need."""

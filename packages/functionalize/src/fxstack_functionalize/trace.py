@@ -99,7 +99,7 @@ def _trace_inputs(
     try:
         return _trace_any(captured, request, table)
     except NeedsBasesError as needed:
-        return _trace_inputs(with_bases(captured, needed.groups), request, table)
+        return _trace_inputs(with_bases(captured, needed.groups, needed.rooted), request, table)
     except NeedsViewsError:
         return _trace_inputs(replace(captured, keep_views=True), request, table)
 

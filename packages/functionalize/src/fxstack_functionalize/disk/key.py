@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from fxstack_functionalize.disk.code import CodeReader, higher_order_name, name_in_torch
+from fxstack_functionalize.roots import is_plain_view, root_of
 from fxstack_interchange import SaveError
 from fxstack_interchange.arguments import encode
 from fxstack_interchange.targets import is_tensor_method, name_of
@@ -58,11 +59,12 @@ def program_key(
 
 def _inputs(captured: Captured) -> list[Any]:
     storages: dict[int, int] = {}
-    return [_input(spec, storages) for spec in captured.inputs]
+    roots: dict[int, int] = {}
+    return [_input(spec, storages, roots) for spec in captured.inputs]
 
 
-def _input(spec: CapturedInput, storages: dict[int, int]) -> list[Any]:
-    """Describe one input; tensors on one storage get the same number."""
+def _input(spec: CapturedInput, storages: dict[int, int], roots: dict[int, int]) -> list[Any]:
+    """Describe one input; tensors on one storage get the same number, and so do views of one tensor."""
     record: list[Any] = [spec.kind, spec.target]
     fake = spec.fake
     if not isinstance(fake, torch.Tensor):
@@ -71,7 +73,8 @@ def _input(spec: CapturedInput, storages: dict[int, int]) -> list[Any]:
         raise SaveError("a tensor of a special kind")
     storage = fake.untyped_storage()
     numbers = [*fake.shape, *fake.stride(), fake.storage_offset(), storage.nbytes()]
-    base = fake._base
+    root = root_of(fake)
+    number = roots.setdefault(id(root), len(roots))
     return [
         *record,
         str(fake.dtype),
@@ -80,8 +83,16 @@ def _input(spec: CapturedInput, storages: dict[int, int]) -> list[Any]:
         [encode(number) for number in numbers],
         storages.setdefault(storage._cdata, len(storages)),
         [fake.requires_grad, fake.is_leaf, fake.is_conj(), fake.is_neg(), fake.is_inference()],
-        None if base is None else base.requires_grad,
+        [number, None if root is fake else _viewed(root, is_plain=is_plain_view(fake))],
     ]
+
+
+def _viewed(root: torch.Tensor, *, is_plain: bool) -> list[Any]:
+    """Describe what an input is a view of, as far as the program depends on it."""
+    if not (root.requires_grad and is_plain):
+        return [root.requires_grad, is_plain]
+    numbers = [*root.shape, *root.stride(), root.storage_offset()]
+    return [str(root.dtype), root.is_leaf, root.dim(), [encode(number) for number in numbers]]
 
 
 def _graph(module: GraphModule, *, inner: bool = False) -> list[Any]:

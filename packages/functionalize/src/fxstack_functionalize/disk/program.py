@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.disk.sizes import Sizes
     from fxstack_functionalize.inputs import Captured
 
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,17 @@ def encode_program(
     spec = shell.out_spec
     if spec.type is not tuple or not all(child.is_leaf() for child in spec.children()):
         raise SaveError("the outputs are a nest, not a flat tuple")
-    groups = [spec.members for spec in shell.captured.inputs if spec.members is not None]
+    bases = [spec for spec in shell.captured.inputs if spec.members is not None]
+    groups, rooted = [
+        to_json(tuple(base.members for base in found))
+        for found in (bases, [base for base in bases if base.is_root])
+    ]
     return {
         "format": FORMAT,
         "info": to_json(shell.info),
         "outputs": spec.num_leaves,
-        "groups": to_json(tuple(groups)),
+        "groups": groups,
+        "rooted": rooted,
         "assumed": [*assumed],
         "plan": None if training is None else to_json(training),
         "forward": forward,
@@ -79,6 +84,7 @@ def decode_program(document: Any, captured: Captured, sizes: Sizes) -> Stored | 
         if not sizes.assume(document["assumed"]):
             return None
         groups = from_json(document["groups"], sizes.size)
+        rooted = from_json(document["rooted"], sizes.size)
         info = from_json(document["info"], sizes.size)
         plan, variant = (None, None)
         if document["plan"] is not None:
@@ -87,7 +93,7 @@ def decode_program(document: Any, captured: Captured, sizes: Sizes) -> Stored | 
         forward, backward = document["forward"], document["backward"]
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise LoadError(f"malformed program: {error}") from error
-    merged = with_bases(captured, groups) if groups else captured
+    merged = with_bases(captured, groups, rooted) if groups else captured
     fits = isinstance(info, GraphInfo) and len(info.inputs) == len(merged.inputs)
     differentiated = isinstance(variant, Variant) and backward is not None
     trains = isinstance(plan, TrainingPlan) and (differentiated or variant is backward is None)

@@ -28,14 +28,16 @@ def write_back(shell: Shell) -> WriteBack | None:
         (number, position, info.inputs[position].grad_visible)
         for number, position in enumerate(info.mutated)
     ]
-    # Members of a merged base count their own changes; the base itself has no counter that anyone sees.
+    # Members of a merged base count their own changes, and the base itself has no counter that anyone sees; but a root's
+    # counter is that of its views.
+    inputs = shell.captured.inputs
     quiet = set(early_rises(shell))
     rises = [
         (position, seen.version_bumps - (position in info.mutated))
         for position, seen in enumerate(info.inputs)
         if seen.is_tensor
         and position not in quiet
-        and shell.captured.inputs[position].members is None
+        and (inputs[position].members is None or inputs[position].is_root)
     ]
     rises = [(position, rise) for position, rise in rises if rise]
     if not (copies or rises):

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_functionalize.bases import extent
+from fxstack_functionalize.bases import extent, reach
+from fxstack_functionalize.roots import duplicates, is_plain_view, root_of
 from fxstack_functionalize.runtime.relayout import relaid_inputs
 from fxstack_functionalize.symbols import filler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fxstack_functionalize.inputs import Captured, CapturedInput
     from fxstack_functionalize.shell import Shell
 
     Span = tuple[int, int, bool]
@@ -68,11 +70,14 @@ class _Group:
     offsets: tuple[Any, ...]
     length: Any
     size: int
+    root: _Root | None
 
     def is_as_traced(
         self, args: Sequence[Any], offsets: Sequence[int], elements: int, others: Sequence[Span]
     ) -> bool:
         """Whether the members are where they were, and nothing else that is changed is in their storage."""
+        if self.root is not None and not self.root.is_as_traced(args):
+            return False
         starts = [
             args[index].data_ptr() - offset * self.size
             for index, offset in zip(self.members, offsets, strict=True)
@@ -93,14 +98,37 @@ class _Group:
         return min(starts), max(ends) - min(starts), True
 
 
+class _Root:
+    """The tensor that the members of a group are views of."""
+
+    def __init__(self, captured: Captured, spec: CapturedInput) -> None:
+        fake, self._members = spec.fake, spec.members or ()
+        self._same = duplicates([each.fake for each in captured.inputs], self._members)
+        self._kind = (fake.dtype, fake.requires_grad, fake.is_leaf)
+        place = (tuple(fake.shape), tuple(fake.stride()), fake.storage_offset())
+        self._place = filler(captured, place)
+
+    def is_as_traced(self, args: Sequence[Any]) -> bool:
+        """Whether the members are views of one tensor, which is like the one that was traced."""
+        members = [args[index] for index in self._members]
+        root = root_of(members[0])
+        return (
+            all(root_of(member) is root and is_plain_view(member) for member in members)
+            and all(args[index] is args[earlier] for index, earlier in self._same)
+            and (root.dtype, root.requires_grad, root.is_leaf) == self._kind
+            and (root.shape, root.stride(), root.storage_offset()) == self._place(args)
+        )
+
+
 def _groups(shell: Shell) -> list[_Group]:
     fakes = [spec.fake for spec in shell.captured.inputs]
     return [
         _Group(
             spec.members,
             tuple(fakes[index].storage_offset() for index in spec.members),
-            spec.fake.shape[0],
+            reach(spec.fake)[1] if spec.is_root else spec.fake.shape[0],
             spec.fake.element_size(),
+            _Root(shell.captured, spec) if spec.is_root else None,
         )
         for spec in shell.captured.inputs
         if spec.members is not None
@@ -144,13 +172,13 @@ def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | 
     groups = _groups(shell)
     if not groups:
         return None
-    members = [group.members[0] for group in groups]
+    members = [(group.members[0], group.root is not None) for group in groups]
     lengths = filler(shell.captured, [group.length for group in groups])
 
     def make(args: Sequence[Any]) -> list[torch.Tensor]:
         return [
-            args[member].data.as_strided((length,), (1,), 0)
-            for member, length in zip(members, lengths(args), strict=True)
+            root_of(args[member]) if is_root else args[member].data.as_strided((length,), (1,), 0)
+            for (member, is_root), length in zip(members, lengths(args), strict=True)
         ]
 
     return make
