@@ -356,3 +356,60 @@ def test_views_of_a_new_leaf_that_is_a_view():
 
     assert program(part(3)).requires_grad
     refuses(program, lambda: (part(3),), "has a gradient of its own")
+
+
+def turned_and_changed(x, w):
+    y = x * 1
+    view = y.view_as(y)
+    view.t_()
+    view.mul_(w)
+    return y
+
+
+def turned_and_changed_below(x, w):
+    y = x * 1
+    view = y.view_as(y)
+    view.t_()
+    y.mul_(w)
+    return view * w
+
+
+def turned_and_changed_behind(x, w):
+    y = x * 1
+    view = y.view_as(y)
+    view.t_()
+    y.detach().mul_(w)
+    return view * w
+
+
+def changed_and_turned(x, w):
+    y = x * 1
+    view = y[:2]
+    view.mul_(w[0])
+    view.t_()
+    return view[0], y * w
+
+
+@pytest.mark.parametrize(
+    "fn", [turned_and_changed, turned_and_changed_below, turned_and_changed_behind]
+)
+def test_views_that_change_their_layout_before_their_values_are_refused(fn):
+    refuses(fn, lambda: (leaf(3, 3), leaf(3, 3, grad=False)), "changed afterwards")
+    check(fn, lambda: (leaf(3, 3, grad=False), leaf(3, 3, grad=False)))
+
+
+def test_views_that_change_their_layout_after_their_values():
+    check(changed_and_turned, lambda: (leaf(3, 3), leaf(3, 3, grad=False)), tol=1e-6)
+
+
+def test_a_view_of_what_becomes_a_leaf_is_another_input():
+    def fn(x, y):
+        x.requires_grad_()
+        return x * 2, y * 3
+
+    def make():
+        x = leaf(3, 4, grad=False)
+        return x, x[1:]
+
+    check(fn, make)
+    check(fn, lambda: (leaf(3, 4, grad=False), leaf(3, 4, grad=False)))

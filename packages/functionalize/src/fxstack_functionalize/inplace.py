@@ -19,6 +19,7 @@ from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import Relayout
 from fxstack_functionalize.overlap import check_lists, check_reads
 from fxstack_functionalize.recurrent import steps_of
+from fxstack_functionalize.roots import root_of
 from fxstack_functionalize.runtime.tangents import dense_like
 from fxstack_functionalize.strided import NAMES, check_reach
 
@@ -98,8 +99,24 @@ def run_in_place_safely(
     before = [tensor.stride() for tensor in changed]
     result = function(*args, **kwargs)
     for tensor, strides in zip(changed, before, strict=True):
+        _check_views(engine, tensor)
         _keep_strides(engine, tensor, strides)
     return result
+
+
+def _check_views(engine: Engine, target: torch.Tensor) -> None:
+    """Refuse a change with a gradient of a tensor of which a view has another size or layout than it was made with.
+
+    On functional tensors autograd makes views again by the operators that made them, and does not know of ``t_`` and its like.
+    """
+    root = root_of(target)
+    relaid = (tensor for tensor, step in engine.relayouts if step.moves and tensor is not root)
+    if root.requires_grad and any(root_of(tensor) is root for tensor in relaid):
+        raise UnsupportedGraphError(
+            "a view has its size or strides changed in place, and the tensor that it views is changed afterwards",
+            why="autograd would make the view again as it was first",
+            fix="use the out-of-place form of the operator (x = x.t() instead of x.t_())",
+        )
 
 
 def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
@@ -166,6 +183,8 @@ def _run_on_list(
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     before = [tensor._version for tensor in tensors]
     result = function(*args, **kwargs)
+    for tensor in tensors:
+        _check_views(engine, tensor)
     if [tensor._version for tensor in tensors] == before:
         for tensor in tensors:  # views of one tensor share a counter, and raise it once each
             torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + 1,))

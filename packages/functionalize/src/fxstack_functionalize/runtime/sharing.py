@@ -13,7 +13,7 @@ import torch
 
 from fxstack_functionalize.bases import extent, reach
 from fxstack_functionalize.roots import duplicates, is_plain_view, root_of
-from fxstack_functionalize.runtime.relayout import relaid_inputs
+from fxstack_functionalize.runtime.relayout import new_leaves, relaid_inputs
 from fxstack_functionalize.symbols import filler
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     """Return a predicate on the call's arguments: may the compiled graph be used? None if it always may."""
     inputs = shell.captured.inputs
     changed = {i for i, seen in enumerate(shell.info.inputs) if seen.mutates_data}
-    relaid = relaid_inputs(shell)
+    relaid, leaves = relaid_inputs(shell), new_leaves(shell)
     if not changed and not relaid:
         return None
     groups = _groups(shell)
@@ -47,6 +47,8 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     def same_sharing(args: Sequence[Any]) -> bool:
         if any(sum(other is args[index] for other in args) > 1 for index in relaid):
             return False  # the change would show in both
+        if leaves and any(_is_viewed(args[index], args) for index in leaves):
+            return False  # what is a view of a leaf has its gradient
         spans = [
             (args[index].data_ptr(), _length(args[index], length), index in changed)
             for index, length in bytes_of.items()
@@ -60,6 +62,10 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
         return as_traced and not _collide(spans + [group.span(args) for group in groups])
 
     return same_sharing
+
+
+def _is_viewed(tensor: torch.Tensor, args: Sequence[Any]) -> bool:
+    return any(isinstance(other, torch.Tensor) and other._base is tensor for other in args)
 
 
 @dataclass(frozen=True, slots=True)
