@@ -119,4 +119,6 @@ def storage_key(wrapped: torch.Tensor) -> int:
     """Identify the (functional) storage: equal for tensors that alias; below vmap, which has none on torch 2.11."""
     while torch._C._functorch.is_batchedtensor(wrapped):
         wrapped = torch._C._functorch.get_unwrapped(wrapped)
-    return int(wrapped.untyped_storage()._cdata)
+    return int(
+        torch._C._storage_address(wrapped)
+    )  # asking for the storage would keep it from ever growing

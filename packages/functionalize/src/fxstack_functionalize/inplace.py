@@ -61,7 +61,8 @@ RELAYOUTS = frozenset(
     }
 )
 """In-place operators that change size and strides, and whose argument stays in its memory."""
-METADATA_METHODS = RELAYOUTS | {"detach_", "requires_grad_", "resize_", "resize_as_", "set_"}
+RESIZES = frozenset({"resize_", "resize_as_"})
+METADATA_METHODS = RELAYOUTS | RESIZES | {"detach_", "requires_grad_", "set_"}
 """In-place operators that change what a tensor looks like, not its values."""
 
 
@@ -169,10 +170,22 @@ def _change_metadata(
     target = args[0]
     grad_mode, before = torch.is_grad_enabled(), version_of(target)
     result = function(*args, **kwargs)
+    if _name(function) in RESIZES:
+        _lay_out(target, args, kwargs)
     bumps = version_of(target) - before
     step = Relayout(_name(function), tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
     engine.relayouts.append((target, step))
     return result
+
+
+def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Give a tensor that was resized the memory format that was asked for, of which functionalisation knows nothing."""
+    wanted = kwargs.get("memory_format")
+    if wanted is torch.preserve_format:
+        wanted = torch._prims_common.suggest_memory_format(args[1])
+    if wanted not in {None, torch.contiguous_format}:
+        like = torch.empty(target.shape, device="meta", memory_format=wanted)
+        target.as_strided_(target.shape, like.stride(), target.storage_offset())
 
 
 def _run_on_list(

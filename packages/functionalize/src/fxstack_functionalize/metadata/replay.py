@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 UNSAFE_VIEW: type = views._unsafe_view_ViewMeta  # type: ignore[attr-defined]
+RESIZE: type = views.resize__ViewMeta  # type: ignore[attr-defined]
 DETACH: type = views.detach_ViewMeta  # type: ignore[attr-defined]
 
 Step = tuple[type, tuple[Any, ...]]
@@ -108,14 +109,16 @@ def view_steps(core: torch.Tensor) -> tuple[Step, ...]:
 
 
 def _step(meta: Any) -> Step:
-    # torch's record of _unsafe_view keeps a reference to sizes that are gone. Such a step only ever leads from a
-    # fresh copy, which nobody else sees, to the tensor that the program gets, so it is never replayed.
-    unsafe = isinstance(meta, UNSAFE_VIEW)
-    return type(meta), () if unsafe else meta.as_tuple()
+    # torch's records of _unsafe_view and resize_ keep a reference to sizes that are gone, so they are never replayed. The
+    # first only ever leads from a fresh copy, which nobody else sees, to the tensor that the program gets; no two of the
+    # second are known to be the same.
+    if isinstance(meta, RESIZE):
+        return type(meta), (object(),)
+    return type(meta), () if isinstance(meta, UNSAFE_VIEW) else meta.as_tuple()
 
 
 def can_replay(steps: tuple[Step, ...]) -> bool:
-    return all(make is not UNSAFE_VIEW for make, _ in steps)
+    return all(make not in {UNSAFE_VIEW, RESIZE} for make, _ in steps)
 
 
 def is_detach(step: Step) -> bool:
