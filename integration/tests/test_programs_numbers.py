@@ -67,6 +67,44 @@ def sizes_out_of_tensors_and_gradients(c):
     return found, x.grad
 
 
+def where_its_own(x, m):
+    y = x * 1
+    y[m] = x[m].exp()
+    return y
+
+
+def where_anothers(x, m):
+    y = x * 1
+    y[x > 3] = x[m].exp()
+    return y
+
+
+OF_A_MASK = [
+    lambda x, m: x[m].cumsum(0),
+    lambda x, m: x[m.any(1)].logcumsumexp(1),
+    lambda x, m: x[m][:, None] @ x[m][None],
+    lambda x, m: F.linear(x[m.any(1)], x, x[0]),
+    lambda x, m: (x[m].view(-1), x[m][None] * 2),
+    where_its_own,
+    where_anothers,
+]
+
+
+@program(graphs=7, breaks=0, options={"capture_dynamic_output_shape_ops": True})
+def gradients_of_what_a_mask_reads(c):
+    warnings.simplefilter("error")  # a graph that cannot be compiled warns, and runs in eager torch
+    x = (square() / 4).requires_grad_()
+    made = []
+    for function in map(c, OF_A_MASK):
+        for mask in (x > 3, x == 1, x > 9, x >= 0):
+            result = attempt(function, x, mask)
+            made.append(result)
+            if isinstance(result, torch.Tensor):
+                scale = torch.arange(1.0, result.numel() + 1).view(result.shape)
+                made += torch.autograd.grad((result * scale).sum(), x)
+    return made
+
+
 @program(graphs=1, breaks=0, dynamic=True)
 def a_graph_of_sizes_alone(c):
     @c

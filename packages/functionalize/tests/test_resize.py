@@ -3,7 +3,10 @@
 import pytest
 import torch
 from compare import check, refuses
+from helpers import run_graph, save_everything
 from test_semantics import leaf
+
+from fxstack_functionalize import aot
 
 
 def images():
@@ -57,7 +60,6 @@ PROGRAMS = {
     "operator": lambda x: torch.ops.aten.resize_(x * 2, [3], memory_format=None),
     "set": lambda x: torch.zeros(3).set_(x * 2).add_(1),
     "set to a view": lambda x: torch.zeros(3).set_((x * 2)[0, 0]).add_(1),
-    "set to nothing": lambda x: (x * 2).set_(),
 }
 
 
@@ -79,3 +81,10 @@ def test_views_of_what_was_resized_are_no_outputs(fn):
 
 def test_what_has_a_gradient_is_not_resized():
     refuses(resized(2), lambda: (leaf(3),), "cannot resize variables that require grad")
+
+
+def test_what_is_set_to_nothing_is_empty():
+    graph = torch.fx.symbolic_trace(lambda x: (x * 2).set_())
+    function = aot(graph, images(), fw_compiler=run_graph, partitioner=save_everything)
+    result = function(*images())
+    assert (result.shape, result.stride(), result.dtype) == ((0,), (1,), torch.float32)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compare import check, refuses
+from compare import check, dynamic, refuses
 
 
 def leaf(*shape, grad=True):
@@ -243,6 +243,26 @@ def test_gradient_into_shared_memory():
     fn = lambda a, b, w: (a.add_(w), b * 2)
     check(fn, make, tol=1e-6)
     refuses(fn, apart, "has a gradient")
+
+
+def of_numbers(x):
+    made = torch.add(7, 2)
+    part = made.view(1)
+    part.mul_(2)
+    return made, part, x.add_(made)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: (torch.floor_divide(7, 2), x * 2),
+        lambda x: (torch.true_divide(7, 2), torch.add(1, 2).detach()),
+        of_numbers,
+    ],
+)
+def test_results_of_numbers_alone(fn):
+    check(fn, mk(N))
+    check(fn, mk(N), examples=dynamic)
 
 
 def test_strides_after_in_place_operators():

@@ -11,6 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.overrides import TorchFunctionMode
 
@@ -85,7 +86,7 @@ def run_in_place_safely(
         return _run_on_list(engine, function, args, kwargs)
     if not isinstance(target, torch.Tensor) or not _changes_first(function):
         _check_out(engine, function, args, kwargs)
-        result = function(*args, **kwargs)
+        result = _functional(engine, function(*args, **kwargs))
         if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
             _note_detached(engine, target, result)
         return result
@@ -103,6 +104,12 @@ def run_in_place_safely(
         _check_views(engine, tensor)
         _keep_strides(engine, tensor, strides)
     return result
+
+
+def _functional(engine: Engine, result: Any) -> Any:
+    """Wrap what an operator has made of numbers alone (``torch.add(7, 2)``), of which functionalisation sees no tensor."""
+    plain = type(result) is FakeTensor and not engine.is_functional(result)
+    return engine.wrap(result) if plain else result
 
 
 def _check_views(engine: Engine, target: torch.Tensor) -> None:
@@ -169,7 +176,11 @@ def _change_metadata(
     """Call an operator that changes its first argument's metadata, and remember how to do it again."""
     target = args[0]
     grad_mode, before = torch.is_grad_enabled(), version_of(target)
-    result = function(*args, **kwargs)
+    if _name(function) == "set_" and len(args) == 1 and not kwargs:
+        # torch's functionalisation of the form without arguments fails now and then.
+        result = target.set_(target.new_empty(0))
+    else:
+        result = function(*args, **kwargs)
     if _name(function) in RESIZES:
         _lay_out(target, args, kwargs)
     bumps = version_of(target) - before

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
+from fxstack_functionalize.either_way import either_way
 from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
 from fxstack_functionalize.finalize import GradientSlot
 from fxstack_functionalize.rng import NeedsModesError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from torch.fx import Node
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     from fxstack_functionalize.finalize import FlatSlot
     from fxstack_functionalize.metadata import GraphInfo
@@ -35,7 +37,8 @@ def add_backward(
         slots[position].tangent = node
     leaves = [session.inputs[index].leaf for index in info.grad_inputs]
     session.tracer.enter_backward()
-    gradients = _gradients(outputs, leaves, [t.wrapped for t in tangents])
+    shapes = session.captured.fake_mode.shape_env
+    gradients = _gradients(outputs, leaves, [t.wrapped for t in tangents], shapes)
     if before != _mutation_counts(session):
         raise UnsupportedGraphError(
             "the backward changes an input of the forward in place",
@@ -48,9 +51,11 @@ def add_backward(
     )
 
 
-def _gradients(outputs: list[Any], leaves: list[Any], tangents: list[Any]) -> Sequence[Any]:
+def _gradients(
+    outputs: list[Any], leaves: list[Any], tangents: list[Any], shapes: ShapeEnv | None
+) -> Sequence[Any]:
     try:
-        with _backward_autocast_off(), _no_checks_for_nan():
+        with _backward_autocast_off(), _no_checks_for_nan(), either_way(shapes):
             gradients: Sequence[Any] = torch.autograd.grad(
                 outputs, leaves, tangents, allow_unused=True
             )

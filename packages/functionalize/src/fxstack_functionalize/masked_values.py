@@ -2,8 +2,9 @@
 
 Torch's derivative reads the gradient at the mask, whose number of places only data knows, and sums what was broadcast
 afterwards. How many values there were is known when the backward is traced: there are as many places, or there is one value
-for all. A mask beside other indices (``x[mask, [1]] = values``) stands for its places, and these broadcast with the other
-indices: where those or the values have several elements there are as many places or one, else as many as the masks say.
+for all; if data decides even that, the gradient holds for both. A mask beside other indices (``x[mask, [1]] = values``)
+stands for its places, and these broadcast with the other indices: where those or the values have several elements there are
+as many places or one, else as many as the masks say.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +40,8 @@ def of_values(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     if len(given) > 1:
         return _beside(x, indices, count, behind)
     dim, mask = given[0]
+    if free_unbacked_symbols(count):
+        return _gathered(x, dim, mask, count)
     return _sum(x, dim, mask, behind) if count == 1 else _read(x, dim, mask, count)
 
 
@@ -92,6 +96,20 @@ def _expanded(indices: Sequence[torch.Tensor | None], count: int) -> list[torch.
 def _read(x: torch.Tensor, dim: int, mask: torch.Tensor, count: int) -> torch.Tensor:
     places = torch.nonzero_static(mask, size=count).unbind(1)
     return torch.ops.aten.index.Tensor(x, [*[None] * dim, *places])
+
+
+def _gathered(x: torch.Tensor, dim: int, mask: torch.Tensor, count: Any) -> torch.Tensor:
+    """Read or sum, as data decides: each place is added to the value with its number, or to the last one that there is.
+
+    What is no place is added to one more, which is left out.
+    """
+    places = mask.bool().flatten()
+    number = (places.cumsum(0) - 1).clamp(max=count - 1)
+    rows = x.flatten(dim, dim + mask.dim() - 1)
+    shape = list(rows.shape)
+    shape[dim] = count + 1
+    target = torch.where(places, number, count)
+    return x.new_zeros(shape).index_add(dim, target, rows).narrow(dim, 0, count)
 
 
 def _sum(x: torch.Tensor, dim: int, mask: torch.Tensor, behind: int) -> torch.Tensor:
