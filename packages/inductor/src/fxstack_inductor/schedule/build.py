@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
 INT32 = 2**31
 ARG_REDUCTIONS = frozenset({"argmax", "argmin"})
+DEEP = 4
+"""Tensors of one kernel from which on they are evaluated in order: one may be behind all others, and Python's stack is finite."""
 
 
 class Builder:
@@ -90,6 +92,11 @@ class Builder:
             self.positions[value] = len(self.values)
             self.values.append(value)
         return self.positions[value]
+
+    def in_order(self) -> None:
+        """Evaluate what the kernel computes from the first tensor to the last, not from what it stores backwards."""
+        for node, place in self.group.placed.items():
+            self.node(node, place.coords, None)
 
     def store(self, node: Computed) -> None:
         place = self.group.placed[node]
@@ -263,8 +270,10 @@ def address(node: Node, coords: Sequence[Expr]) -> Expr:
 def build_kernel(
     name: str, group: Group, stored: Sequence[Computed], inlined: Collection[Node]
 ) -> Kernel:
-    """The kernel that computes ``group`` and stores ``stored``."""
+    """The kernel that computes ``group``, whose tensors are in the graph's order, and stores ``stored``."""
     builder = Builder(group, inlined)
+    if len(group.placed) > DEEP:
+        builder.in_order()
     for node in stored:
         builder.store(node)
     inner = group.inner or frozenset()

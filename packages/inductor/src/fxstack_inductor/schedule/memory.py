@@ -7,7 +7,10 @@ offset that is free during its life (Pisarchyk and Lee, "Efficient Memory Manage
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
+from collections import defaultdict
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
@@ -116,11 +119,10 @@ def place(chosen: Sequence[Slot], symbols: Mapping[str, int]) -> tuple[list[int]
 def arrange(chosen: Sequence[Slot], sizes: Sequence[int]) -> tuple[list[int], int]:
     """The same for slots of so many bytes."""
     places = _places(chosen, [_aligned(size) for size in sizes])
-    placed: list[_Place] = []
+    placed = _Timeline(max((p.last for p in places), default=0) + 1)
     for own in sorted(places, key=lambda p: (-p.size, p.first)):
-        own.offset = _lowest_gap(own, placed)
-        placed.append(own)
-        placed.sort(key=lambda p: p.offset)
+        own.offset = _lowest_gap(own, placed.beside(own))
+        placed.add(own)
     offsets = [0] * len(chosen)
     for own in places:
         for k in own.slots:
@@ -148,11 +150,46 @@ def _places(chosen: Sequence[Slot], sizes: Sequence[int]) -> list[_Place]:
     return list(found.values())
 
 
-def _lowest_gap(own: _Place, placed: Sequence[_Place]) -> int:
+class _Timeline:
+    """Places by the time of their lives, so that those beside one are found without a look at all others.
+
+    ``alive`` is a segment tree over the steps: a life is noted at the few nodes that it covers in whole.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.leaves = 1 << (steps - 1).bit_length()
+        self.alive: dict[int, list[_Place]] = defaultdict(list)
+        self.starts: list[_Place] = []
+
+    def add(self, own: _Place) -> None:
+        insort(self.starts, own, key=_first)
+        low, high = own.first + self.leaves, own.last + self.leaves + 1
+        while low < high:
+            if low & 1:
+                self.alive[low].append(own)
+                low += 1
+            if high & 1:
+                high -= 1
+                self.alive[high].append(own)
+            low, high = low >> 1, high >> 1
+
+    def beside(self, own: _Place) -> list[_Place]:
+        """Those that are alive at some step of ``own``'s life, lowest first."""
+        after = bisect_right(self.starts, own.first, key=_first)
+        found = self.starts[after : bisect_right(self.starts, own.last, key=_first)]
+        node = own.first + self.leaves
+        while node:
+            found += self.alive.get(node, ())
+            node >>= 1
+        return sorted(found, key=_offset)
+
+
+_first, _offset = attrgetter("first"), attrgetter("offset")
+
+
+def _lowest_gap(own: _Place, beside: Sequence[_Place]) -> int:
     position = 0
-    for other in placed:
-        if other.last < own.first or own.last < other.first:
-            continue
+    for other in beside:
         if other.offset - position >= own.size:
             break
         position = max(position, other.offset + other.size)

@@ -47,6 +47,9 @@ def plan(program: Program, options: InductorOptions) -> Plan:
         if not isinstance(unit, Group):
             steps.append(unit)
             continue
+        unit.placed = {
+            n: unit.placed[n] for n in sorted(unit.placed, key=lambda n: fusion.position[id(n)])
+        }
         stored = _stored(fusion, unit)
         kernel = build_kernel(f"kernel_{len(steps)}", unit, stored, inlined)
         if options.verify:

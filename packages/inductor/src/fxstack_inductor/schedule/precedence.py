@@ -16,7 +16,7 @@ from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.realise import base_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from fxstack_inductor.ir.nodes import Computed, Node
     from fxstack_inductor.schedule.groups import Fusion, Group
@@ -33,6 +33,8 @@ class Precedence:
         self._effect_before: dict[int, ExternCall] = {}
         self._behind: dict[int, list[Group | Call]] = {}
         """Units that need a call for another reason than a tensor, by identity of the call."""
+        self._needed: dict[int, tuple[list[Node], list[Call]]] = {}
+        """Tensors and other calls that a call needs, by its identity."""
         self._levels: dict[int, int] = {}
         """Levels of the calls, by identity."""
         self._waiting = iter(calls)
@@ -42,9 +44,12 @@ class Precedence:
         for one, other in pairwise(effects):
             self._effect_before[id(other)] = one
         for call in calls:
-            for node in call.reads:
-                self._reading.setdefault(base_of(node), []).append(call)
-            for before in self._other_producers(call):
+            nodes = list(dict.fromkeys(base_of(node) for node in call.reads))
+            others = self._other_producers(call)
+            self._needed[id(call)] = nodes, others
+            for node in nodes:
+                self._reading.setdefault(node, []).append(call)
+            for before in others:
                 self._behind.setdefault(id(before), []).append(call)
 
     # --- who needs whom --------------------------------------------------------------------------
@@ -52,20 +57,19 @@ class Precedence:
     def producers(self, unit: Group | Call) -> list[Group | Call]:
         """What must run before ``unit``, each once."""
         if isinstance(unit, (ExternCall, HostCall)):
-            nodes = [base_of(node) for node in unit.reads]
+            nodes, others = self._needed[id(unit)]
         else:
             nodes = [r.node for placed in unit.placed for r in self._fusion.reads(placed)]
-        found = [self._fusion.unit.get(node) for node in nodes]
-        units = [u for u in (*found, *self._other_producers(unit)) if u is not None]
-        return list({id(u): u for u in units if u is not unit}.values())
+            others = self._fusion.sizes.of_kernel(unit.placed)
+        units = {id(u): u for node in nodes if (u := self._fusion.unit.get(node)) is not None}
+        units |= {id(u): u for u in others}
+        units.pop(id(unit), None)
+        return list(units.values())
 
-    def _other_producers(self, unit: Group | Call) -> list[Call]:
+    def _other_producers(self, call: Call) -> list[Call]:
         """Calls that give it numbers, and the effect before it."""
-        sizes = self._fusion.sizes
-        if not isinstance(unit, (ExternCall, HostCall)):
-            return sizes.of_kernel(unit.placed)
-        before = self._effect_before.get(id(unit))
-        return [*sizes.of_call(unit), *([] if before is None else [before])]
+        before = self._effect_before.get(id(call))
+        return [*self._fusion.sizes.of_call(call), *([] if before is None else [before])]
 
     def _consumers(self, unit: Group | Call) -> Iterator[Group | Call]:
         if isinstance(unit, (ExternCall, HostCall)):
@@ -84,6 +88,12 @@ class Precedence:
         if isinstance(unit, (ExternCall, HostCall)):
             return self._levels[id(unit)]
         return unit.level
+
+    def _below(self, unit: Group | Call, limit: int) -> bool:
+        """Whether it has a level yet, and a lower one."""
+        if isinstance(unit, (ExternCall, HostCall)):
+            return self._levels.get(id(unit), limit) < limit
+        return unit.level < limit
 
     def above_producers(self, unit: Group | Call) -> int:
         return 1 + max((self.level(u) for u in self.producers(unit)), default=-1)
@@ -120,18 +130,43 @@ class Precedence:
                 heapq.heappush(risen, (level + 1, id(behind), behind))
 
     def way_between(self, merged: Group, left: Group, right: Group) -> Group | Call | None:
-        """A unit outside of the two groups that must run after one of them and before one of them."""
+        """A unit outside of the two groups that must run after one of them and before one of them.
+
+        Searched for from both ends in turn: either search may have most of the graph to go through, and the one that
+        is through first decides.
+        """
         own = {id(left), id(right)}
-        limit = min(left.level, right.level)
-        stack = [u for u in self.producers(merged) if id(u) not in own]
-        seen: set[int] = set()
+        before = {id(u): u for u in self.producers(merged) if id(u) not in own}
+        after = {id(u): u for g in (left, right) for u in self._consumers(g) if id(u) not in own}
+        up = self._forward(after.values(), before, max(left.level, right.level))
+        down = self._backward(before.values(), own, min(left.level, right.level))
+        return next(
+            (found for both in zip(up, down, strict=False) for found in both if found), None
+        )
+
+    def _backward(
+        self, start: Iterable[Group | Call], goal: Container[int], limit: int
+    ) -> Iterator[Group | Call | None]:
+        """Search ``start`` and what it needs above the level ``limit`` for what needs the ``goal``; None for what does not."""
+        stack, seen = list(start), set()
         while stack:
             unit = stack.pop()
             if id(unit) in seen or self.level(unit) <= limit:
                 continue
             seen.add(id(unit))
-            for producer in self.producers(unit):
-                if id(producer) in own:
-                    return unit
-                stack.append(producer)
-        return None
+            producers = self.producers(unit)
+            yield unit if any(id(u) in goal for u in producers) else None
+            stack += producers
+
+    def _forward(
+        self, start: Iterable[Group | Call], goal: Container[int], limit: int
+    ) -> Iterator[Group | Call | None]:
+        """Search ``start`` and what needs it below the level ``limit`` for the ``goal``."""
+        stack, seen = list(start), set()
+        while stack:
+            unit = stack.pop()
+            if id(unit) in seen or not self._below(unit, limit):
+                continue
+            seen.add(id(unit))
+            yield unit if id(unit) in goal else None
+            stack += self._consumers(unit)
