@@ -11,6 +11,7 @@ from fxstack_inductor.codegen.c import c_source
 from fxstack_inductor.codegen.native import native_program
 from fxstack_inductor.codegen.native_calls import through_shim
 from fxstack_inductor.codegen.native_program import NativeProgram
+from fxstack_inductor.codegen.parts import PART
 from fxstack_inductor.codegen.wrapper import HostProgram, host_program
 from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.lower.accumulate import accumulate_products
@@ -56,7 +57,7 @@ class Lowered:
     def text(self) -> str:
         """The file to compile: the kernels and, if it is native, the host program."""
         program = self.program
-        return f"{self.c}\n{program.c}" if isinstance(program, NativeProgram) else self.c
+        return f"{self.c}{PART}{program.c}" if isinstance(program, NativeProgram) else self.c
 
     @cached_property
     def host(self) -> str:
@@ -78,7 +79,7 @@ def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool 
         host = host_program(scheduled, source.functions, boxed=boxed)
         text = source.text if kernels or random else ""
         return Lowered(scheduled, text, host, source.functions, graph_module, options)
-    native = native_program(scheduled, source.functions, boxed=boxed)
+    native = native_program(scheduled, source, boxed=boxed)
     return Lowered(scheduled, source.text, native, source.functions, graph_module, options)
 
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c_strategy import function_text
+from fxstack_inductor.codegen.parts import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +26,11 @@ RANDOM = _header("mersenne.h")
 
 @dataclass(frozen=True)
 class CSource:
-    """``text`` of the file, and the function that each kernel (by name) is."""
+    """``text`` of the file, the function that each kernel (by name) is, and what declares these functions elsewhere."""
 
     text: str
     functions: dict[str, str]
+    declarations: str
 
 
 def _continued(line: str) -> str:
@@ -44,15 +46,23 @@ def c_source(
     placeholder = "KERNEL"
     names: dict[str, str] = {}
     functions: dict[str, str] = {}
-    parts: list[str] = []
+    heads: list[str] = []
+    pieces: list[str] = [RANDOM] if random else []
     for kernel in kernels:
         text = function_text(kernel, placeholder, options.grain)
         if text not in names:
             names[text] = f"kernel_{len(names)}"
             notes = [f"/* {', '.join(kernel.origins)} */"]
             notes += [f"// {_continued(line)}" for line in kernel.comments[:8]]
-            parts.append("\n".join([*notes, text.replace(placeholder, names[text])]))
+            pieces.append("\n".join([*notes, text.replace(placeholder, names[text])]))
+            heads.append(_head(pieces[-1], names[text]))
         functions[kernel.name] = names[text]
     prelude = f"#define FXSTACK_EXACT_MATH\n{PRELUDE}" if options.exact_math else PRELUDE
-    extra = [RANDOM] if random else []
-    return CSource("\n\n".join([prelude, *extra, *parts]) + "\n", functions)
+    return CSource(in_parts(prelude, pieces), functions, "\n".join(heads))
+
+
+def _head(text: str, name: str) -> str:
+    """The declaration of function ``name``."""
+    start = text.index(f"\nvoid {name}(") + 1
+    # One that were inlined into the host program would be compiled without optimisation, as that is.
+    return f"extern __attribute__((noinline)) {text[start : text.index(') {', start)]});"

@@ -27,7 +27,6 @@ from fxstack_inductor.codegen.native_text import (
     braced,
     c_double,
     c_sizes,
-    declared,
     empty_tensor,
     function,
     names_of,
@@ -44,12 +43,13 @@ from fxstack_inductor.schedule.plan import KernelStep
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from fxstack_inductor.codegen.c import CSource
     from fxstack_inductor.schedule.plan import Plan, Step
 
 
-def native_program(plan: Plan, functions: dict[str, str], *, boxed: bool) -> NativeProgram:
-    """``functions`` are the C functions of the plan's kernels; ``boxed``: the program takes one list, which it empties."""
-    return NativeWriter(plan, functions, boxed).run()
+def native_program(plan: Plan, source: CSource, *, boxed: bool) -> NativeProgram:
+    """``source`` has the plan's kernels; ``boxed``: the program takes one list, which it empties."""
+    return NativeWriter(plan, source.functions, boxed, declarations=source.declarations).run()
 
 
 @dataclass
@@ -70,6 +70,8 @@ class NativeWriter:
     owned: dict[str, list[str]] = field(default_factory=dict)
     """The places in ``o`` and ``t`` that keep a tensor, and views of it, alive."""
     counts: dict[str, int] = field(default_factory=lambda: {"o": 0, "t": 0})
+    declarations: str = ""
+    """Of the kernels, in front of the function."""
     undefined: str = ""
     locked: bool = True
     calls_back: bool = False
@@ -149,7 +151,7 @@ class NativeWriter:
 
     def _before(self) -> str:
         """What the function needs in front of it."""
-        return declared(dict.fromkeys(self.functions.values()))
+        return self.declarations
 
     # --- the beginning ----------------------------------------------------------------------------------
 

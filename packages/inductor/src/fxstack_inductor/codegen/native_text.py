@@ -46,12 +46,6 @@ fx_object* {entry}(const fx_api* table, fx_object* state) {{
 """
 
 
-def declared(kernels: Iterable[str]) -> str:
-    """What stands in front of a host program that is in one file with its kernels."""
-    # A kernel that were inlined into the host program would be compiled without optimisation, as that is.
-    return "\n".join(f"extern __attribute__((noinline)) __typeof__({k}) {k};" for k in kernels)
-
-
 def function(lines: Sequence[str], counts: Mapping[str, int], before: str) -> str:
     """The header, ``before``, the function with ``lines`` as its body, and what binds it."""
     return TEMPLATE.format(

@@ -12,12 +12,19 @@ typedef _Float16 f16;
 extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
 
+/* Variables are defined in the first part of a file and declared in the others. */
+#ifdef FXSTACK_LATER_PART
+#define FXSTACK_SHARED extern
+#else
+#define FXSTACK_SHARED
+#endif
+
 /* Set into every integer made of a float: a compiler that knows the integer takes the float made of it for trunc(x), which keeps
    NaN, -0.0 and what is out of range. Nothing writes to it, which only a linker could tell. */
-int32_t fxstack_zero;
+FXSTACK_SHARED int32_t fxstack_zero;
 /* Added to every float that an integer is made of: a compiler that knows the float may be a certain number beyond the integers would
    convert that number itself, to the nearest integer, which is not what the processor does. */
-float fxstack_no_float;
+FXSTACK_SHARED float fxstack_no_float;
 
 #define VECTOR1(NAME) \
   __attribute__((simd("notinbranch"))) double NAME(double); \

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_inductor.codegen.parts import parts_of
 from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 
 if TYPE_CHECKING:
@@ -72,6 +74,9 @@ class Toolchain:
             NoCompilerError: the compiler does not compile anything here.
             CompilerFailedError: it rejects this source.
         """
+        parts = parts_of(source.read_text())
+        if min(len(parts), processors()) > 1 and self._compile_parts(parts, output):
+            return
         command = self._command(source, output)
         done = _run(command)
         if done.returncode == 0:
@@ -89,6 +94,24 @@ class Toolchain:
                 f"please report it with this output:\n{done.stderr[-4000:]}"
             )
         raise CompilerFailedError(f"{' '.join(command)} {ended}")
+
+    def _compile_parts(self, parts: list[str], output: Path) -> bool:
+        """Compile ``parts`` side by side and link them; False where that fails: the whole says why."""
+        flags = [flag for flag in self.flags if flag != "-shared"]
+        with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
+
+            def compile_part(k: int) -> bool:
+                source = Path(name) / f"part{k}.c"
+                source.write_text(parts[k])
+                target = str(source.with_suffix(".o"))
+                return _run([self.path, *flags, "-c", str(source), "-o", target]).returncode == 0
+
+            with ThreadPoolExecutor(processors()) as pool:
+                if not all(pool.map(compile_part, range(len(parts)))):
+                    return False
+            objects = [str(Path(name) / f"part{k}.o") for k in range(len(parts))]
+            linked = [self.path, *self.flags, *objects, "-o", str(output), *self.libraries]
+            return _run(linked).returncode == 0
 
     def _command(self, source: Path, output: Path) -> list[str]:
         return [self.path, *self.flags, str(source), "-o", str(output), *self.libraries]
@@ -134,6 +157,13 @@ def _describe(real: str, path: str, optimization: int) -> Toolchain:
     parts = [real, status.st_size, status.st_mtime_ns, flags, libraries, libc, cpu_features()]
     identity = hashlib.sha256(repr(parts).encode()).hexdigest()
     return Toolchain(path, flags, libraries, identity)
+
+
+def processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
