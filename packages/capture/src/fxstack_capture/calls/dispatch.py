@@ -12,7 +12,16 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import classes, linked, operators, policy, rehashing, scan, unfolding
+from fxstack_capture.calls import (
+    classes,
+    linked,
+    numpy_scalars,
+    operators,
+    policy,
+    rehashing,
+    scan,
+    unfolding,
+)
 from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.marked import call_marked, is_marked, substitute_by_torch
 from fxstack_capture.calls.native_run import run, run_intercepted
@@ -71,6 +80,8 @@ class CallDispatcher:
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.rule_of(fn)
         if rule is not None:
+            if self.trace.torch.arrays.has_scalars:
+                args, kwargs = numpy_scalars.given(self, fn, args, kwargs)
             return rule(self.trace, args, kwargs)
         caller = _CALLERS.get(type(fn))
         if caller is None:

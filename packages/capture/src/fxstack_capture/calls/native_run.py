@@ -28,6 +28,7 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import callbacks, readers, scan
 from fxstack_capture.interpreter.errors import mentions_symbols
+from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_interchange.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -313,6 +314,8 @@ def specialized(trace: Trace, value: Any) -> Any:
     """``value`` with plain numbers in place of symbolic ones; mutable containers are changed in
     place.
     """
+    if type(value) is Scalar:
+        return value.settle()
     if trace.torch.is_symbolic(value):
         return trace.torch.specialize(value)
     if isinstance(value, tuple):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import mixed_operands, tensor_methods
+from fxstack_capture.calls import mixed_operands, numpy_scalars, tensor_methods
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     kind, other = type(left), type(right)
     if kind in _PLAIN and other in _PLAIN:
         return op(left, right)
+    if kind is Scalar or other is Scalar:
+        return numpy_scalars.binary(calls, op, left, right)
     if kind is Array or other is Array:
         return calls.trace.torch.arrays.call(op, (left, right), {})
     if op in _COMPARISONS:
@@ -176,6 +179,8 @@ _SPECIAL: dict[Callable[..., Any], Callable[[CallDispatcher, Any, Any], Any]] = 
 def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
     if type(value) in _PLAIN:
         return op(value)
+    if type(value) is Scalar and op not in (operator.not_, operator.truth):
+        return numpy_scalars.unary(calls, op, value)
     if type(value) is Array and op not in (operator.not_, operator.truth):
         return calls.trace.torch.arrays.call(op, (value,), {})
     if op is operator.not_:
@@ -201,6 +206,8 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
         return calls.trace.torch.arrays.call(bool, (value,), {})  # type: ignore[no-any-return]
     if isinstance(value, torch.Tensor):
         return _tensor_truth(calls, value)
+    if kind is Scalar:
+        return truth(calls, value.item())
     if kind in (torch.SymInt, torch.SymFloat):  # any other number but 0 will do
         return bool(calls.trace.torch.specialize(value != 0))
     if kind is torch.SymBool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from fxstack_capture import native
+from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ PYTHON: Final = 2  # something whose use may start Python frames
 LAZY: Final = 4
 SYMBOLIC: Final = 8
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, Scalar)
 _SIMPLE = (IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, slice}) - {
     types.FunctionType,
     type,

@@ -19,7 +19,14 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side import rehearsal
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.functions import OUT_OF_PLACE, Pair, computing_dtypes, pairs
-from fxstack_capture.numpy_side.types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, is_dtype_like
+from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.numpy_side.types import (
+    CONSTANT_TYPES,
+    NUMPY_OF,
+    SCALAR_TYPES,
+    TORCH_OF,
+    is_dtype_like,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +47,8 @@ class ArrayTracer:
         self.tracer = tracer
         self.active = False
         """Whether a function of ``torch._numpy`` is running, under which torch has other defaults."""
+        self.has_scalars = False
+        """Whether there are scalars that change from call to call."""
         self._buffers: dict[int, np.ndarray[Any, Any]] = {}
 
     # --- from and to tensors ---------------------------------------------------------------------
@@ -192,7 +201,7 @@ class ArrayTracer:
 
     def _like(self, value: Any) -> Any:
         """An argument for NumPy."""
-        if type(value) is Array:
+        if type(value) in (Array, Scalar):
             return value.example
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             return value.node.hint
@@ -200,7 +209,9 @@ class ArrayTracer:
 
     def _settle_numbers(self, value: Any) -> None:
         """Guard the numbers in ``value`` that are dynamic: a constant is computed of them."""
-        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        if type(value) is Scalar:
+            value.settle()
+        elif isinstance(value, (torch.SymInt, torch.SymFloat)):
             self.tracer.specialize(value)
         elif isinstance(value, dict):
             self._settle_numbers(list(value.values()))
@@ -212,6 +223,9 @@ class ArrayTracer:
         """An argument for ``torch._numpy``."""
         if type(value) is Array:
             return value.inner
+        if type(value) is Scalar:
+            dtype = TORCH_OF[value.example.dtype]
+            return tnp.ndarray(self.tracer.record(torch.full, ((), value.item()), {"dtype": dtype}))
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             return value
         if type(value) in SCALAR_TYPES:

@@ -76,6 +76,13 @@ def with_plain_scalars(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.item() if type(arg) in _NUMBERS else arg for arg in args)
 
 
+def takes_number(fn: Any, args: tuple[Any, ...], place: int) -> bool:
+    """Whether the NumPy scalar at a place among the arguments is to torch the number that it holds."""
+    if type(args[place]) not in _NUMBERS or _is_refused(fn, args):
+        return False
+    return fn in _LEAVING_TO_TENSORS or (place > 0 and type(args[0]) not in _NUMBERS)
+
+
 def _is_refused(fn: Any, args: tuple[Any, ...]) -> bool:
     """Whether torch has an error for a scalar: only those that are Python's floats, or integers, can be stored in a tensor."""
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))

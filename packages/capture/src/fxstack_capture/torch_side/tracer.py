@@ -31,6 +31,7 @@ from fxstack_capture.torch_side import (
     leaves,
     number_tensors,
     numpy_arrays,
+    numpy_scalars,
     overrides,
     parameters,
     rules,
@@ -242,6 +243,8 @@ class TorchTracer:
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._entry_state is not None:
             self._guard_state()
+        if self.arrays.has_scalars:
+            args, kwargs = numpy_scalars.for_call(fn, args, kwargs)
         if self.overrides.concern(fn, args, kwargs):
             return self.overrides.call(fn, args, kwargs)
         if self.wrappers.used:

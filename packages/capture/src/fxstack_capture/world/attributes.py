@@ -26,6 +26,7 @@ from fxstack_capture.guards.records import HasKey
 from fxstack_capture.numpy_side import types as numpy_types
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.attributes import load as load_array
+from fxstack_capture.numpy_side.scalar import Scalar, item
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, PLAIN_TYPES
 from fxstack_capture.world.descriptors import bind, plan_of, raw_dict_or_none
@@ -204,6 +205,14 @@ _OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"
 """What is an expression of the number; other methods (``hex``, ``bit_length``) are about its value."""
 
 
+def load_scalar(world: MirrorWorld, scalar: Scalar, name: str) -> Any:
+    """Of a NumPy scalar that changes: what its class alone tells, or that of its value."""
+    if name == "item":
+        return types.MethodType(item, scalar)
+    fact = name in ("__class__", "dtype", "ndim", "shape", "size", "itemsize", "nbytes")
+    return getattr(scalar.example if fact else scalar.settle(), name)
+
+
 def load_thread_local(world: MirrorWorld, obj: Any, name: str) -> Any:
     """Raises AttributeError with the name that the C code gives the class."""
     state = world.instances.get(id(obj))
@@ -234,6 +243,7 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     weakref.ProxyType: load_proxy,
     types.BuiltinFunctionType: load_builtin,
     **dict.fromkeys(PLAIN_TYPES, load_symbolic),
+    Scalar: load_scalar,
     Array: lambda _world, array, name: load_array(array, name),
     **dict.fromkeys(
         (

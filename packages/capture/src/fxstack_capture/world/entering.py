@@ -32,6 +32,7 @@ from fxstack_capture import native
 from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.kernels.launching import is_kernel_class
+from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local
 from fxstack_capture.world import containers, objects
@@ -242,10 +243,17 @@ def array(world: MirrorWorld, obj: np.ndarray[Any, Any], source: Source) -> Any:
 
 
 def scalar(world: MirrorWorld, obj: np.generic, source: Source) -> Any:
-    """A NumPy scalar: a constant, like the number that it holds."""
+    """A NumPy scalar: a constant, or one that changes like the number that it holds."""
     world.trace.guard(source, TypeIs(type(obj)))
-    world.trace.guard(Converted(source, _ITEM), Equals(obj.item()))
-    return obj
+    value = obj.item()
+    if type(value) not in (int, float):
+        world.trace.guard(Converted(source, _ITEM), Equals(value))
+        return obj
+    number = world.trace.torch.enter_number(value, Converted(source, _ITEM))
+    if number is value:
+        return obj
+    world.trace.torch.arrays.has_scalars = True
+    return world.registry.add(obj, Scalar(world.trace, number, obj), source).standin
 
 
 def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:

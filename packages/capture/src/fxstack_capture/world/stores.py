@@ -15,6 +15,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.world.constants import PLAIN_TYPES
 from fxstack_capture.world.descriptors import get_slot, held, is_own_slot, plan_of, takes_writes
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -37,6 +38,8 @@ def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
         return
     if cls is Array:
         raise graph_break("unsupported-object", f"assignment to ndarray.{name}")
+    if cls is Scalar:
+        setattr(obj.settle(), name, value)  # raises
     if cls in PLAIN_TYPES:
         setattr(world.trace.torch.specialize(obj), name, value)  # raises
     custom, _, _ = plan_of(world, cls, "__setattr__")
@@ -51,6 +54,8 @@ def delete(world: MirrorWorld, obj: Any, name: str) -> None:
     cls = type(obj)
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-tensor", f"deleting attribute {name} of a tensor")
+    if cls is Scalar:
+        delattr(obj.settle(), name)  # raises
     if cls in PLAIN_TYPES:
         delattr(world.trace.torch.specialize(obj), name)  # raises
     custom, _, _ = plan_of(world, cls, "__delattr__")

@@ -20,6 +20,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
 from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.world.constants import PLAIN_TYPES
 from fxstack_capture.world.registry import NEW_CLASS_MARK
 
@@ -35,7 +36,7 @@ def class_of(trace: Trace, value: Any) -> type:
     if isinstance(value, torch.Tensor):
         return trace.torch.python_type(value)
     kind = type(value)
-    if kind is Array:
+    if kind is Array or kind is Scalar:
         return type(value.example)
     return PLAIN_TYPES.get(kind) or python_type_of(value)
 
@@ -89,6 +90,8 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if len(args) != 2 or kwargs:
         return isinstance(*args, **kwargs)
     value, classes = args
+    if type(value) is Scalar:
+        value = value.example  # the answer is about its class
     shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
     _note_bases(trace, shown)
     kind = type(value)
@@ -349,6 +352,8 @@ def _conversion(cls: type, method: Any) -> None:
                 if own is not None:
                     raise graph_break("unsupported-call", f"{cls.__name__}() of {type(value)}")
                 return trace.torch.call(method, args, {})
+            if type(value) is Scalar and cls is not complex:
+                value = value.item()
             if type(value) in PLAIN_TYPES:
                 return _SYMBOLIC_CONVERSIONS[cls](value)
         return run(trace, cls, args, kwargs)

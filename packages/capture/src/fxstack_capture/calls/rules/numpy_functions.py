@@ -10,6 +10,7 @@ import torch
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side import wrapping
 from fxstack_capture.numpy_side.functions import pairs
+from fxstack_capture.numpy_side.scalar import item
 
 if TYPE_CHECKING:
     from fxstack_capture.calls.table import Rule
@@ -19,6 +20,13 @@ RULES: RuleTable = RuleTable()
 
 RULES.add(wrapping.to_arrays, wrapping.traced_to_arrays)
 RULES.add(wrapping.to_tensors, wrapping.traced_to_tensors)
+
+
+@RULES.rule(item)
+def _item(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``item`` of a scalar that changes."""
+    return item(args[0]) if len(args) == 1 and not kwargs else args[0].settle().item(*args[1:])
+
 
 _TAKE_TENSORS = (np.array, np.asarray, np.ascontiguousarray)
 

@@ -10,6 +10,7 @@ import torch
 from fxstack_capture.emit.builder import call
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import CONSTANT_TYPES
 
 if TYPE_CHECKING:
@@ -41,11 +42,19 @@ def rebuild(rebuilder: Rebuilder, obj: Array) -> ast.expr:
     return rebuilder.assign(call(getter, rebuilder.expr(obj.tensor)), "array")
 
 
+def scalar(rebuilder: Rebuilder, obj: Scalar) -> ast.expr:
+    """One that was computed of others."""
+    kind = type(obj.example)
+    getter = rebuilder.constant(kind, kind.__name__)
+    return rebuilder.assign(call(getter, rebuilder.expr(obj.item())), kind.__name__)
+
+
 def constant(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     return rebuilder.constant(obj, type(obj).__name__)
 
 
 RULES: dict[type, Rule] = {
     Array: rebuild,
+    Scalar: scalar,
     **dict.fromkeys(CONSTANT_TYPES | {np.finfo, np.iinfo, np.ufunc, type(np.sum)}, constant),
 }
