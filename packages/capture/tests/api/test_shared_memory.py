@@ -74,3 +74,19 @@ def test_storages_may_be_made_over_the_same_memory(fn):
 
     for places in ((4, 8), (0, 4), (4, 8), (2, 6), (4, 8)):
         torch.testing.assert_close(called(compiled, *places), called(fn, *places), rtol=0, atol=0)
+
+
+def set_to_each_other(a, b):
+    made = a * 1
+    flat = made.view(-1)
+    both = made, flat, flat[1:], made.view(-1)[1:]
+    own = [x.is_set_to(y) for x in both for y in both]
+    return own, a.is_set_to(made), a.view(a.shape).is_set_to(a), a.is_set_to(b)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_is_set_to(dynamic):
+    base = torch.arange(6.0)
+    compiled = fxstack_capture.optimize(dynamic=dynamic)(set_to_each_other)
+    for a, b in ((base, base), (base, base[:]), (base, base.clone()), (base[1:], base[:-1])):
+        assert compiled(a, b) == set_to_each_other(a, b)

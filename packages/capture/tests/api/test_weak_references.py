@@ -103,3 +103,57 @@ def test_a_proxy_crosses_a_break_at_which_its_object_is_gone(meanwhile):
             return y, str(error)
 
     assert breaks_beside_plain(dropped, lambda: (torch.ones(2),))
+
+
+class Pool:
+    """Counts what it has handed out."""
+
+    def __init__(self):
+        self.live = 0
+
+    def take(self):
+        made = Trainer()
+        self.live += 1
+        weakref.finalize(made, self.drop)
+        return made
+
+    def drop(self):
+        self.live -= 1
+
+
+def counted(x, pool):
+    made = pool.take()
+    y = x * made.scale
+    graph_break()
+    before = pool.live
+    del made
+    return y + 1, before, pool.live
+
+
+def finalized(x, _):
+    trainer = Trainer()
+    finalizer = weakref.finalize(trainer, trainer.scaled, x)
+    y = x + 1
+    return y, finalizer.alive, finalizer(), finalizer.alive, finalizer()
+
+
+def detached(x, _):
+    trainer = Trainer()
+    finalizer = weakref.finalize(trainer, int, 1)
+    obj, _, args, _ = finalizer.detach()
+    return x * 2, obj is trainer, args, finalizer.peek()
+
+
+KEPT = Trainer()
+FINALIZER = weakref.finalize(KEPT, int)
+FINALIZER.atexit = False
+
+
+def looked_at(x, _):
+    return x * 2, FINALIZER.alive, FINALIZER.atexit, FINALIZER.peek()[1]
+
+
+@pytest.mark.parametrize("fn", [counted, finalized, detached, looked_at])
+def test_finalizers(fn):
+    ids = breaks_beside_plain(fn, lambda: (torch.ones(3), Pool()))
+    assert ("side-effect-call" in ids) == (fn is looked_at)  # the others run in plain Python

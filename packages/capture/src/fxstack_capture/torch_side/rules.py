@@ -11,6 +11,7 @@ from types import BuiltinFunctionType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side import (
@@ -171,6 +172,27 @@ def reads_offset(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> An
     return tracer.record(fn, args, kwargs)
 
 
+def is_set_to(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``Tensor.is_set_to``: the same memory, start, sizes and strides. Fake tensors say no to themselves."""
+    tensors = (fn.__self__, *args) if is_bound(fn) else args
+    plain = len(tensors) == 2 and not kwargs
+    if not plain or not all(type(tensor) is FakeTensor for tensor in tensors):
+        raise graph_break("unsupported-call", "Tensor.is_set_to")
+    tracer.guard_offsets()
+    with tracer.unrecorded():
+        outside = [fake.untyped_storage()._cdata for fake, _, _ in tracer.inputs()]
+        first, second = (
+            (t.untyped_storage()._cdata, t.storage_offset(), t.size(), t.stride()) for t in tensors
+        )
+        # Which of two inputs share memory is not guarded.
+        counts = outside.count(first[0]), outside.count(second[0])
+        if tensors[0] is not tensors[1] and (
+            max(counts) > 1 if first[0] == second[0] else min(counts) > 0
+        ):
+            raise graph_break("unsupported-call", "Tensor.is_set_to of two tensors from outside")
+        return first == second
+
+
 def changes_input_metadata(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Fine for tensors made in the graph; for an input the caller would have to see it."""
     tensor = fn.__self__ if is_bound(fn) else args[0]
@@ -267,7 +289,8 @@ _METHOD_RULES: dict[str, Rule] = {
         ),
         outside_of_graph,
     ),
-    **dict.fromkeys(("storage_offset", "as_strided", "as_strided_", "is_set_to"), reads_offset),
+    **dict.fromkeys(("storage_offset", "as_strided", "as_strided_"), reads_offset),
+    "is_set_to": is_set_to,
     **dict.fromkeys(
         ("set_", "resize_", "resize_as_", "swap_tensors"),
         changes_input_metadata,

@@ -29,15 +29,16 @@ def _get_frame(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     frame = trace.interp.current_frame()  # type: ignore[attr-defined]
     reason = graph_break("side-effect-call", "sys._getframe")
     if not frame.program.library:
-        reason.whole = _caller(frame, args[0] if len(args) == 1 and type(args[0]) is int else 0)
+        reason.whole = caller(frame, args[0] if len(args) == 1 and type(args[0]) is int else 0)
     elif frame.code is inspect.currentframe.__code__:
-        reason.whole = _caller(frame, 1)
+        reason.whole = caller(frame, 1)
     elif frame.globals.get("__name__") not in _NAMES_ONLY:  # it walks to the outermost
-        reason.whole = _caller(frame, sys.maxsize)
+        reason.whole = caller(frame, sys.maxsize)
     raise reason
 
 
-def _caller(frame: Any, depth: int) -> Any:
+def caller(frame: Any, depth: int) -> Any:
+    """The frame that many calls further out, or the outermost."""
     while depth > 0 and frame.back is not None:
         frame, depth = frame.back, depth - 1
     return frame
