@@ -18,7 +18,7 @@ FUNCTIONS = {name: getattr(math, name) for name in OF_NUMBERS} | {"round": round
 def outcome(fn, *args):
     try:
         return fn(*args)
-    except (ValueError, OverflowError, TypeError) as error:
+    except (ValueError, ArithmeticError, TypeError) as error:
         return repr(error)
 
 
@@ -124,3 +124,52 @@ def test_texts_of_containers_show_numbers(name):
     for n in (3, 4):
         assert compiled(torch.ones(n))[1] == text(n)
     assert backend.graphs
+
+
+FORMULAS = (
+    lambda x, s: x * (0.5 * (1 + math.cos(math.pi * s / 20))),
+    lambda x, s: x * math.cos(math.pi * (s - 2) / (20 - 2)),
+    lambda x, s: x * (0.05 + 0.85 * math.exp(-1.0 * s / 200)),
+    lambda x, s: x * math.log(s + 1) * math.log(1 + s * 0.01),
+    lambda x, s: x * math.sqrt(2 * s + 1) * math.sqrt(1 / s),
+    lambda x, s: x * math.cos(math.sin(s / 3) + 1),
+    lambda x, s: x * math.sqrt(1 - 0.999**s) / (1 - 0.9**s),
+    lambda x, s: (x * 1, 2 / (1 + math.exp(-10 * s / 100)) - 1, -math.exp(-(s + 0.5))),
+    lambda x, s: x * math.sqrt(s * 10**17),
+)
+
+
+@pytest.mark.parametrize("fn", FORMULAS)
+def test_of_formulas(fn):
+    """What schedules compute of the number of a step."""
+    x = torch.ones(2)
+    for numbers in ((3, 4, 5, 6, 7, 8), (1.25, 2.5, 0.3, 7.75, 0.6)):
+        backend = Counting()
+        compiled = fx.optimize(backend)(fn)
+        for s in numbers:
+            assert str(compiled(x, s)) == str(fn(x, s))
+        assert len(backend.graphs) <= 2
+
+
+OVERFLOWING = (
+    lambda x, s: x * math.sqrt(s * s + 1),
+    lambda x, s: (x * 1, s * s, s * s - s * s),
+    lambda x, s: (x * 1, s * 1e200 * 1e200 * 0.0, s * 1e200 * 1e200 == math.inf),
+    lambda x, s: x * (s * 1e308 - s * 1e308),
+    lambda x, s: x if s * s > 5 else x * min(s * s, 3.0),
+    lambda x, s: (x * 1, f"{s * 1e200 * 1e200}", -(s * 1e308 * 10) / s),
+    *FORMULAS,
+)
+
+
+@pytest.mark.parametrize("fn", OVERFLOWING)
+def test_of_results_that_overflow(fn):
+    x = torch.ones(2)
+    for numbers in (
+        (2.0, 3.0, 1e300, 0.0, -1e300, 5.0),
+        (1e300, 0.5, 1e301, 2.0),
+        (1, 2, 10**18, 3),
+    ):
+        compiled = fx.optimize(lambda graph, _: graph)(fn)
+        for s in numbers:
+            assert str(outcome(compiled, x, s)) == str(outcome(fn, x, s))

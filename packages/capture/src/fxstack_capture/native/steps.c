@@ -239,6 +239,16 @@ static int take_descriptor(Tree *tree, Node *node, PyObject *descriptor) {
     return node->object ? 0 : -1;
 }
 
+/* A method such as (2.5).__mul__; the headers of Python 3.13 do not show the class. */
+static int is_operator_of_number(PyObject *function) {
+    if (strcmp(Py_TYPE(function)->tp_name, "method-wrapper") != 0 || (Py_TYPE(function)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 0;
+    PyObject *self = PyObject_GetAttrString(function, "__self__");
+    if (self == NULL) return PyErr_Clear(), 0;
+    int number = PyFloat_CheckExact(self) || PyLong_CheckExact(self);
+    Py_DECREF(self);
+    return number;
+}
+
 static int take(Tree *tree, Node *node, Takes takes, PyObject *argument) {
     switch (takes) {
     case TAKES_NOTHING: return 0;
@@ -246,7 +256,7 @@ static int take(Tree *tree, Node *node, Takes takes, PyObject *argument) {
     case TAKES_KEY: return PyUnicode_CheckExact(argument) ? take_name(tree, node, argument) : take_key(tree, node, argument);
     case TAKES_DESCRIPTOR: return take_descriptor(tree, node, argument);
     case TAKES_FUNCTION:
-        if (!PyCFunction_Check(argument) && !Py_IS_TYPE(argument, &PyMethodDescr_Type))
+        if (!PyCFunction_Check(argument) && !Py_IS_TYPE(argument, &PyMethodDescr_Type) && !is_operator_of_number(argument))
             return PyErr_Format(PyExc_TypeError, "%R is not a C function", argument), -1;
         /* fall through */
     case TAKES_OBJECT:

@@ -112,13 +112,16 @@ class FloatArithmetic:
 
     def apply(self, name: str, nodes: tuple[SymNode, ...]) -> SymNode | None:
         """The node of the result; None where the ordinary way is exact (or must record a proxy first)."""
-        if all(node.expr.is_number for node in nodes) or get_proxy_mode() is not None:
+        if get_proxy_mode() is not None:
             return None
         if any(node.hint is None for node in nodes):  # depends on data: left to torch
             return None
         if name != "int_truediv" and all(node.pytype is not float for node in nodes):
             return None
         operation = OPERATIONS[name]
+        if all(node.expr.is_number for node in nodes):  # sympy's numbers have no largest one
+            known = _compute(operation, [node.hint for node in nodes])
+            return None if known is None else nodes[0].wrap_float(known)
         if operation.function is operator.truediv:
             demand_divisor(operator.truediv, *nodes)
         if operation.function is operator.pow and not _has_real_power(*nodes):
@@ -126,6 +129,8 @@ class FloatArithmetic:
         hint = _compute(operation, [node.hint for node in nodes])
         if hint is None:
             return None
+        if not math.isfinite(hint):
+            return _constant(nodes, hint)
         symbol = self._symbol(operation, nodes, hint)
         return type(nodes[0])(symbol, nodes[0].shape_env, float, hint)
 
@@ -172,7 +177,15 @@ def _compute(operation: Operation, values: list[float]) -> float | None:
         result = operation.function(*values)
     except ArithmeticError:
         return None  # torch raises the program's error
-    return result if isinstance(result, float) and math.isfinite(result) else None
+    return result if isinstance(result, float) else None
+
+
+def _constant(nodes: tuple[SymNode, ...], hint: float) -> SymNode:
+    """A result that no symbol can be: the operands are guarded to be what they are."""
+    for node in nodes:
+        if not node.expr.is_number:
+            node.guard_int("", 0) if node.pytype is int else node.guard_float("", 0)
+    return nodes[0].wrap_float(hint)
 
 
 def as_functions(expr: sympy.Basic, computed: Mapping[sympy.Symbol, Computed]) -> sympy.Basic:

@@ -8,6 +8,7 @@ from fxstack_capture.guards.records import Equals, IdentityIs, TypeIs, WordIs
 from fxstack_capture.shapes.geometry import can_be_symbolic
 from fxstack_capture.shapes.policy import Kind, plan_number
 from fxstack_capture.sources import Converted
+from fxstack_capture.torch_side.number_formulas import NumberFormulas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ class InputNumbers:
         self._trace = tracer.trace
         self._history = tracer.history
         self._geometry = tracer.geometry
+        self._formulas = NumberFormulas(tracer.geometry)
         self._functions: dict[Source, Any] = {}
 
     def enter(self, value: float, source: Source) -> Any:
@@ -44,11 +46,12 @@ class InputNumbers:
         """``fn``, C code without effects, of a symbolic number that an input holds.
 
         The guards compute it, so it is exact; where it raises for the number of another call, they do not hold. None for
-        numbers that are computed, drawn, or not known yet, and where the result cannot be symbolic.
+        numbers that are drawn, computed of several or not known yet, and where the result cannot be symbolic.
         """
-        expr = number.node.expr
-        source = self._geometry.source_of(expr)
-        if source is None or number.node.hint is None or self._geometry.drawn_at(expr) is not None:
+        if number.node.hint is None:
+            return None
+        source = self._formulas.source_of(number.node.expr, number.node.hint)
+        if source is None:
             return None
         found = Converted(source, fn)
         if found not in self._functions:

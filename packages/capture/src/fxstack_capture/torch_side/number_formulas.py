@@ -1,0 +1,104 @@
+"""Numbers that are computed of one number of an input and constants, as sources: step by step by functions written in C.
+
+Guards compute them like any other form of the input's number, so a function of ``0.5 * (step - warmup)`` is as good
+as one of ``step``.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from torch.utils._sympy.functions import ToFloat
+
+from fxstack_capture.sources import Converted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fxstack_capture.shapes.geometry import Geometry
+    from fxstack_capture.sources import Source
+
+_NAMES: Mapping[Callable[..., Any], str] = MappingProxyType(
+    {
+        getattr(operator, name): name
+        for name in ("__add__", "__sub__", "__mul__", "__truediv__", "__pow__")
+    }
+)
+_EXACT = 2**53
+"""Smaller integers are floats, too."""
+
+_AS_FLOAT: Callable[[Any], Any] = (0.0).__add__
+
+Placed = tuple["Source", Any]
+"""Where a number is found, and what it is now."""
+
+
+class NumberFormulas:
+    """Those of one trace; equal formulas are one source."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        self._known: dict[tuple[Source, str, str], Source] = {}
+
+    def source_of(self, expr: Any, value: float) -> Source | None:
+        """Where ``expr``, which is ``value`` now, is found; None where it depends on more than one number of an input, or
+        on one that is drawn.
+        """
+        placed = self._place(expr)
+        if placed is None or type(placed[1]) is not type(value) or placed[1] != value:
+            return None
+        return placed[0]
+
+    def _place(self, expr: Any) -> Placed | None:
+        found = self._geometry.primary.get(expr)
+        if found is not None:
+            source, number = found
+            drawn = self._geometry.drawn_at(expr) is not None
+            return None if drawn or number.node.hint is None else (source, number.node.hint)
+        computed = self._geometry.computed.get(expr)
+        if computed is not None:
+            return self._operation(computed.operation.function, computed.operands)
+        if isinstance(expr, ToFloat):
+            whole = self._place(expr.args[0])
+            return None if whole is None else self._step(whole, _AS_FLOAT, repr(0.0))
+        if isinstance(expr, (sympy.Add, sympy.Mul)) and len(expr.args) == 2:
+            function = operator.add if isinstance(expr, sympy.Add) else operator.mul
+            first, second = expr.args
+            return self._operation(function, (int(first), second)) if first.is_Integer else None
+        return None
+
+    def _operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Placed | None:
+        if len(operands) == 1:
+            placed = self._place(operands[0])
+            return None if placed is None else self._step(placed, function, "")
+        left, right = operands
+        name = _NAMES.get(function)
+        if name is None or isinstance(left, sympy.Basic) == isinstance(right, sympy.Basic):
+            return None
+        if isinstance(right, sympy.Basic):
+            return self._with_constant(self._place(right), left, name)
+        return self._with_constant(self._place(left), right, f"__r{name[2:]}")
+
+    def _with_constant(self, placed: Placed | None, constant: float, name: str) -> Placed | None:
+        if placed is None or type(constant) not in (int, float):
+            return None
+        if type(placed[1]) is float and type(constant) is int:
+            if abs(constant) > _EXACT:
+                return None
+            constant = float(constant)
+        return self._step(placed, getattr(constant, name), repr(constant))
+
+    def _step(self, placed: Placed, by: Callable[[Any], Any], constant: str) -> Placed | None:
+        source, value = placed
+        try:
+            result = by(value)
+        except ArithmeticError:
+            return None
+        if type(result) not in (int, float) or not math.isfinite(result):
+            return None
+        key = source, by.__name__, constant
+        return self._known.setdefault(key, Converted(source, by)), result
