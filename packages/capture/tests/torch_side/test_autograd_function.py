@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -280,3 +281,35 @@ def test_a_view_that_a_function_made_of_a_tensor_without_history_has_a_history()
         return out.tolist(), w.grad.tolist(), tracked
 
     assert run(fxstack_capture.optimize()(f)) == run(f)
+
+
+class Reversed(torch.autograd.Function):
+    """Its gradient is turned around, by a strength that training changes."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        ctx.kind = type(strength)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert ctx.kind is type(ctx.strength)
+        return -ctx.strength * gradient, None
+
+
+@pytest.mark.parametrize("kind", [float, int, np.float64, np.float32])
+def test_a_number_that_changes(kind):
+    def loss(weight, strength):
+        return (Reversed.apply(weight * 2, strength) ** 2).sum()
+
+    graphs = []
+    compiled = fxstack_capture.optimize(lambda graph, _: graphs.append(graph) or graph.forward)(
+        loss
+    )
+    for strength in map(kind, (0.5, 1.25, 2.5, 3.75)):
+        plain, ours = (torch.arange(3.0, requires_grad=True) for _ in range(2))
+        loss(plain, strength).backward()
+        compiled(ours, strength).backward()
+        assert torch.equal(plain.grad, ours.grad)
+    assert len(graphs) <= (2 if kind in (float, int) else 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fxstack_capture.torch_side.numpy_arrays import takes_number
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 _INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
 _MAKING_TENSORS = (torch.tensor, torch.as_tensor)
 _PLAIN = (np.float64, np.int64)
@@ -26,6 +28,8 @@ def for_call(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call. Keywords that are Python floats, or words, are what they are to torch."""
+    if _is_of_program(fn):
+        return tuple(map(_constant, args)), {name: _constant(v) for name, v in kwargs.items()}
     named = {
         name: value.item()
         if type(value) is Scalar and type(value.example) in _PLAIN and name not in _CONTENTS
@@ -37,6 +41,14 @@ def for_call(
         if dtype.is_floating_point or dtype == TORCH_OF[args[0].example.dtype]:
             return (args[0].item(),), {**named, "dtype": dtype}
     return operands(fn, args), named
+
+
+def _is_of_program(fn: Any) -> bool:
+    """Whether code of the program gets the arguments as they are, and may ask for their class."""
+    code = getattr(fn, "__func__", fn)
+    if code is _APPLY:
+        return True
+    return type(code) is FunctionType and not (code.__module__ or "").startswith("torch.")
 
 
 def operands(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.effects import Effects, diff
+from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.torch_side import state
 from fxstack_capture.world.instances import slots
+from fxstack_interchange.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,7 +94,7 @@ def _reachable(
 def _parts(value: Any) -> list[Any] | None:
     """What an object holds, without running code of its class; None for those of which others tell."""
     cls = type(value)
-    if issubclass(cls, (type, torch.Tensor)):
+    if issubclass(cls, (type, torch.Tensor, Scalar, *SYMBOLIC)):
         return None
     if cls is FunctionType:
         own = (value.__closure__, value.__defaults__, (value.__kwdefaults__ or {}).values())
