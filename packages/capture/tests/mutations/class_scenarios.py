@@ -129,9 +129,39 @@ HELD_CHANGES = (
     "i = np.int32(4)",
     "i = np.int64(5)",
 )
+SLOTS = """
+def made(*names):
+    s = type("S", (), {"__slots__": names})()
+    s.a, s.b = 5.0, 1.0
+    return s
+class P(ctypes.Structure):
+    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_float * 2)]
+replaced, gone, undeclared, p = made("a", "b"), made("a", "b"), made("a", "b"), P(5)
+type(replaced).b = 3.0
+del type(gone).b
+del type(undeclared).__slots__
+def main():
+    x = torch.ones(2)
+    return x + replaced.a + replaced.b, x * gone.a, x * undeclared.a, x + p.a + p.b[0]
+"""
+SLOT_CHANGES = (
+    "replaced.a = 7.0",
+    "gone.a = 8.0",
+    "undeclared.a = 9.0",
+    "p.a = 7",
+    "p.b[0] = 2.5",
+    "type(replaced).b = 4.0",
+    "del replaced.a",
+    "replaced.a = 1.0",
+    "del undeclared.a",
+    "undeclared.a = 2.0",
+    "type(undeclared).a = 11.0",
+    "del gone.a",
+)
 SCENARIOS = [
     ("names", NAMES, NAME_CHANGES),
     ("bases", BASES, BASE_CHANGES),
     ("imports", IMPORTS, IMPORT_CHANGES),
     ("held", HELD, HELD_CHANGES),
+    ("slots", SLOTS, SLOT_CHANGES),
 ]

@@ -1,6 +1,7 @@
 """Kinds of state that the random programs do not hold: after every change, and the call after it, as eager."""
 
 import contextvars
+import ctypes
 import enum
 import functools
 import gc
@@ -24,6 +25,7 @@ import fxstack_capture
 
 _NAMES = {
     "contextvars": contextvars,
+    "ctypes": ctypes,
     "enum": enum,
     "functools": functools,
     "gc": gc,

@@ -14,6 +14,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards.records import SlotUnset
 from fxstack_capture.sources import BuiltinAttr, SlotAttr
 from fxstack_capture.world.instances import declares_slots, dict_descriptor, slots
@@ -67,6 +68,14 @@ def _get_native(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     return raw.__get__(obj, cls)
 
 
+def _get_by_c(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    """A descriptor of a C library: one that can be set (a field of ``ctypes``) reads what no guard sees."""
+    if id(obj) in world.opaque and is_data_descriptor(world, raw):
+        what = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
+        raise graph_break("unsupported-object", what)
+    return raw.__get__(obj, cls)
+
+
 def _get_staticmethod(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     return held(world, raw, raw.__func__, "__func__")
 
@@ -113,8 +122,12 @@ def get_cached_property(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> An
 
 
 def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    if obj is None:
+        return raw
     known = world.slots.get(id(obj))
-    if obj is None or known is None or raw in known or not is_own_slot(raw):
+    if id(obj) in world.opaque and is_heap_type(raw.__objclass__):
+        return _slot_of_opaque(world, raw, obj)
+    if known is None or raw in known or not is_own_slot(raw):
         return raw.__get__(obj, cls)
     entry = world.registry.by_standin[id(obj)]
     try:
@@ -128,6 +141,20 @@ def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     )
     raw.__set__(obj, standin)
     return standin
+
+
+def _slot_of_opaque(world: MirrorWorld, raw: Any, obj: Any) -> Any:
+    """Of an object that has no stand-in. A class may lose its slot's name while instances keep what is in it."""
+    owner, name = raw.__objclass__, raw.__name__
+    if vars(owner).get(name) is not raw:
+        raise graph_break("unsupported-object", f"slot {name} of a {type(obj).__qualname__}")
+    source = world.registry.by_standin[id(obj)].source
+    try:
+        value = raw.__get__(obj)
+    except AttributeError:
+        world.trace.guard(source, SlotUnset(owner, name))
+        raise
+    return world.enter(value, SlotAttr(source, owner, name))
 
 
 def is_own_slot(raw: Any) -> bool:
@@ -205,7 +232,7 @@ def getter_of(world: MirrorWorld, raw: Any) -> Getter:
     get = world.classes.lookup(kind, "__get__")
     if get is ABSENT:
         return get_plain
-    return _get_user if type(get) is types.FunctionType else _get_native
+    return _get_user if type(get) is types.FunctionType else _get_by_c
 
 
 def bind(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:

@@ -80,11 +80,11 @@ def _has_state_of_c(cls: type) -> bool:
     """Whether instances have room for more than what ``class`` statements give: a dictionary, weak references, slots."""
     while cls is not object:
         base: type = cls.__base__  # type: ignore[assignment]
+        if declares_slots(cls):  # room for these, also where their names mean something else by now
+            cls = base
+            continue
         pointers = int(cls.__dictoffset__ > 0 >= base.__dictoffset__)
         pointers += bool(cls.__weakrefoffset__ > 0 >= base.__weakrefoffset__)
-        if declares_slots(cls):
-            members = cls.__dict__.values()
-            pointers += sum(type(member) is types.MemberDescriptorType for member in members)
         if cls.__basicsize__ - base.__basicsize__ > pointers * _POINTER:
             return True
         cls = base
