@@ -4,6 +4,7 @@
 import pytest
 import torch
 
+import fxstack_capture
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.records import (
     NOT_FOUND,
@@ -25,6 +26,7 @@ from fxstack_capture.guards.records import (
     WordIs,
 )
 from fxstack_capture.guards.tensors import tensor_facts
+from fxstack_capture.guards.text import class_name
 from fxstack_capture.guards.torch_state import snapshot
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.sources import Free, InstanceAttr, InstanceDict, Item, Key, Local, Size, pinned
@@ -169,3 +171,11 @@ def test_messages_keep_nothing_alive():
     assert [reference() for reference in references] == [None] * 4
     assert tree.dead
     assert "Local_" in str(tree.meta[0])
+
+
+def test_a_class_without_a_module_has_a_name_in_messages():
+    scope = {"__builtins__": {"type": type}}
+    exec("cls = type('Made', (), {'k': 2})", scope)
+    cls = scope["cls"]
+    assert class_name(cls) == "Made"
+    assert fxstack_capture.optimize()(lambda x: x + cls().k)(torch.ones(2)).tolist() == [3, 3]

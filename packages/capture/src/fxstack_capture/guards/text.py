@@ -16,6 +16,9 @@ def short(value: object) -> str:
 
 
 def class_name(cls: type) -> str:
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
+    """Its qualified name; a class may have no module (`type(...)` in code without ``__name__``), or a getter that raises."""
+    try:
+        module = cls.__module__
+    except Exception:
+        return cls.__qualname__
+    return cls.__qualname__ if module == "builtins" else f"{module}.{cls.__qualname__}"
