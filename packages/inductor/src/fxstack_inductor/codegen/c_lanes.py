@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c_reduce import plain_step
-from fxstack_inductor.ir.kernel import Check, Compute, Reduce, Scan
+from fxstack_inductor.ir.kernel import Check, Compute, Load, Reduce, Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ WIDTHS = (64, 32, 16)
 """Lanes, most first; a row has to be a multiple of them."""
 CHEAP = 12
 """So many values for an element are few enough to be written several times."""
+
+VECTOR = 64
+"""Bytes. GCC makes all vectors of a loop as long as those of its narrowest elements: with fewer lanes than a vector has bytes,
+or half-precision numbers, it makes short vectors of everything.
+"""
 
 FOLDED = 16
 FOLDS = frozenset(
@@ -93,5 +98,13 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
     if any(isinstance(v, (Check, Scan)) for v in values):
         return None
     heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in values)
-    allowed = WIDTHS[-1:] if heavy or len(values) > CHEAP else WIDTHS
+    most = WIDTHS[-1] if heavy or len(values) > CHEAP else WIDTHS[0]
+    least = VECTOR // min(
+        (_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)), default=4
+    )
+    allowed = [w for w in WIDTHS if least <= w <= max(most, least)]
     return next((w for w in allowed if size and size % w == 0), None)
+
+
+def _bytes(kernel: Kernel, buffer: str) -> int:
+    return next(ref.dtype.itemsize for ref in kernel.buffers if ref.name == buffer)

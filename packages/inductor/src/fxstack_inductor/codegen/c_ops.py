@@ -63,6 +63,9 @@ def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
         return operand
     if target is torch.bool:
         return f"({operand} != 0)"
+    if source is torch.bool:
+        # GCC has no vectors for a conversion of what it loaded as a boolean: the whole loop would be scalar.
+        return f"({operand} ? ({REGISTER[target]})1 : ({REGISTER[target]})0)"
     if target is torch.uint8 and source.is_floating_point:
         return f"((uint8_t)(int64_t)({operand} + fxstack_no_float))"
     if source.is_floating_point and not target.is_floating_point:

@@ -1,0 +1,60 @@
+"""Loops that GCC must make vectors of, by its own report: values from memory of one and two bytes beside functions."""
+
+import platform
+
+import pytest
+import torch
+from inductor_checks import FAST, check
+
+from fxstack_inductor.runtime.toolchain import _run, find_toolchain
+
+F = torch.nn.functional
+X, MASK = torch.randn(16, 192), torch.rand(16, 192) > 0.3
+PROGRAMS = {
+    "mask times exp": lambda x, m: x.exp() * m,
+    "dropout of gelu": lambda x, m: F.gelu(x) * (m.float() / 0.9),
+    "columns": lambda x, m: (F.gelu(x) * m).sum(0),
+    "rows": lambda x, m: (x.exp() * m).sum(1),
+    "masked softmax": lambda x, m: x.masked_fill(m, float("-inf")).softmax(-1),
+    "mean of masks": lambda x, m: m.float().mean(1) + x.sum(1),
+    "double": lambda x, m: x.double().sqrt() * m,
+    "losses": lambda x, m: F.binary_cross_entropy_with_logits(x, m.float(), reduction="none").sum(
+        0
+    ),
+    "bfloat16 rows": lambda x, m: (x.bfloat16() * m).exp().sum(1),
+}
+
+
+def scalar_loops(text, folder):
+    """The loops under ``#pragma omp simd`` in kernels of which the compiler made no vectors."""
+    toolchain = find_toolchain(FAST)
+    source = folder / "kernels.c"
+    source.write_text(text)
+    flags = [flag for flag in toolchain.flags if not flag.startswith("-O")]
+    flags += ["-fopt-info-vec-optimized", "-fno-tree-loop-distribute-patterns"]  # no memcpy
+    command = [toolchain.path, "-O3", *flags, str(source)]
+    done = _run([*command, "-o", str(folder / "kernels.so"), *toolchain.libraries])
+    assert done.returncode == 0, done.stderr
+    found = {int(line.split(":")[1]) for line in done.stderr.splitlines() if "loop vect" in line}
+    lines = text.splitlines()
+    first = next(k for k, line in enumerate(lines) if "kernel_0" in line)
+    loops = [k for k, line in enumerate(lines) if k > first and "#pragma omp simd" in line]
+    # A loop is reported where it begins or where its body does.
+    return [lines[k + 1] for k in loops if not found & set(range(k + 1, k + 5))]
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or "gcc" not in find_toolchain(FAST).path,
+    reason="reads GCC's report of what it did for this processor",
+)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_loops_over_narrow_elements_are_vectors(name, tmp_path):
+    compiled = check(PROGRAMS[name], X, MASK)
+    assert not scalar_loops(compiled.lowered.c, tmp_path)
+
+
+def test_exponentials_that_come_to_zero_are_exact():
+    at = torch.tensor(-103.972076).view(torch.int32)
+    near = (at + torch.arange(-40, 40, dtype=torch.int32)).view(torch.float32)
+    compiled = check(lambda x: x.exp(), near)
+    assert torch.equal(compiled(near)[0], near.double().exp().float())
