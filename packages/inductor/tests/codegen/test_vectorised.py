@@ -21,6 +21,8 @@ PROGRAMS = {
     "losses": lambda x, m: F.binary_cross_entropy_with_logits(x, m.float(), reduction="none").sum(
         0
     ),
+    "float16": lambda x, m: (x.half() * m).exp(),
+    "float16 rows": lambda x, m: x.half().softmax(1),
     "bfloat16 rows": lambda x, m: (x.bfloat16() * m).exp().sum(1),
 }
 
@@ -51,6 +53,22 @@ def scalar_loops(text, folder):
 def test_loops_over_narrow_elements_are_vectors(name, tmp_path):
     compiled = check(PROGRAMS[name], X, MASK)
     assert not scalar_loops(compiled.lowered.c, tmp_path)
+
+
+def test_every_half_is_read_as_eager_reads_it():
+    halves = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    compiled = check(lambda x: x.float(), halves)
+    assert torch.equal(compiled(halves)[0].nan_to_num(7), halves.float().nan_to_num(7))
+
+
+def test_floats_between_halves_are_rounded_as_eager_rounds_them():
+    halves = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    bits = halves.float().view(torch.int32).long()
+    between = (bits[:-1] + bits[1:]) // 2
+    near = torch.cat([at + k for at in (bits, between) for k in range(-2, 3)])
+    x = torch.cat([near, torch.randint(-(2**31), 2**31, (100_000,))]).int().view(torch.float32)
+    compiled = check(lambda x: x.half(), x)
+    assert torch.equal(compiled(x)[0].view(torch.int16), x.half().view(torch.int16))
 
 
 def test_exponentials_that_come_to_zero_are_exact():

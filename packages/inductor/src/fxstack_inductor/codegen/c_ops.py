@@ -147,7 +147,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "remainder": generic("remainder"),
         "floordiv": generic("floordiv"),
         "round_bf16": template("bf16_load(bf16_store({0}))"),
-        "round_f16": template("((float)(f16)({0}))"),
+        "round_f16": template("f16_load(f16_store({0}))"),
     }
 )
 
@@ -167,10 +167,10 @@ def load(text: str, dtype: torch.dtype) -> str:
     """An element of memory as a register value."""
     if dtype is torch.bfloat16:
         return f"bf16_load({text})"
-    return f"(float){text}" if dtype is torch.float16 else text
+    return f"f16_load({text})" if dtype is torch.float16 else text
 
 
 def store(text: str, dtype: torch.dtype) -> str:
     if dtype is torch.bfloat16:
         return f"bf16_store({text})"
-    return f"(f16)({text})" if dtype is torch.float16 else text
+    return f"f16_store({text})" if dtype is torch.float16 else text

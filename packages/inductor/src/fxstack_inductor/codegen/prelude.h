@@ -5,9 +5,6 @@
 
 typedef uint8_t bool8;
 typedef uint16_t bf16;
-#ifdef __FLT16_MAX__
-typedef _Float16 f16;
-#endif
 
 extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
@@ -53,6 +50,39 @@ static inline bf16 bf16_store(float x) {
   uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
   return x != x ? 0x7fc0 : (bf16)rounded;
 }
+
+/* Half precision. GCC makes no vectors of conversions of its own type on x86. */
+#if defined(__x86_64__) && !defined(__clang__)
+typedef uint16_t f16;
+
+static inline float f16_load(f16 x) {
+  uint32_t bits = (uint32_t)(x & 0x7fff) << 13;
+  union { float f; uint32_t u; } small = {(float)(int32_t)(x & 0x3ff) * 0x1p-24f}, v = {.u = bits + (112u << 23)};
+  v.u += bits >= (31u << 23) ? 112u << 23 : 0; /* infinities and NaN */
+  v.u = bits < (1u << 23) ? small.u : v.u;
+  v.u |= (uint32_t)(x & 0x8000) << 16;
+  return v.f;
+}
+
+/* Round to nearest, ties to even; a NaN keeps its first bits and becomes quiet, as in eager. */
+static inline f16 f16_store(float x) {
+  union { float f; uint32_t u; } v = {x}, small;
+  uint32_t sign = v.u >> 16 & 0x8000, nan;
+  v.u &= 0x7fffffff;
+  small.f = v.f + 0.5f; /* the last bit of a half is the last bit of a float next to it */
+  nan = 0x7e00 | (v.u >> 13 & 0x1ff);
+  uint32_t rounded = (v.u + 0xfff + (v.u >> 13 & 1) - (112u << 23)) >> 13;
+  rounded = v.u < (113u << 23) ? small.u - (126u << 23) : rounded;
+  rounded = v.u >= 0x477ff000 ? 0x7c00 : rounded;
+  rounded = v.u > 0x7f800000 ? nan : rounded;
+  return (f16)(rounded | sign);
+}
+#elif defined(__FLT16_MAX__)
+typedef _Float16 f16;
+
+static inline float f16_load(f16 x) { return (float)x; }
+static inline f16 f16_store(float x) { return (f16)x; }
+#endif
 
 #define FLOAT_DIVISION(T, S) \
   static inline T remainder_##T(T a, T b) { \
