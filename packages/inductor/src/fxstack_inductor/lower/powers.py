@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,8 +33,7 @@ def pow_scalar(ctx: Context, x: Node, exponent: float | Expr) -> Node:
             return elementwise(ctx, (x,), dtype, dtype, lambda a: call("mul", a, a))
         raise NotLowered("integer power")
     # Eager has shortcuts for the other dtypes alone; those of roots differ in the sign of zero.
-    rooted = dtype is torch.float16 and abs(exponent) == 0.5
-    power = _any_power if rooted else _power
+    power = ROOTS.get(float(exponent), _power) if dtype is torch.float16 else _power
     rounded = torch.tensor(float(exponent), dtype=dtype).item()
     return elementwise(ctx, (x,), dtype, dtype, lambda a: power(a, rounded))
 
@@ -42,12 +42,21 @@ def _any_power(a: Body, exponent: float) -> Body:
     return call("pow", a, like(a, exponent))
 
 
+def _root(a: Body, _: float) -> Body:
+    """``pow`` of a half, which C compilers take for the square root: that is -0.0 for -0.0, and NaN for the negative infinity."""
+    root = call("add", call("sqrt", a), like(a, 0.0))
+    infinite = call("eq", a, like(a, -math.inf), dtype=torch.bool)
+    return call("where", infinite, like(a, math.inf), root)
+
+
 def _power(a: Body, exponent: float) -> Body:
     """The special cases that eager has, then ``pow``."""
     shortcut = SHORTCUTS.get(exponent)
     return _any_power(a, exponent) if shortcut is None else shortcut(a)
 
 
+ROOTS: dict[float, Callable[[Body, float], Body]] = {0.5: _root, -0.5: _any_power}
+"""Powers of float16."""
 SHORTCUTS: dict[float, Callable[[Body], Body]] = {
     0.0: lambda a: like(a, 1),
     0.5: lambda a: call("sqrt", a),
