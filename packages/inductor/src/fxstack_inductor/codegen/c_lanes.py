@@ -107,4 +107,4 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
 
 
 def _bytes(kernel: Kernel, buffer: str) -> int:
-    return next(ref.dtype.itemsize for ref in kernel.buffers if ref.name == buffer)
+    return next(int(ref.dtype.itemsize) for ref in kernel.buffers if ref.name == buffer)

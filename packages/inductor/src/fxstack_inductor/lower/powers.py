@@ -9,7 +9,7 @@ import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.lower.pointwise import call, elementwise, like
+from fxstack_inductor.lower.pointwise import BOOL, call, elementwise, like
 from fxstack_inductor.lower.promotion import promote
 from fxstack_inductor.lower.registry import Registry
 
@@ -45,8 +45,8 @@ def _any_power(a: Body, exponent: float) -> Body:
 def _root(a: Body, _: float) -> Body:
     """``pow`` of a half, which C compilers take for the square root: that is -0.0 for -0.0, and NaN for the negative infinity."""
     root = call("add", call("sqrt", a), like(a, 0.0))
-    infinite = call("eq", a, like(a, -math.inf), dtype=torch.bool)
-    return call("where", infinite, like(a, math.inf), root)
+    infinite = call("eq", a, like(a, -math.inf), dtype=BOOL)
+    return call("where", infinite, like(a, math.inf), root, dtype=a.dtype)
 
 
 def _power(a: Body, exponent: float) -> Body:
