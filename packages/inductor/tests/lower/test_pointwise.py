@@ -223,7 +223,7 @@ def test_signs_of_zero_are_eager_s():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_powers_of_special_numbers(dtype, exponent):
     x = torch.tensor([0.0, -0.0, float("-inf"), float("inf"), -2.0, 2.0] * 16).to(dtype)
-    check(lambda x: (x**exponent, (x**exponent).signbit() & (x != -2)), x)
+    check(lambda x: (x**exponent, (x**exponent).signbit() & (x > -1)), x)
 
 
 def test_infinity_beside_nan_has_a_length():
