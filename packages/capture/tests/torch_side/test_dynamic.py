@@ -44,6 +44,14 @@ def holds(captured, *args):
     return True
 
 
+def test_guards_speak_of_what_an_earlier_input_is_a_view_of():
+    base = t(3, 4, requires_grad=True) * 1
+    captured = trace_calls(lambda view, other: view.sum() + other.dim(), base[0], base)
+    assert holds(captured, base[0], base)
+    assert not holds(captured, base[0], t(5, requires_grad=True) * 1)
+    assert not holds(captured, base[0], t(3, 5, requires_grad=True) * 1)
+
+
 def retraced(fn, *calls, **options):
     """Trace for each call in turn with one history; the last capture."""
     history = FrameHistory()

@@ -185,7 +185,10 @@ class TorchTracer:
         if is_address_guarded(real):
             self.trace.guard(source, IdentityIs(real, id(real)))
         known = self.faker.known(real)
-        return stand_ins.new(self, real, source) if known is None else known
+        if known is None:
+            return stand_ins.new(self, real, source)
+        # What was made only because another input is a view of it has no guards yet.
+        return known if id(known) in self._originals else stand_ins.static(self, real, source)
 
     def enter_number(self, value: float, source: Source) -> Any:
         return self.numbers.enter(value, source)
