@@ -80,6 +80,7 @@ ALL_OPS = [*VIEWS, *INPLACE, *LAYOUTS, *PURE]
 SHARED = ["same", "view", "tail", "half"]
 """How the second input shares memory with the first: it is the same object, a view, a part; or they are disjoint parts."""
 INPUTS = ["leaf", "plain", "nonleaf", "view", "leafview"]
+GAPPED = ["gapped", "gapped nonleaf"]
 MODES = ["grad", "no_grad"]
 
 
@@ -97,6 +98,13 @@ def make_input(kind, number):
         return torch.randn(4, 3).t()
     if kind == "leafview":
         return torch.randn(5, 4)[1:4].requires_grad_()
+    if kind == "gapped":
+        return torch.randn(5, 6)[1:4, 1:5]
+    if kind == "gapped nonleaf":
+        root = torch.randn(5, 6).requires_grad_()
+        made = (root * 1.5)[1:4, 1:5]
+        made.root = root
+        return made
     return x
 
 

@@ -4,19 +4,32 @@ import random
 
 from compare import as_graph, check
 from helpers import run_graph, save_everything
-from programs import ALL_OPS, INPUTS, MODES, OPS, SHARED, make_input, run_program, share_inputs
+from programs import (
+    ALL_OPS,
+    GAPPED,
+    INPUTS,
+    MODES,
+    OPS,
+    SHARED,
+    make_input,
+    run_program,
+    share_inputs,
+)
 
 from fxstack_functionalize import UnsupportedGraphError, aot
 
 FIRST_WITH_LAYOUTS = 900_000
 """Programs of these seeds also change size, strides and history in place."""
+FIRST_WITH_GAPS = 9_400_000
+"""Programs of these seeds also have inputs between whose elements there are others."""
 
 
 def program_of(seed):
     """Return (input kinds, which of them share memory, steps, outputs)."""
     rng = random.Random(seed)
     ops = ALL_OPS if seed >= FIRST_WITH_LAYOUTS else OPS
-    kinds = [rng.choice(INPUTS) for _ in range(rng.randint(1, 3))]
+    inputs = INPUTS + GAPPED if seed >= FIRST_WITH_GAPS else INPUTS
+    kinds = [rng.choice(inputs) for _ in range(rng.randint(1, 3))]
     shared = rng.choice(SHARED) if len(kinds) > 1 and rng.random() < 0.25 else None
     steps = [
         (rng.choice(ops), rng.randrange(99), rng.randrange(99), rng.choice(MODES))

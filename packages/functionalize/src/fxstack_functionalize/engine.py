@@ -17,7 +17,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from fxstack_functionalize.rng import ExactRandomMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fxstack_functionalize.metadata import Relayout
 
@@ -31,6 +31,8 @@ class Engine(Protocol):
     """By storage: the tensor that others on it were detached from."""
     views_of_leaves: set[int]
     """The ids of the inputs that are views of leaves with a gradient, which autograd protects from changes."""
+    gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]]
+    """By storage: the tensor that owns it, and its strides in eager, where there are gaps that its present value has not."""
 
     def active(self) -> Any:
         """Return the context in which wrapped tensors may be used."""
@@ -55,6 +57,7 @@ class DispatcherEngine:
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
         self.cut_off_from: dict[int, torch.Tensor] = {}
         self.views_of_leaves: set[int] = set()
+        self.gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]] = {}
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -85,6 +88,7 @@ class ModeEngine:
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
         self.cut_off_from: dict[int, torch.Tensor] = {}
         self.views_of_leaves: set[int] = set()
+        self.gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]] = {}
 
     def active(self) -> FunctionalTensorMode:
         return self.mode

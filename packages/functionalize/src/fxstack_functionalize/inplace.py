@@ -8,16 +8,18 @@ strides in eager that it had before, but those of the out-of-place operator's re
 from __future__ import annotations
 
 import operator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 from torch.overrides import TorchFunctionMode
 
 from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata import Relayout
+from fxstack_functionalize.gaps import replace_value, same_strides, with_gaps
+from fxstack_functionalize.metadata import Relayout, view_steps
 from fxstack_functionalize.overlap import check_lists, check_reads
 from fxstack_functionalize.recurrent import steps_of
 from fxstack_functionalize.roots import root_of
@@ -25,7 +27,7 @@ from fxstack_functionalize.runtime.tangents import dense_like
 from fxstack_functionalize.strided import NAMES, check_reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fxstack_functionalize.engine import Engine
 
@@ -62,6 +64,17 @@ RELAYOUTS = frozenset(
     }
 )
 """In-place operators that change size and strides, and whose argument stays in its memory."""
+ASKING = NAMES | {
+    "contiguous",
+    "flatten",
+    "ravel",
+    "reshape",
+    "reshape_as",
+    "to",
+    "view",
+    "view_as",
+}
+"""Operators that return their argument's memory or a copy, or say where it is, depending on its strides."""
 RESIZES = frozenset({"resize_", "resize_as_"})
 METADATA_METHODS = RELAYOUTS | RESIZES | {"detach_", "requires_grad_", "set_"}
 """In-place operators that change what a tensor looks like, not its values."""
@@ -76,6 +89,8 @@ def run_in_place_safely(
         UnsupportedGraphError: if the changed tensor overlaps itself, or in part what is read.
     """
     target = args[0] if args else None
+    if engine.gapped and isinstance(target, torch.Tensor) and _name(function) in ASKING:
+        _restore_gaps(engine, target)
     if isinstance(target, torch.Tensor) and _name(function) in NAMES:
         check_reach(target, args[1:], kwargs)
     if isinstance(target, torch.Tensor) and _name(function) in METADATA_METHODS:
@@ -85,8 +100,11 @@ def run_in_place_safely(
     if isinstance(target, (list, tuple)) and _changes_first(function):
         return _run_on_list(engine, function, args, kwargs)
     if not isinstance(target, torch.Tensor) or not _changes_first(function):
-        _check_out(engine, function, args, kwargs)
-        result = _functional(engine, function(*args, **kwargs))
+        outs = _outs(kwargs)
+        for out in outs:
+            check_reads(engine, _name(function), out, args, {})
+        with _keeping_strides(engine, outs):
+            result = _functional(engine, function(*args, **kwargs))
         if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
             _note_detached(engine, target, result)
         return result
@@ -98,12 +116,21 @@ def run_in_place_safely(
     check_reads(engine, _name(function), target, args[1:], kwargs)
     changed = [target, target._base, _detached_from(engine, target)]
     changed = list({id(tensor): tensor for tensor in changed if tensor is not None}.values())
-    before = [tensor.stride() for tensor in changed]
-    result = function(*args, **kwargs)
-    for tensor, strides in zip(changed, before, strict=True):
-        _check_views(engine, tensor)
-        _keep_strides(engine, tensor, strides)
+    with _keeping_strides(engine, changed):
+        result = function(*args, **kwargs)
+        for tensor in changed:
+            _check_views(engine, tensor)
     return result
+
+
+@contextmanager
+def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterator[None]:
+    before = [tensor.stride() if tensor.layout is torch.strided else None for tensor in changed]
+    sizes = [tensor.shape for tensor in changed]
+    yield
+    for tensor, size, strides in zip(changed, sizes, before, strict=True):
+        if strides is not None and tensor.shape == size:  # else out= has given it another size
+            _keep_strides(engine, tensor, strides)
 
 
 def _functional(engine: Engine, result: Any) -> Any:
@@ -138,14 +165,10 @@ def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
         )
 
 
-def _check_out(
-    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> None:
-    """Check what a call with ``out=`` writes to."""
+def _outs(kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return what a call with ``out=`` writes to."""
     out = kwargs.get("out")
-    for target in out if isinstance(out, (list, tuple)) else [out]:
-        if isinstance(target, torch.Tensor):
-            check_reads(engine, _name(function), target, args, {})
+    return [x for x in (out if isinstance(out, (list, tuple)) else [out]) if torch.is_tensor(x)]
 
 
 def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -> None:
@@ -168,6 +191,20 @@ def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
     if tensor.layout is not torch.strided or not engine.is_functional(tensor):
         return None
     return storage_key(tensor)
+
+
+def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
+    """Give the value of what owns the memory of ``target`` the gaps that its elements have in eager."""
+    key = _storage_of(engine, target)
+    owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
+    if owner is None:
+        return
+    torch._sync(owner)
+    core = engine.core(owner)
+    value = torch._from_functional_tensor(core)
+    with _plain_only():
+        replace_value(core, with_gaps(value, strides))
+    torch._sync(target)
 
 
 def _change_metadata(
@@ -206,7 +243,8 @@ def _run_on_list(
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     before = [tensor._version for tensor in tensors]
-    result = function(*args, **kwargs)
+    with _keeping_strides(engine, tensors):
+        result = function(*args, **kwargs)
     for tensor in tensors:
         _check_views(engine, tensor)
     if [tensor._version for tensor in tensors] == before:
@@ -272,7 +310,10 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) -> None:
-    """Give the value under a functional tensor the strides from before; views get them from their base."""
+    """Give the value under a functional tensor the strides from before; views get them from their base.
+
+    Where there are gaps between the elements it is made dense, and what depends on gaps restores them first.
+    """
     core = engine.core(target)
     if not torch._is_functional_tensor(core):
         return
@@ -280,12 +321,20 @@ def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) 
     value = torch._from_functional_tensor(core)
     if value.stride() == strides:
         return
+    with _plain_only():
+        example = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        laid_out = dense_like(example)(value)
+    replace_value(core, laid_out)
+    empty = any(statically_known_true(size == 0) for size in value.shape)
+    if not (empty or view_steps(core) or same_strides(laid_out, strides)):
+        engine.gapped[storage_key(target)] = target, strides
+
+
+@contextmanager
+def _plain_only() -> Iterator[None]:
+    """Work on the values under functional tensors, without history."""
     plain_only = torch._C._ExcludeDispatchKeyGuard(
         torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
     )
     with torch.no_grad(), plain_only:
-        example = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
-        laid_out = dense_like(example)(value)
-    torch._functionalize_replace(core, laid_out)
-    torch._functionalize_commit_update(core)
-    torch._functionalize_sync(core)
+        yield

@@ -1,0 +1,38 @@
+"""Values of tensors between whose elements there are others (``x[:, :5]``), in memory as the tensors are.
+
+What an in-place operator computes is dense. Whether ``reshape`` or ``contiguous`` then give a view or a copy depends on the
+gaps that the changed tensor still has in eager.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
+    """Whether ``tensor`` certainly has these strides, where a stride means something."""
+    return all(
+        statically_known_true(size == 1) or statically_known_true(own == stride)
+        for size, own, stride in zip(tensor.shape, tensor.stride(), strides, strict=True)
+    )
+
+
+def with_gaps(value: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
+    """Copy ``value`` into new memory with these strides."""
+    reach = sum((n - 1) * step for n, step in zip(value.shape, strides, strict=True)) + 1
+    memory = value.new_zeros((reach,))
+    filled = torch.ops.aten.as_strided_scatter.default(memory, value, value.shape, strides, 0)
+    return filled.as_strided(value.shape, strides, 0)
+
+
+def replace_value(core: torch.Tensor, value: torch.Tensor) -> None:
+    """Put ``value`` into a functional tensor (C++ level), and into what owns its memory."""
+    torch._functionalize_replace(core, value)
+    torch._functionalize_commit_update(core)
+    torch._functionalize_sync(core)
