@@ -88,6 +88,8 @@ class Faker:
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._fakes: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._entered: dict[int, tuple[torch.Tensor, Geometry]] = {}
+        self.implied: set[int] = set()
+        """The ids of fakes made only because another tensor is a view of what they stand for: nothing guards them."""
 
     def known(self, real: torch.Tensor) -> FakeTensor | None:
         """The fake made of this very tensor object before."""
@@ -188,7 +190,10 @@ class Faker:
         self, real: torch.Tensor, base: torch.Tensor, sizes: Any, strides: Any, offset: Any
     ) -> FakeTensor:
         """A view that autograd knows to be one: writing to it must be (il)legal as for the real one."""
+        implied = self.known(base) is None
         fake_base = self.fake(base, base.size(), base.stride(), base.storage_offset())
+        if implied:
+            self.implied.add(id(fake_base))
         has_history = real.requires_grad and not real.is_leaf
         inference = torch.inference_mode(real.is_inference())  # it changes the grad mode, too
         with inference, torch.set_grad_enabled(has_history), self.mode:

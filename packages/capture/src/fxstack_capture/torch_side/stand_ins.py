@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
 
 
+def known(tracer: TorchTracer, real: torch.Tensor, source: Source) -> FakeTensor | None:
+    """The guarded stand-in that a plain tensor has already."""
+    made = tracer.faker.known(real)
+    if made is None or id(made) not in tracer.faker.implied:
+        return made
+    tracer.faker.implied.remove(id(made))
+    return static(tracer, real, source)
+
+
 def new(tracer: TorchTracer, real: torch.Tensor, source: Source) -> FakeTensor:
     """The stand-in of a plain tensor that has none yet."""
     planned = plan(tracer, real, source)

@@ -184,11 +184,8 @@ class TorchTracer:
         facts.demand_supported(real)
         if is_address_guarded(real):
             self.trace.guard(source, IdentityIs(real, id(real)))
-        known = self.faker.known(real)
-        if known is None:
-            return stand_ins.new(self, real, source)
-        # What was made only because another input is a view of it has no guards yet.
-        return known if id(known) in self._originals else stand_ins.static(self, real, source)
+        known = stand_ins.known(self, real, source)
+        return stand_ins.new(self, real, source) if known is None else known
 
     def enter_number(self, value: float, source: Source) -> Any:
         return self.numbers.enter(value, source)

@@ -129,7 +129,7 @@ class Wrappers:
     ) -> FakeTensor:
         """The stand-in of an inner tensor: one that is as large as its wrapper has the same symbolic sizes."""
         tracer = self._tracer
-        known = tracer.faker.known(value)
+        known = stand_ins.known(tracer, value, source)
         if known is not None:
             return known
         if isinstance(real, torch.nn.Parameter):
