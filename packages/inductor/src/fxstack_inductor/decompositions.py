@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
+from torch.utils._python_dispatch import _disable_current_modes
 
 from fxstack_inductor.convolution_bias import convolution, convolution_backward
 from fxstack_inductor.foreach import foreach_rules
@@ -115,10 +116,23 @@ def binary_cross_entropy(
     return result
 
 
+def logit(x: torch.Tensor, eps: float | None = None) -> torch.Tensor:
+    """Torch's decomposition, with bounds of the tensor's precision as in eager: ``1 - 0.001`` is 1 in bfloat16."""
+    if eps is not None and x.dtype.is_floating_point:
+        with _disable_current_modes():
+            low = torch.tensor(eps, dtype=x.dtype, device="cpu")
+            least, most = low.item(), (1 - low).item()
+        x = torch.where(x < least, least, torch.where(x > most, most, x))
+        eps = None
+    result: torch.Tensor = decomposition_table[aten.logit.default](x, eps)
+    return result
+
+
 OWN: dict[Any, Callable[..., Any]] = {
     aten.binary_cross_entropy.default: binary_cross_entropy,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
+    aten.logit.default: logit,
 }
 """In the place of torch's."""
 

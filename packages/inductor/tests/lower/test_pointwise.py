@@ -259,6 +259,13 @@ def test_activation_gradient(name):
     check_gradients(lambda x: ACTIVATIONS[name](x), X)
 
 
+@pytest.mark.parametrize("eps", [None, 1e-3, 0.1])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_bounds_of_logit_have_the_precision_of_the_tensor(dtype, eps):
+    x = torch.tensor([-0.5, 0.0, 1e-4, 1e-3, 0.1, 0.5, 0.9, 0.999, 0.9999, 1.0, 1.5]).to(dtype)
+    check(lambda x: torch.logit(x, eps), x)
+
+
 def test_broadcasting():
     check(lambda a, b, c: a + b * c, torch.randn(4, 1, 5), torch.randn(3, 1), torch.randn(()))
 

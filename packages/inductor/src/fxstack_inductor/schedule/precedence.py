@@ -16,7 +16,7 @@ from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.realise import base_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from fxstack_inductor.ir.nodes import Computed, Node
     from fxstack_inductor.schedule.groups import Fusion, Group
@@ -148,25 +148,27 @@ class Precedence:
         self, start: Iterable[Group | Call], goal: Container[int], limit: int
     ) -> Iterator[Group | Call | None]:
         """Search ``start`` and what it needs above the level ``limit`` for what needs the ``goal``; None for what does not."""
-        stack, seen = list(start), set()
-        while stack:
-            unit = stack.pop()
-            if id(unit) in seen or self.level(unit) <= limit:
-                continue
-            seen.add(id(unit))
-            producers = self.producers(unit)
-            yield unit if any(id(u) in goal for u in producers) else None
-            stack += producers
+        for unit in _search(start, lambda unit: self.level(unit) > limit, self.producers):
+            yield unit if any(id(u) in goal for u in self.producers(unit)) else None
 
     def _forward(
         self, start: Iterable[Group | Call], goal: Container[int], limit: int
     ) -> Iterator[Group | Call | None]:
         """Search ``start`` and what needs it below the level ``limit`` for the ``goal``."""
-        stack, seen = list(start), set()
-        while stack:
-            unit = stack.pop()
-            if id(unit) in seen or not self._below(unit, limit):
-                continue
-            seen.add(id(unit))
+        for unit in _search(start, lambda unit: self._below(unit, limit), self._consumers):
             yield unit if id(unit) in goal else None
-            stack += self._consumers(unit)
+
+
+def _search(
+    start: Iterable[Group | Call],
+    wanted: Callable[[Group | Call], bool],
+    neighbours: Callable[[Group | Call], Iterable[Group | Call]],
+) -> Iterator[Group | Call]:
+    """The wanted units that are reached from ``start`` through wanted ones, each once, depth first."""
+    stack, seen = list(start), set[int]()
+    while stack:
+        unit = stack.pop()
+        if id(unit) not in seen and wanted(unit):
+            seen.add(id(unit))
+            yield unit
+            stack += neighbours(unit)
