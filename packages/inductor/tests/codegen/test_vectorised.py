@@ -45,10 +45,30 @@ def scalar_loops(text, folder):
     return [lines[k + 1] for k in loops if not found & set(range(k + 1, k + 5))]
 
 
-@pytest.mark.skipif(
+def calls(text, name, folder):
+    """How often code without vectors calls the C function ``name``."""
+    toolchain = find_toolchain(FAST)
+    (folder / "kernels.c").write_text(text)
+    flags = [f for f in toolchain.flags if f not in {"-shared", "-fopenmp"} and f[:2] != "-O"]
+    command = [toolchain.path, "-O3", *flags, "-fno-tree-vectorize", "-S"]
+    done = _run([*command, str(folder / "kernels.c"), "-o", str(folder / "kernels.s")])
+    assert done.returncode == 0, done.stderr
+    return (folder / "kernels.s").read_text().count(f"\t{name}@PLT")
+
+
+of_gcc = pytest.mark.skipif(
     platform.machine() != "x86_64" or "gcc" not in find_toolchain(FAST).path,
-    reason="reads GCC's report of what it did for this processor",
+    reason="reads what GCC makes for this processor",
 )
+
+
+@of_gcc
+def test_functions_are_called_once_for_an_element(tmp_path):
+    compiled = check(lambda x: F.softplus(x), X.bfloat16())
+    assert calls(compiled.lowered.c, "log1pf", tmp_path) == 1
+
+
+@of_gcc
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_loops_over_narrow_elements_are_vectors(name, tmp_path):
     compiled = check(PROGRAMS[name], X, MASK)

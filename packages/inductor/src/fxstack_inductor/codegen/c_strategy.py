@@ -13,7 +13,7 @@ from fxstack_inductor.codegen.c_text import parameters
 from fxstack_inductor.codegen.c_threads import definition, either, threaded, work_condition
 from fxstack_inductor.codegen.c_tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Kernel, Load, Reduce
+from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
 
 if TYPE_CHECKING:
     from fxstack_inductor.codegen.c_loops import LoopWriter, Writer
@@ -63,6 +63,18 @@ def _across(kernel: Kernel) -> bool:
 
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
     """The C definition of ``kernel``, called ``name``."""
+    text = _function_text(kernel, name, grain)
+    return f"STRAIGHT_BEGIN\n{text}\nSTRAIGHT_END" if _straight(kernel) else text
+
+
+def _straight(kernel: Kernel) -> bool:
+    """Whether nothing that is read depends on a condition."""
+    return not any(
+        isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None) for v in kernel.values
+    )
+
+
+def _function_text(kernel: Kernel, name: str, grain: int) -> str:
     chosen, condition = strategy(kernel), work_condition(kernel, grain)
     head = f"void {name}({', '.join(parameters(kernel))})"
     if chosen == "whole":

@@ -9,6 +9,16 @@ typedef uint16_t bf16;
 extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
 
+/* Around kernels without conditional loads. GCC writes what follows a question like x != x once for each answer, and vectors compute both:
+   twice the work, and vector math that is given numbers outside of its domain takes one lane after the other. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define STRAIGHT_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-thread-jumps\")")
+#define STRAIGHT_END _Pragma("GCC pop_options")
+#else
+#define STRAIGHT_BEGIN
+#define STRAIGHT_END
+#endif
+
 /* Variables are defined in the first part of a file and declared in the others. */
 #ifdef FXSTACK_LATER_PART
 #define FXSTACK_SHARED extern
