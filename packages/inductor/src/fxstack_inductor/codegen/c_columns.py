@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c_function import FunctionWriter, reduced
+from fxstack_inductor.codegen.c_halves import halves
 from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_scan import ScanText
 from fxstack_inductor.codegen.c_text import index_text
@@ -13,6 +15,8 @@ from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, Reduce, Scan, operands
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fxstack_inductor.ir.kernel import Store
 
 COLUMNS = 1024
@@ -51,10 +55,8 @@ class ColumnWriter(FunctionWriter):
             for s in self.facts.stores(at, inner=False)
         ]
         if done:
-            self._open_columns(column)
-            self._column_values([s.value for s in done])
-            self._stores(done)
-            self.out.close()
+            with self._over_columns(column, [s.value for s in done], done):
+                self._stores(done)
 
     def _column_loops(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         rows = product(loop.extent for loop in self.kernel.inner).as_int()
@@ -100,17 +102,29 @@ class ColumnWriter(FunctionWriter):
         roots = [a for k in reduces for a in reduced(self.kernel, k)] + [s.value for s in stores]
         shared = self._shared_by_columns(column, roots)
         self._values(shared)
-        self._open_columns(column)
-        self._column_values(roots, known=frozenset(shared))
-        for k in reduces:
-            self.out.line(self._step(k, f"{target}{k}[j]"))
-        self._stores(stores)
-        self.out.close()
+        with self._over_columns(column, roots, stores, frozenset(shared)):
+            for k in reduces:
+                self.out.line(self._step(k, f"{target}{k}[j]"))
+            self._stores(stores)
 
-    def _open_columns(self, column: Loop) -> None:
-        self.out.line("#pragma omp simd")
-        self.out.open("for (int64_t j = 0; j < width; j++)")
-        self.out.line(f"const int64_t {column.var.name} = tile + j;")
+    @contextmanager
+    def _over_columns(
+        self,
+        column: Loop,
+        roots: list[int],
+        stores: list[Store],
+        known: frozenset[int] = frozenset(),
+    ) -> Iterator[None]:
+        """The columns of a tile, with the values of ``roots`` but for those ``known`` before."""
+        computed = self._per_column(roots, known)
+        found = halves(self.names, column.var, computed, stores, known)
+        with self._converted(found, "tile", "width", str(COLUMNS)):
+            self.out.line("#pragma omp simd")
+            self.out.open("for (int64_t j = 0; j < width; j++)")
+            self.out.line(f"const int64_t {column.var.name} = tile + j;")
+            self._column_values(computed)
+            yield
+            self.out.close()
 
     def _shared_by_columns(self, column: Loop, roots: list[int]) -> list[int]:
         """What all columns have in common: a checked index among them would keep the loop from becoming a vector."""
@@ -121,13 +135,14 @@ class ColumnWriter(FunctionWriter):
                 varies.add(k)
         return [k for k in self.facts.needed(roots) if k not in varies]
 
-    def _column_values(self, roots: list[int], known: frozenset[int] = frozenset()) -> None:
-        """Everything else is computed per column; finished reductions are read from their vectors."""
+    def _per_column(self, roots: list[int], known: frozenset[int]) -> list[int]:
         reduces = frozenset(k for k, v in enumerate(self.kernel.values) if isinstance(v, Reduce))
-        for k in self.facts.needed(roots, stop=reduces | known):
+        return [k for k in self.facts.needed(roots, stop=reduces | known) if k not in known]
+
+    def _column_values(self, computed: list[int]) -> None:
+        """Values of one column; finished reductions are read from their vectors."""
+        for k in computed:
             value = self.kernel.values[k]
-            if k in known:
-                continue
             if isinstance(value, Reduce):
                 self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
             elif isinstance(value, Scan):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.codegen.c_halves import halves
 from fxstack_inductor.codegen.c_lanes import Lanes
 from fxstack_inductor.codegen.c_lanes import width as lane_width
 from fxstack_inductor.codegen.c_loops import LoopWriter
@@ -24,6 +25,7 @@ from fxstack_inductor.ir.kernel import (
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 if TYPE_CHECKING:
+    from fxstack_inductor.codegen.c_halves import Halves
     from fxstack_inductor.ir.kernel import Store
 
 BLOCK = 2048
@@ -129,23 +131,31 @@ class FunctionWriter(LoopWriter):
         name, span, prefix = last.var.name, ("0", index_text(last.extent)), "v"
         if self._blocked(reduces):
             span, prefix = ("block", "stop"), "part"
+        found = self._halves(stage, reduces, stores)
         if lanes:
             steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
-            width = lanes[0].width
+            width = str(lanes[0].width)
             self.out.open(f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})")
-            self.out.line("#pragma omp simd")
-            self.out.open(f"for (int64_t j = 0; j < {width}; j++)")
-            self.out.line(f"const int64_t {name} = at + j;")
-            self._inner_body(stage, stores, steps)
-            self.out.close(2)
+            with self._converted(found, "at", width, width):
+                self.out.line("#pragma omp simd")
+                self.out.open(f"for (int64_t j = 0; j < {width}; j++)")
+                self.out.line(f"const int64_t {name} = at + j;")
+                self._inner_body(stage, stores, steps)
+                self.out.close()
+            self.out.close()
             return
         self._open_keys(reduces, prefix)
-        if not self._scans(stage, reduces, stores):
-            self._simd(reduces, prefix)
-        self.out.open(f"for (int64_t {name} = {span[0]}; {name} < {span[1]}; {name}++)")
-        self._inner_body(stage, stores, self._steps(reduces, prefix))
-        self.out.close()
+        with self._runs(found, span, self._simd(reduces, prefix, stage, stores)):
+            self._inner_body(stage, stores, self._steps(reduces, prefix))
         self._close_keys(reduces, prefix)
+
+    def _halves(self, stage: int, reduces: list[int], stores: list[Store]) -> Halves:
+        """Half precision along the last loop of a pass."""
+        last, inner = self.kernel.inner[-1], self.facts.inner
+        saved = {k for k in self.saved if self._saved_before(k, stage)}
+        computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]
+        outside = frozenset(k for k, varies in enumerate(inner) if not varies)
+        return halves(self.names, last.var, computed, stores, outside)
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
         """The lanes of a pass, if it has any."""
@@ -283,16 +293,19 @@ class FunctionWriter(LoopWriter):
             if how.wide != how.register:
                 self.out.line(f"v{k} = ({how.register})wide{k};")
 
-    def _simd(self, reduces: list[int], prefix: str) -> None:
+    def _simd(self, reduces: list[int], prefix: str, stage: int, stores: list[Store]) -> str:
+        """What makes the last loop of a pass a vector, if it can be one."""
+        if self._scans(stage, reduces, stores):
+            return ""
         if any(getattr(self.kernel.values[k], "op", "").startswith("arg") for k in reduces):
-            return
+            return ""
         found = [(k, self._accumulator(k)) for k in reduces]
         if not all(how.clause for _, how in found):
-            return
+            return ""
         clauses = [
             f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in found
         ]
-        self.out.line(f"#pragma omp simd{''.join(clauses)}")
+        return f"#pragma omp simd{''.join(clauses)}"
 
     # --- values kept for a later pass -----------------------------------------------------------------
 
@@ -365,8 +378,7 @@ class FunctionWriter(LoopWriter):
         if rest:
             self.out.open(f"for (int64_t {name} = begin; {name} < end; {name}++)")
             self._open_loops(rest[:-1])
-            start, stop, name = "0", index_text(rest[-1].extent), rest[-1].var.name
-            opened = len(rest)
+            start, stop, opened = "0", index_text(rest[-1].extent), len(rest)
         else:
             self.out.open(f"for (int64_t block = begin; block < end; block += {BLOCK})")
             self.out.line(f"const int64_t stop = end - block < {BLOCK} ? end : block + {BLOCK};")
@@ -374,10 +386,9 @@ class FunctionWriter(LoopWriter):
         accumulators: list[Accumulator | None] = [self._accumulator(k) for k in reduces]
         self._partials(reduces, accumulators)
         self._open_keys(reduces, "part")
-        self._simd(reduces, "part")
-        self.out.open(f"for (int64_t {name} = {start}; {name} < {stop}; {name}++)")
-        self._inner_body(stage, stores, self._steps(reduces, "part"))
-        self.out.close()
+        head = self._simd(reduces, "part", stage, stores)
+        with self._runs(self._halves(stage, reduces, stores), (start, stop), head):
+            self._inner_body(stage, stores, self._steps(reduces, "part"))
         self._close_keys(reduces, "part")
         for k in reduces:
             self.out.line(self._accumulator(k).step.format(acc=f"own{k}", x=f"part{k}"))

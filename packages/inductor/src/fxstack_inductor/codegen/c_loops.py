@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.analysis import Analysis, analyse
+from fxstack_inductor.codegen.c_halves import RUN
 from fxstack_inductor.codegen.c_text import Names, index_text
 from fxstack_inductor.codegen.c_threads import Range, shared_heads, work_condition
 from fxstack_inductor.ir.kernel import (
@@ -17,8 +19,9 @@ from fxstack_inductor.ir.kernel import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from fxstack_inductor.codegen.c_halves import Halves
     from fxstack_inductor.ir.kernel import Store
 
 
@@ -78,6 +81,39 @@ class LoopWriter:
         for loop in loops:
             name = loop.var.name
             self.out.open(f"for (int64_t {name} = 0; {name} < {index_text(loop.extent)}; {name}++)")
+
+    @contextmanager
+    def _converted(self, halves: Halves, first: str, count: str, most: str) -> Iterator[None]:
+        """Around a loop over ``j`` below ``count``: half precision that it has in arrays."""
+        self._lines(halves.enter(self.names, first, count, most))
+        yield
+        self._lines(halves.leave(self.names, first, count))
+
+    @contextmanager
+    def _runs(self, halves: Halves, span: tuple[str, str], head: str) -> Iterator[None]:
+        """The loop over ``halves.var`` from ``span[0]`` to ``span[1]``, behind ``head``; in runs where halves are converted."""
+        start, stop = span
+        if not halves:
+            self._lines([head] if head else [])
+            self.out.open(Range(halves.var.name, stop, start=start).text())
+            yield
+            self.out.close()
+            return
+        self.out.open(Range("run", stop, str(RUN), start).text())
+        with self._run(halves, "run", stop, head):
+            yield
+        self.out.close()
+
+    @contextmanager
+    def _run(self, halves: Halves, first: str, stop: str, head: str) -> Iterator[None]:
+        """The loop from ``first`` to ``stop``, but over ``RUN`` points at most."""
+        self.out.line(f"const int64_t count = {stop} - {first} < {RUN} ? {stop} - {first} : {RUN};")
+        with self._converted(halves, first, "count", str(RUN)):
+            self._lines([head] if head else [])
+            self.out.open(Range("j", "count").text())
+            self.out.line(f"const int64_t {halves.var.name} = {first} + j;")
+            yield
+            self.out.close()
 
     def _needed(self) -> list[int]:
         """What the stores and their addresses are computed from."""

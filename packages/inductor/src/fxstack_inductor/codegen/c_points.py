@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.codegen.c_halves import RUN, halves
 from fxstack_inductor.codegen.c_loops import LoopWriter
-from fxstack_inductor.codegen.c_threads import ranges
+from fxstack_inductor.codegen.c_text import index_text
+from fxstack_inductor.codegen.c_threads import Range, ranges
 from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
 
 if TYPE_CHECKING:
@@ -62,17 +64,36 @@ class PointsWriter(LoopWriter):
         self.out.close()
 
     def last_loop(self, *, shared: bool) -> None:
-        loops, needed = self.kernel.outer[-1:], self._needed()
+        needed = self._needed()
         if shared:
+            self._shared_loop(needed)
+            return
+        loop = self.kernel.outer[-1]
+        # A check among them would keep the loop from becoming a vector.
+        varies = self._varying(loop)
+        self.out.open("")
+        outside = [k for k in needed if k not in varies]
+        self._values(outside)
+        inside = [k for k in needed if k in varies]
+        found = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
+        with self._runs(found, ("0", index_text(loop.extent)), "#pragma omp simd"):
+            self._values(inside)
+            self._stores(self.kernel.stores)
+        self.out.close()
+
+    def _shared_loop(self, needed: list[int]) -> None:
+        """The only loop, or none at all; threads share its points."""
+        loops, stores = self.kernel.outer, self.kernel.stores
+        found = halves(self.names, loops[0].var, needed, stores, ()) if loops else None
+        if not found:
             self._share(ranges(loops), simd=True)
-        else:
-            # A check among them would keep the loop from becoming a vector.
-            varies = self._varying(loops[0])
-            self.out.open("")
-            self._values(k for k in needed if k not in varies)
-            needed = [k for k in needed if k in varies]
-            self.out.line("#pragma omp simd")
-            self._open_loops(loops)
-        self._values(needed)
-        self._stores(self.kernel.stores)
-        self.out.close(len(loops) + (not shared))
+            self._values(needed)
+            self._stores(stores)
+            self.out.close(len(loops))
+            return
+        size = index_text(loops[0].extent)
+        self._share([Range("from", size, str(RUN))])
+        with self._run(found, "from", size, "#pragma omp simd"):
+            self._values(needed)
+            self._stores(stores)
+        self.out.close()

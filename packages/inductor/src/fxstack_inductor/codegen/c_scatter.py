@@ -6,6 +6,7 @@ these columns and walks all rows of the source; their inner loop is a vector.
 
 from __future__ import annotations
 
+from fxstack_inductor.codegen.c_halves import halves
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_text import index_text
 from fxstack_inductor.codegen.c_threads import Range, ranges
@@ -71,11 +72,12 @@ class ScatterWriter(LoopWriter):
         self._share([*ranges(others), Range("tile", size, "step")])
         self.out.line(f"const int64_t end = {size} - tile < step ? {size} : tile + step;")
         self._open_loops(self.kernel.inner)
-        varies = self._varying(column)
-        self._values(k for k in self._needed() if k not in varies)
-        self.out.line("#pragma omp simd")
-        name = column.var.name
-        self.out.open(f"for (int64_t {name} = tile; {name} < end; {name}++)")
-        self._values(k for k in self._needed() if k in varies)
-        self._stores(self.kernel.stores)
-        self.out.close(len(others) + 2 + len(self.kernel.inner))
+        varies, needed = self._varying(column), self._needed()
+        outside = [k for k in needed if k not in varies]
+        self._values(outside)
+        inside = [k for k in needed if k in varies]
+        found = halves(self.names, column.var, inside, self.kernel.stores, frozenset(outside))
+        with self._runs(found, ("tile", "end"), "#pragma omp simd"):
+            self._values(inside)
+            self._stores(self.kernel.stores)
+        self.out.close(len(others) + 1 + len(self.kernel.inner))

@@ -32,6 +32,9 @@ UNROLLED = 16
 COMBINED = {"max": "maximum", "min": "minimum"}
 """Scalar operations that stores with these names apply."""
 
+ROUNDED = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
+"""What scalar operations round to."""
+
 
 class Names:
     """How the parts of one kernel are called in C."""
@@ -41,7 +44,11 @@ class Names:
         self.buffers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
         self.dtypes: Mapping[str, torch.dtype] = {ref.name: ref.dtype for ref in kernel.buffers}
         self.staged: dict[int, str] = {}
-        """Where loads find their element when it was copied to the stack first."""
+        """The arrays over ``j`` in which loads find their element when it was copied to the stack first."""
+        self.floats: dict[int, str] = {}
+        """The same for loads of half precision that were converted first."""
+        self.results: dict[Store, str] = {}
+        """The arrays over ``j`` in which stores of half precision leave floats that are converted later."""
         self.apart: list[str] = []
         """Declarations of pointers that only one conditional load each uses (``_apart``), for the head of the function."""
 
@@ -50,7 +57,11 @@ class Names:
 
     def store(self, store: Store) -> str:
         target, dtype = self.element(store.buffer, store.index), self.dtypes[store.buffer]
-        value = self.operand(store.value)
+        value = self.operand(self._unrounded(store))
+        if store in self.results:
+            return f"{self.results[store]}[j] = {value};"
+        if self.copied(store):
+            return f"{target} = {self._copy(store.value, dtype)};"
         if store.op not in {"", "set"}:
             own = self.kernel.values[store.value].dtype
             value = c_ops.emit(
@@ -60,6 +71,32 @@ class Names:
                 [own, own],
             )
         return f"{target} = {c_ops.store(value, dtype)};"
+
+    def copied(self, store: Store) -> bool:
+        """Whether half-precision numbers are moved as they are: a conversion takes longer, and changes the bits of NaN."""
+        value = self.kernel.values[store.value]
+        if not isinstance(value, Load) or value.buffer in self.kernel.written:
+            return False
+        dtype = self.dtypes[store.buffer]
+        same = self.dtypes[value.buffer] is dtype and dtype in {torch.bfloat16, torch.float16}
+        return same and store.op in {"", "set"}
+
+    def _unrounded(self, store: Store) -> int:
+        """The value to store, before a rounding to what it is stored as."""
+        value = self.kernel.values[store.value]
+        if not isinstance(value, Compute) or store.op not in {"", "set"}:
+            return store.value
+        twice = ROUNDED.get(value.op) is self.dtypes[store.buffer]
+        return value.args[0] if twice else store.value
+
+    def _copy(self, position: int, dtype: torch.dtype) -> str:
+        value = self.kernel.values[position]
+        assert isinstance(value, Load)
+        place = self._place(position, value)
+        if value.mask is None:
+            return place
+        other = "0" if value.other is None else self.operand(value.other)
+        return f"({self.operand(value.mask)} ? {place} : {c_ops.store(other, dtype)})"
 
     def operand(self, position: int) -> str:
         """A value where it is used: constants stand for themselves."""
@@ -82,12 +119,10 @@ class Names:
                 return c_ops.literal(text, dtype)
             case IndexValue(expr, dtype):
                 return c_ops.cast(f"(int64_t)({index_text(expr)})", torch.int64, dtype)
-            case Load(buffer, index, _, mask, other):
-                place = self.staged.get(position)
-                if place is None and mask is not None and self._may_join(index):
-                    place = f"{self._apart(buffer)}[{index_text(index)}]"
-                place = place or self.element(buffer, index)
-                element = c_ops.load(place, self.dtypes[buffer])
+            case Load(buffer, _, _, mask, other):
+                if position in self.floats:
+                    return f"{self.floats[position]}[j]"
+                element = c_ops.load(self._place(position, value), self.dtypes[buffer])
                 return element if mask is None else self._masked(mask, element, other)
             case Check(arg, size, _, mask, wraps):
                 valid = "true" if mask is None else self.operand(mask)
@@ -98,6 +133,14 @@ class Names:
                 return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)
             case Reduce() | Scan():
                 raise AssertionError("a reduction has no expression")
+
+    def _place(self, position: int, load: Load) -> str:
+        """The element of memory that a load reads."""
+        if position in self.staged:
+            return f"{self.staged[position]}[j]"
+        if load.mask is not None and self._may_join(load.index):
+            return f"{self._apart(load.buffer)}[{index_text(load.index)}]"
+        return self.element(load.buffer, load.index)
 
     def _may_join(self, index: Expr) -> bool:
         """Whether the C compiler could make one vector of several loads like this: they lie steps apart."""

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A loop variable from 0 to ``extent`` by ``step``, all as C."""
+    """A loop variable from ``start`` to ``extent`` by ``step``, all as C; one that threads share starts at 0."""
 
     name: str
     extent: str
     step: str = "1"
+    start: str = "0"
 
     @property
     def count(self) -> str:
@@ -35,7 +36,7 @@ class Range:
 
     def text(self) -> str:
         move = f"{self.name}++" if self.step == "1" else f"{self.name} += {self.step}"
-        return f"for (int64_t {self.name} = 0; {self.name} < {self.extent}; {move})"
+        return f"for (int64_t {self.name} = {self.start}; {self.name} < {self.extent}; {move})"
 
 
 def ranges(loops: Sequence[Loop]) -> list[Range]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.codegen.c_halves import halves
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import STORAGE
 from fxstack_inductor.codegen.c_text import index_text
@@ -84,22 +85,26 @@ class TileWriter(LoopWriter):
         for position, load in turned.items():
             self._copy(position, load, row, column, width)
         self.out.open(f"if (rows == {tile} && columns == {width})")
-        self._tile(row, column, str(tile), str(width))
+        self._tile(row, column, str(tile), str(width), width)
         self.out.close()
         self.out.open("else")
-        self._tile(row, column, "rows", "columns")
+        self._tile(row, column, "rows", "columns", width)
         self.out.close(3 + len(others))
 
-    def _tile(self, row: Loop, column: Loop, rows: str, columns: str) -> None:
+    def _tile(self, row: Loop, column: Loop, rows: str, columns: str, most: int) -> None:
         """The elements of one tile; constant sizes let the compiler write whole vectors."""
+        needed, stores = self._needed(), self.kernel.stores
         self.out.open(f"for (int64_t i = 0; i < {rows}; i++)")
         self.out.line(f"const int64_t {row.var.name} = row + i;")
-        self.out.line("#pragma omp simd")
-        self.out.open(f"for (int64_t j = 0; j < {columns}; j++)")
-        self.out.line(f"const int64_t {column.var.name} = column + j;")
-        self._values(self._needed())
-        self._stores(self.kernel.stores)
-        self.out.close(2)
+        found = halves(self.names, column.var, needed, stores, ())
+        with self._converted(found, "column", columns, str(most)):
+            self.out.line("#pragma omp simd")
+            self.out.open(f"for (int64_t j = 0; j < {columns}; j++)")
+            self.out.line(f"const int64_t {column.var.name} = column + j;")
+            self._values(needed)
+            self._stores(stores)
+            self.out.close()
+        self.out.close()
 
     def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
         """What lies across and is copied into ``turned`` arrays, by position."""
@@ -126,4 +131,4 @@ class TileWriter(LoopWriter):
             f"transpose_{word}((const {word}*)({source}), {index_text(step)}, "
             f"({word}*)turned{position}, {width}, rows, columns);"
         )
-        self.names.staged[position] = f"turned{position}[i][j]"
+        self.names.staged[position] = f"turned{position}[i]"

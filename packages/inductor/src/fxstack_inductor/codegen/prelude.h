@@ -94,6 +94,43 @@ static inline float f16_load(f16 x) { return (float)x; }
 static inline f16 f16_store(float x) { return (f16)x; }
 #endif
 
+/* Many at once. */
+#define CONVERTED(NAME, FROM, TO, ONE) \
+  static inline void NAME(TO* restrict to, const FROM* restrict from, int64_t count) { \
+    for (int64_t i = 0; i < count; i++) to[i] = ONE(from[i]); \
+  }
+CONVERTED(read_bf16, bf16, float, bf16_load)
+CONVERTED(write_bf16, float, bf16, bf16_store)
+#if defined(__x86_64__) && !defined(__clang__) && defined(__F16C__)
+/* The processor's instructions, on the last numbers again where there are no multiple of what one takes. */
+#ifdef __AVX512F__
+#define HALVES 16
+#define WIDENED(x) __builtin_ia32_vcvtph2ps512_mask(x, (floats){}, -1, 4)
+#define NARROWED(x) __builtin_ia32_vcvtps2ph512_mask(x, 0, (halves){}, -1)
+#else
+#define HALVES 8
+#define WIDENED(x) __builtin_ia32_vcvtph2ps256(x)
+#define NARROWED(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#endif
+typedef float floats __attribute__((vector_size(4 * HALVES), aligned(4), may_alias));
+typedef short halves __attribute__((vector_size(2 * HALVES), aligned(2), may_alias));
+#define CONVERTED_HALVES(NAME, FROM, TO, FROMS, TOS, WHOLE, ONE) \
+  static inline void NAME(TO* restrict to, const FROM* restrict from, int64_t count) { \
+    int64_t i = 0; \
+    for (; i + HALVES <= count; i += HALVES) *(TOS*)(to + i) = WHOLE(*(const FROMS*)(from + i)); \
+    if (i == count) return; \
+    if (count >= HALVES) \
+      *(TOS*)(to + count - HALVES) = WHOLE(*(const FROMS*)(from + count - HALVES)); \
+    else \
+      for (; i < count; i++) to[i] = ONE(from[i]); \
+  }
+CONVERTED_HALVES(read_f16, f16, float, halves, floats, WIDENED, f16_load)
+CONVERTED_HALVES(write_f16, float, f16, floats, halves, NARROWED, f16_store)
+#elif defined(__x86_64__) || defined(__FLT16_MAX__)
+CONVERTED(read_f16, f16, float, f16_load)
+CONVERTED(write_f16, float, f16, f16_store)
+#endif
+
 #define FLOAT_DIVISION(T, S) \
   static inline T remainder_##T(T a, T b) { \
     T r = fmod##S(a, b); \

@@ -1,0 +1,92 @@
+"""Half precision converted around vector loops: all strategies and lengths, the bits of NaN, results in place."""
+
+import pytest
+import torch
+from inductor_checks import FAST, check, trace
+
+import fxstack_inductor as fi
+
+F = torch.nn.functional
+HALVES = [torch.float16, torch.bfloat16]
+
+
+def t(dtype, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(7)).to(dtype)
+
+
+PROGRAMS = {
+    "points": lambda x: (x.exp() + 1, x * 2),
+    "rows": lambda x: x.softmax(-1),
+    "rows, two results": lambda x: ((x - x.amax(-1, keepdim=True)).exp(), x.sum(-1)),
+    "columns": lambda x: ((x.exp() * 2).sum(0), x.amax(0)),
+    "all": lambda x: (x.exp().sum(), x.sum()),
+    "tiles": lambda x: x.t().contiguous() + x.t().exp(),
+    "places": lambda x: (x.argmax(-1), x.exp().argmax(0)),
+    "scans": lambda x: x.float().exp().cumsum(-1).to(x.dtype),
+    "parts": lambda x: torch.cat([x.exp(), x, -x], -1),
+    "steps": lambda x: x[:, ::2].exp() + 1,
+    "turned around": lambda x: x.flip(-1).exp(),
+    "padded": lambda x: F.pad(x, (1, 2)).exp(),
+    "broadcast": lambda x: torch.maximum(x.exp(), x[:, :1]) + x[0],
+    "rounded for the result": lambda x: (x.float() * 3).to(x.dtype).exp().to(x.dtype),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_strategies(name, dtype):
+    check(PROGRAMS[name], t(dtype, 33, 70))
+    check(PROGRAMS[name], t(dtype, 9, 1040))
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 15, 16, 17, 31, 40, 511, 512, 513, 1030])
+def test_lengths(size):
+    check(lambda x: (torch.relu(x) + 1, x.exp()), t(torch.float16, size))
+    check(lambda x: torch.relu(x).sum(-1), t(torch.float16, 5, size))
+    check(lambda x: torch.relu(x) + x[:, :1], t(torch.float16, 5, size))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_rows_picked_by_an_index(dtype):
+    check(lambda w, i: F.embedding(i, w).exp(), t(dtype, 50, 48), torch.randint(0, 50, (3, 7)))
+    check(
+        lambda x, i, v: x.index_put((i,), v * 2, accumulate=True).exp(),
+        t(dtype, 20, 48),
+        torch.tensor([3, 5, 3]),
+        t(dtype, 3, 48),
+    )
+
+
+def run(fn, *args):
+    return fi.compile_graph(trace(fn, *args), args, FAST)(*args)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_copies_keep_every_bit(dtype):
+    every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(dtype).reshape(256, 256)
+    for copy in (
+        lambda x: x.t().contiguous(),
+        lambda x: torch.cat([x, x.flip(0)]),
+        lambda x: F.pad(x, (1, 1)),
+    ):
+        assert torch.equal(run(copy, every)[0].view(torch.int16), copy(every).view(torch.int16))
+
+
+def test_swapped_inputs():
+    x, y = t(torch.float16, 40), t(torch.float16, 40) + 1
+    expected = y.clone(), x.clone()
+
+    def swap(x, y):
+        old = x.clone()
+        return x.copy_(y), y.copy_(old)
+
+    run(swap, x, y)
+    assert torch.equal(x, expected[0])
+    assert torch.equal(y, expected[1])
+
+
+def test_changes_in_place():
+    x, y = t(torch.float16, 6, 520), t(torch.float16, 6, 520)
+    expected = (x * 2 + y).relu()
+    run(lambda x, y: x.mul_(2).add_(y).relu_(), x, y)
+    torch.testing.assert_close(x, expected)
