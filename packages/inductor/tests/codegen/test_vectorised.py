@@ -21,6 +21,7 @@ PROGRAMS = {
     "losses": lambda x, m: F.binary_cross_entropy_with_logits(x, m.float(), reduction="none").sum(
         0
     ),
+    "bounds of bounds": lambda x, m: (F.hardsigmoid(x), F.hardswish(x), F.relu6(x).clamp(1, 2)),
     "float16": lambda x, m: (x.half() * m).exp(),
     "float16 rows": lambda x, m: x.half().softmax(1),
     "bfloat16 rows": lambda x, m: (x.bfloat16() * m).exp().sum(1),

@@ -10,9 +10,10 @@ extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
 
 /* Around kernels without conditional loads. GCC writes what follows a question like x != x once for each answer, and vectors compute both:
-   twice the work, and vector math that is given numbers outside of its domain takes one lane after the other. */
+   twice the work, and vector math that is given numbers outside of its domain takes one lane after the other. Of answers that are known on
+   one way to them it makes booleans that come from two places, which no vector can hold (no-tree-pre: bounds of bounds). */
 #if defined(__GNUC__) && !defined(__clang__)
-#define STRAIGHT_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-thread-jumps\")")
+#define STRAIGHT_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-pre\")")
 #define STRAIGHT_END _Pragma("GCC pop_options")
 #else
 #define STRAIGHT_BEGIN
