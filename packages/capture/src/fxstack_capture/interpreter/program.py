@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,6 +31,19 @@ ASYNC_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 LEAVE = -1
 """Returned by handlers that leave the frame (return, yield); the value is on the stack."""
+
+
+class Instead(partial[Any]):
+    """A handler in the place of another, ``plain``, of which it differs in what it looks at."""
+
+    plain: Handler
+
+    @staticmethod
+    def of(plain: Handler, by: Callable[..., int | None], *args: Any) -> Instead:
+        """``by`` with its first arguments bound, for ``plain``."""
+        made = Instead(by, *args)
+        made.plain = plain
+        return made
 
 
 @dataclass(frozen=True, slots=True)

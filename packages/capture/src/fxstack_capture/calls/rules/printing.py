@@ -12,8 +12,6 @@ import io
 import sys
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import scan
 from fxstack_capture.calls.native_run import run
@@ -21,6 +19,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import TypeIs
 from fxstack_capture.sources import InstanceAttr, pinned
+from fxstack_capture.texts import NUMBERS, Text, settled
 from fxstack_interchange.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 RULES: RuleTable = RuleTable()
 
 _STREAM_MODULES = frozenset({"io", "_io", "_pytest.capture", "ipykernel.iostream"})
-_NUMBERS = (torch.SymInt, torch.SymFloat)
 
 
 @RULES.rule(print)
 def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     file = kwargs.get("file")
     if type(file) is io.StringIO and not trace.world.is_preexisting(file):
+        args = tuple([settled(trace, value) for value in args])
         return run(trace, print, args, kwargs)  # type: ignore[no-any-return]  # no effect outside
     if file is not None or not _is_plain_stream(trace):
         raise graph_break("side-effect-call", "print")
@@ -58,7 +57,7 @@ def _is_plain_stream(trace: Trace) -> bool:
 
 def _text(trace: Trace, value: Any) -> Any:
     """What ``print`` writes for a value; a symbolic number is written as what it is in the run."""
-    if type(value) in _NUMBERS:
+    if type(value) in NUMBERS or type(value) is Text:
         return value
     if scan.scan(trace, (value,), []) & scan.TENSOR:
         raise graph_break("side-effect-call", "print of a tensor")

@@ -12,6 +12,7 @@ from fxstack_capture.emit.rebuild import (
     identity,
     instances,
     iterators,
+    texts,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _EXACT: dict[type, Rule] = {
     **iterators.RULES,
     **generators.RULES,
     **arrays.RULES,
+    **texts.RULES,
 }
 
 

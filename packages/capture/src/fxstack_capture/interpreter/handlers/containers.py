@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.errors import callable_description
+from fxstack_capture.texts import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ def build_slice(frame: Frame, count: int) -> None:
 
 
 def build_string(frame: Frame, count: int) -> None:
-    frame.stack.append("".join(_pop_many(frame.stack, count)))
+    frame.stack.append(joined(_pop_many(frame.stack, count)))
 
 
 def _target(frame: Frame, depth: int) -> Any:

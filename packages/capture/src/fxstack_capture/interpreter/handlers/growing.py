@@ -7,7 +7,6 @@ call in ``len(x)``. Where no list is found that nobody has read, the plain load 
 from __future__ import annotations
 
 import builtins
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.handlers import (
@@ -17,7 +16,9 @@ from fxstack_capture.interpreter.handlers import (
     names,
     operators,
     stack,
+    unread,
 )
+from fxstack_capture.interpreter.program import Instead
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.world.growing import GROWING_METHODS
 
@@ -31,43 +32,43 @@ if TYPE_CHECKING:
     """The handler with its operand; the last argument says whether the list is not looked into."""
 
 
-def _load_fast(frame: Frame, index: int, unread: bool) -> None:
+def _load_fast(frame: Frame, index: int, lazily: bool) -> None:
     """In the root frame; other frames have no arguments that are not entered."""
-    found = frame.world.growing.lazily(frame.fast[index]) if unread else None
+    found = frame.world.growing.lazily(frame.fast[index]) if lazily else None
     if found is None:
-        local_slots.root_load_fast(frame, index)
+        unread.enter_fast(frame, index)
     else:
         frame.stack.append(found)
 
 
-def _load_fast_load_fast(frame: Frame, indices: tuple[int, int], unread: bool) -> None:
-    _load_fast(frame, indices[0], unread)
+def _load_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) -> None:
+    _load_fast(frame, indices[0], lazily)
     local_slots.root_load_fast(frame, indices[1])
 
 
-def _store_fast_load_fast(frame: Frame, indices: tuple[int, int], unread: bool) -> None:
+def _store_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) -> None:
     local_slots.store_fast(frame, indices[0])
-    _load_fast(frame, indices[1], unread)
+    _load_fast(frame, indices[1], lazily)
 
 
-def _load_deref(frame: Frame, index: int, unread: bool) -> None:
-    found = frame.world.growing.in_cell(frame.fast[index]) if unread else None
+def _load_deref(frame: Frame, index: int, lazily: bool) -> None:
+    found = frame.world.growing.in_cell(frame.fast[index]) if lazily else None
     if found is None:
         local_slots.load_deref(frame, index)
     else:
         frame.stack.append(found)
 
 
-def _load_global(frame: Frame, name: str, unread: bool) -> None:
-    found = frame.world.growing.in_globals(frame.globals, name) if unread else None
+def _load_global(frame: Frame, name: str, lazily: bool) -> None:
+    found = frame.world.growing.in_globals(frame.globals, name) if lazily else None
     if found is None:
         names.load_global(frame, name)
     else:
         frame.stack.append(found)
 
 
-def _load_attr(frame: Frame, name: str, unread: bool) -> None:
-    found = frame.world.growing.in_attribute(frame.stack[-1], name) if unread else None
+def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
+    found = frame.world.growing.in_attribute(frame.stack[-1], name) if lazily else None
     if found is None:
         attributes.load_attr(frame, name)
     else:
@@ -107,13 +108,13 @@ def growing(steps: list[Step]) -> tuple[Step, ...]:
         following, what = steps[place + 1]
         load = _LOADS.get(handler)
         if handler is local_slots.load_fast_load_fast and following is operators.binary_subscr:
-            steps[place] = partial(_unread, _load_fast_load_fast), operand
+            steps[place] = Instead.of(handler, _unread, _load_fast_load_fast), operand
         elif load is None:
             continue
         elif (following in _METHOD_LOADS and what in GROWING_METHODS) or _is_indexed(
             steps, place + 1
         ):
-            steps[place] = partial(_unread, load), operand
+            steps[place] = Instead.of(handler, _unread, load), operand
         elif following is calling.call and what == 1:
-            steps[place] = partial(_measured, load), operand
+            steps[place] = Instead.of(handler, _measured, load), operand
     return tuple(steps)

@@ -37,7 +37,7 @@ def _instead(handler: Handler, operand: Any, on_stack: list[int]) -> Step:
         return list_append, operand
     if handler in (flow.for_iter, unread.for_iter):
         return partial(_for_iter, handler), operand
-    if handler is local_slots.root_load_fast and operand in on_stack:
+    if handler is unread.ENTER_FAST and operand in on_stack:
         above = tuple(on_stack[on_stack.index(operand) + 1 :])
         return partial(_load_fast, above), operand
     return handler, operand

@@ -4,7 +4,8 @@ This is so in the root frame and in frames that continue others (``entering`` ma
 
 The item of a loop (``for i, (name, x) in ...``) and what a broken operation left (``a, b = f(x)``) are put on the stack
 as they are, ``Lazy`` or ``Pending``, if the steps that follow only take them apart and store them (``_storing``).
-A variable that the program never reads is then not guarded.
+A variable that the program never reads is then not guarded. A string that is printed and nothing else is not, either:
+it is read when the graph has run.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.guards.records import LengthIs, TypeIs
-from fxstack_capture.interpreter.handlers import containers, flow, local_slots
+from fxstack_capture.interpreter.handlers import containers, flow, formatting, local_slots
+from fxstack_capture.interpreter.program import Instead
 from fxstack_capture.sources import Item
+from fxstack_capture.texts import Piece, Text
 from fxstack_capture.trace import Lazy, Pending
 
 if TYPE_CHECKING:
@@ -51,6 +54,34 @@ def load_inner(frame: Frame, index: int) -> None:
         local_slots.root_load_fast(frame, index)
     else:
         local_slots.load_fast(frame, index)
+
+
+def _printed(frame: Frame, index: int, above: int = 0) -> Text | None:
+    """What stands on the stack for a variable whose string is printed; None for another, which is loaded then."""
+    value = frame.fast[index]
+    if type(value) is not Lazy or type(value.value) is not str:
+        return None
+    if not formatting.is_printed(frame, len(frame.stack), above):
+        return None
+    frame.interp.trace.guard(value.source, TypeIs(str))
+    return Text((Piece(value),))
+
+
+def enter_fast(frame: Frame, index: int) -> None:
+    text = _printed(frame, index)
+    if text is None:
+        local_slots.root_load_fast(frame, index)
+    else:
+        frame.stack.append(text)
+
+
+def enter_fast_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    text = _printed(frame, indices[0], above=1)
+    if text is None:
+        local_slots.root_load_fast(frame, indices[0])
+    else:
+        frame.stack.append(text)
+    enter_fast(frame, indices[1])
 
 
 def unpack_sequence(frame: Frame, count: int) -> None:
@@ -124,15 +155,20 @@ _INSTEAD: dict[Any, Any] = {
     local_slots.store_fast: store_fast,
 }
 
+ENTER_FAST = Instead.of(local_slots.load_fast, enter_fast)
+"""The load of a variable that may hold what nobody has looked at."""
+
 _ENTERING: dict[Any, Any] = {
-    local_slots.load_fast: local_slots.root_load_fast,
-    local_slots.load_fast_load_fast: local_slots.root_load_fast_load_fast,
+    local_slots.load_fast: ENTER_FAST,
+    local_slots.load_fast_load_fast: Instead.of(local_slots.load_fast_load_fast, enter_fast_fast),
     local_slots.load_fast_and_clear: local_slots.root_load_fast_and_clear,
     local_slots.store_fast_load_fast: local_slots.root_store_fast_load_fast,
     local_slots.make_cell: local_slots.root_make_cell,
 }
 """Loads of variables, with the variants that let unread values enter."""
 
+
+_LOAD_INNER = Instead.of(local_slots.load_fast, load_inner)
 
 CONTINUING = re.compile(r"\.(stack|inner)\d").match
 """Finds names of arguments that only functions which continue a frame have (``emit.resume``)."""
@@ -143,5 +179,5 @@ def entering(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
     made: list[Step] = []
     for handler, operand in _storing(steps):
         inner = handler is local_slots.load_fast and names[operand].startswith(".inner")
-        made.append((load_inner if inner else _ENTERING.get(handler, handler), operand))
+        made.append((_LOAD_INNER if inner else _ENTERING.get(handler, handler), operand))
     return tuple(made)

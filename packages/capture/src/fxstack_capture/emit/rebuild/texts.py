@@ -1,0 +1,31 @@
+"""Texts that are printed: f-strings of what the graph gives and of strings that were left to be read now."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from fxstack_capture.texts import Piece, Text
+
+if TYPE_CHECKING:
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.rules import Rule
+
+
+def _piece(rebuilder: Rebuilder, piece: Piece) -> ast.expr:
+    form = ast.JoinedStr([ast.Constant(piece.spec)]) if piece.spec else None
+    conversion = ord(piece.conversion) if piece.conversion else -1
+    return ast.FormattedValue(rebuilder.expr(piece.value), conversion, form)
+
+
+def text(rebuilder: Rebuilder, obj: Text) -> ast.expr:
+    parts: list[ast.expr] = []
+    for part in obj.parts:
+        if isinstance(part, Piece):
+            parts.append(_piece(rebuilder, part))
+        elif part:
+            parts.append(ast.FormattedValue(rebuilder.expr(part), -1, None))
+    return rebuilder.assign(ast.JoinedStr(parts), "text")
+
+
+RULES: dict[type, Rule] = {Text: text}
