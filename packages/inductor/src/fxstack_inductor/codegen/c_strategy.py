@@ -64,7 +64,8 @@ def _across(kernel: Kernel) -> bool:
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
     """The C definition of ``kernel``, called ``name``."""
     text = _function_text(kernel, name, grain)
-    return f"STRAIGHT_BEGIN\n{text}\nSTRAIGHT_END" if _straight(kernel) else text
+    begin = "FUNCTION_BEGIN STRAIGHT" if _straight(kernel) else "FUNCTION_BEGIN"
+    return f"{begin}\n{text}\nFUNCTION_END"
 
 
 def _straight(kernel: Kernel) -> bool:

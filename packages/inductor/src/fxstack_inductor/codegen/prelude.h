@@ -9,15 +9,25 @@ typedef uint16_t bf16;
 extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
 
-/* Around kernels without conditional loads. GCC writes what follows a question like x != x once for each answer, and vectors compute both:
-   twice the work, and vector math that is given numbers outside of its domain takes one lane after the other. Of answers that are known on
-   one way to them it makes booleans that come from two places, which no vector can hold (no-tree-pre: bounds of bounds). */
+/* Every kernel stands between FUNCTION_BEGIN and FUNCTION_END, which change options of GCC for it. Functions above keep the options of the
+   command line: GCC inlines no function that changes options into one that changes others.
+
+   Predictive commoning (GCC 8 and later, at -O3) drops a store that a later iteration overwrites, and writes the last values back behind the
+   loop. Where the loop is too short for that iteration to come, it writes back what it loaded before the loop: a store that the program does
+   not have, to elements that another thread may have written in between. -fno-allow-store-data-races does not prevent that.
+
+   Kernels without conditional loads are STRAIGHT. GCC writes what follows a question like x != x once for each answer, and vectors compute
+   both: twice the work, and vector math that is given numbers outside of its domain takes one lane after the other (no-thread-jumps). Of
+   answers that are known on one way to them it makes booleans that come from two places, which no vector can hold (no-tree-pre: bounds of
+   bounds). */
 #if defined(__GNUC__) && !defined(__clang__)
-#define STRAIGHT_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-pre\")")
-#define STRAIGHT_END _Pragma("GCC pop_options")
+#define FUNCTION_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-predictive-commoning\")")
+#define FUNCTION_END _Pragma("GCC pop_options")
+#define STRAIGHT _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-pre\")")
 #else
-#define STRAIGHT_BEGIN
-#define STRAIGHT_END
+#define FUNCTION_BEGIN
+#define FUNCTION_END
+#define STRAIGHT
 #endif
 
 /* Variables are defined in the first part of a file and declared in the others. */
