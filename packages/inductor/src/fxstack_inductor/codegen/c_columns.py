@@ -10,7 +10,6 @@ from fxstack_inductor.codegen.c_halves import halves
 from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_scan import ScanText
 from fxstack_inductor.codegen.c_text import index_text
-from fxstack_inductor.codegen.c_threads import Range, ranges
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, Reduce, Scan, operands
 
@@ -35,14 +34,10 @@ class ColumnWriter(FunctionWriter):
     def columns(self) -> None:
         """Tiles of the last outer loop are kept as vectors of partial results; threads over the tiles."""
         *others, column = self.kernel.outer
-        size = index_text(column.extent)
-        points = index_text(product(loop.extent for loop in others))
-        self.out.line(f"const int64_t step = column_step({size}, {points}, threads, {COLUMNS});")
-        self._share([*ranges(others), Range("tile", size, "step")])
-        self.out.line(f"const int64_t width = {size} - tile < step ? {size} - tile : step;")
+        opened = self._open_columns(others, column, COLUMNS)
         for stage in range(self.facts.last_stage + 1):
             self._column_pass(stage, column)
-        self.out.close(len(others) + 1)
+        self.out.close(opened)
 
     def _column_pass(self, stage: int, column: Loop) -> None:
         reduces = self.facts.reduces(stage)

@@ -11,8 +11,9 @@ from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import REGISTER
 from fxstack_inductor.codegen.c_reduce import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c_scan import ScanText
+from fxstack_inductor.codegen.c_sharing import LINE, share
 from fxstack_inductor.codegen.c_text import index_text
-from fxstack_inductor.codegen.c_threads import ranges
+from fxstack_inductor.codegen.c_threads import Range, bounds_of_share, for_head, ranges
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import (
     Compute,
@@ -25,7 +26,10 @@ from fxstack_inductor.ir.kernel import (
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fxstack_inductor.codegen.c_halves import Halves
+    from fxstack_inductor.codegen.c_sharing import Sharing
     from fxstack_inductor.ir.kernel import Store
 
 BLOCK = 2048
@@ -349,25 +353,28 @@ class FunctionWriter(LoopWriter):
         accumulators = [self._accumulator(k) for k in reduces]
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.register} v{k} = {how.identity};")
-            self.out.line(f"{how.wide} shared{k}[threads];")
+            self.out.line(
+                f"{how.wide} shared{k}[threads * {LINE}] __attribute__((aligned({LINE})));"
+            )
         first, *rest = self.kernel.inner
-        size = index_text(first.extent)
         self.out.line(f"int64_t team{stage} = 1;")
         self.out.line("#pragma omp parallel num_threads(threads)")
         self.out.open("")
         self.out.line("const int64_t self = omp_get_thread_num(), team = omp_get_num_threads();")
         self.out.line(f"if (self == 0) team{stage} = team;")
-        self.out.line(f"const int64_t begin = ({size}) * self / team;")
-        self.out.line(f"const int64_t end = ({size}) * (self + 1) / team;")
+        sharing = pass_sharing(self.kernel, stores)
+        assert sharing is not None  # the strategy asks
+        self._note(sharing)
+        self._lines(bounds_of_share(f"({index_text(first.extent)})", sharing.unit, "team"))
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.wide} own{k} = {how.identity};")
         self._shared_loops(stage, first, rest, reduces, stores)
         for k in reduces:
-            self.out.line(f"shared{k}[self] = own{k};")
+            self.out.line(f"shared{k}[self * {LINE}] = own{k};")
         self.out.close()
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.wide} total{k} = {how.identity};")
-            step = how.step.format(acc=f"total{k}", x=f"shared{k}[t]")
+            step = how.step.format(acc=f"total{k}", x=f"shared{k}[t * {LINE}]")
             self.out.line(f"for (int64_t t = 0; t < team{stage}; t++) {step}")
             self.out.line(f"v{k} = total{k};")
 
@@ -376,12 +383,12 @@ class FunctionWriter(LoopWriter):
     ) -> None:
         name = first.var.name
         if rest:
-            self.out.open(f"for (int64_t {name} = begin; {name} < end; {name}++)")
+            self.out.open(for_head(name, "first", "last"))
             self._open_loops(rest[:-1])
             start, stop, opened = "0", index_text(rest[-1].extent), len(rest)
         else:
-            self.out.open(f"for (int64_t block = begin; block < end; block += {BLOCK})")
-            self.out.line(f"const int64_t stop = end - block < {BLOCK} ? end : block + {BLOCK};")
+            self.out.open(for_head("block", "first", "last", str(BLOCK)))
+            self.out.line(f"const int64_t stop = last - block < {BLOCK} ? last : block + {BLOCK};")
             start, stop, opened = "block", "stop", 1
         accumulators: list[Accumulator | None] = [self._accumulator(k) for k in reduces]
         self._partials(reduces, accumulators)
@@ -393,6 +400,12 @@ class FunctionWriter(LoopWriter):
         for k in reduces:
             self.out.line(self._accumulator(k).step.format(acc=f"own{k}", x=f"part{k}"))
         self.out.close(opened)
+
+
+def pass_sharing(kernel: Kernel, stores: Sequence[Store]) -> Sharing | None:
+    """How threads share the first inner loop in a pass with ``stores``."""
+    first = kernel.inner[0]
+    return share(kernel, [Range(first.var.name, first)], stores, around=kernel.outer)
 
 
 def reduced(kernel: Kernel, position: int) -> tuple[int, ...]:

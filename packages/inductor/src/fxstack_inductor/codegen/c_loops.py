@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c_halves import RUN
+from fxstack_inductor.codegen.c_sharing import share
 from fxstack_inductor.codegen.c_text import Names, index_text
-from fxstack_inductor.codegen.c_threads import Range, shared_heads, work_condition
+from fxstack_inductor.codegen.c_threads import (
+    Range,
+    for_head,
+    ranges,
+    shared_heads,
+    work_condition,
+)
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import of_atom, product
 from fxstack_inductor.ir.kernel import (
     Constant,
     Kernel,
@@ -22,7 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from fxstack_inductor.codegen.c_halves import Halves
+    from fxstack_inductor.codegen.c_sharing import Sharing
     from fxstack_inductor.ir.kernel import Store
+
+
+PIECE = 64
+"""Columns in a piece are a multiple of this: whole cache lines of elements of any size."""
 
 
 class Writer:
@@ -35,6 +49,8 @@ class Writer:
         self.depth = 1
         self.shared = False
         """Whether the lines are for one of several threads."""
+        self.conditions: set[str] = set()
+        """What must hold for that, beside that there is enough work."""
 
     def line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -60,18 +76,57 @@ class LoopWriter:
         self.facts: Analysis = analyse(kernel)
 
     def _share(self, loops: Sequence[Range], *, simd: bool = False) -> None:
-        """Open ``loops``, whose points threads share where the kernel has work for several; the last may become a vector."""
-        pragma = ["#pragma omp simd"] if simd else []
+        """Open ``loops``, which threads share where the kernel has work for several; the last may become a vector."""
+        self._open_shared(loops, self._sharing(loops), simd=simd)
+
+    def _sharing(self, loops: Sequence[Range]) -> Sharing | None:
+        """How threads share ``loops``; None if the kernel has too little work, or they would write to the same lines."""
         if not loops or work_condition(self.kernel, self.grain) is None:
-            for depth, loop in enumerate(loops, 1):
-                self._lines(pragma if depth == len(loops) else [])
-                self.out.open(loop.text())
-            return
+            return None
+        return share(self.kernel, loops, self.kernel.stores)
+
+    def _open_shared(
+        self, loops: Sequence[Range], sharing: Sharing | None, *, simd: bool = False
+    ) -> None:
+        pragma = ["#pragma omp simd"] if simd else []
+        alone = list(loops)
+        if sharing is not None:
+            self._note(sharing)
+            alone = list(sharing.loops[sharing.shared :])
+            for declared, head, inside in shared_heads(sharing):
+                self._lines([*declared, *(pragma if not alone else [])])
+                self.out.open(head)
+                self.out.line(inside)
+        for depth, loop in enumerate(alone, 1):
+            self._lines(pragma if depth == len(alone) else [])
+            self.out.open(loop.text())
+
+    def _note(self, sharing: Sharing) -> None:
+        """The lines are for threads that share loops in this way."""
         self.out.shared = True
-        for depth, (declared, head, inside) in enumerate(shared_heads(loops), 1):
-            self._lines(declared + (pragma if depth == len(loops) else []))
-            self.out.open(head)
-            self.out.line(inside)
+        self.out.conditions.update(sharing.conditions)
+
+    def _open_columns(self, others: Sequence[Loop], column: Loop, most: int) -> int:
+        """Open loops over ``others`` and over pieces of ``column``; returns how many.
+
+        A piece is ``width`` columns from ``tile`` on, ``most`` at most; threads share pieces where one is not enough for all.
+        """
+        size = column.extent.as_int()
+        if size is not None and size <= PIECE:
+            self._share(ranges(others))
+            self.out.line(f"const int64_t tile = 0, width = {size};")
+            return len(others)
+        pieces = Range("tile", column, "step", of_atom(Var("step", VarKind.SIZE)) * PIECE)
+        loops = [*ranges(others), pieces]
+        sharing = self._sharing(loops)
+        shared = () if sharing is None else sharing.loops[: sharing.shared]
+        points = product(loop.loop.extent for loop in shared if loop is not pieces)
+        count = index_text(points) if pieces in shared else "threads"
+        columns = index_text(column.extent)
+        self.out.line(f"const int64_t step = column_step({columns}, {count}, threads, {most});")
+        self._open_shared(loops, sharing)
+        self.out.line(f"const int64_t width = min_int64_t({columns} - tile, step);")
+        return len(loops)
 
     def _lines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -95,11 +150,11 @@ class LoopWriter:
         start, stop = span
         if not halves:
             self._lines([head] if head else [])
-            self.out.open(Range(halves.var.name, stop, start=start).text())
+            self.out.open(for_head(halves.var.name, start, stop))
             yield
             self.out.close()
             return
-        self.out.open(Range("run", stop, str(RUN), start).text())
+        self.out.open(for_head("run", start, stop, str(RUN)))
         with self._run(halves, "run", stop, head):
             yield
         self.out.close()
@@ -110,7 +165,7 @@ class LoopWriter:
         self.out.line(f"const int64_t count = {stop} - {first} < {RUN} ? {stop} - {first} : {RUN};")
         with self._converted(halves, first, "count", str(RUN)):
             self._lines([head] if head else [])
-            self.out.open(Range("j", "count").text())
+            self.out.open(for_head("j", "0", "count"))
             self.out.line(f"const int64_t {halves.var.name} = {first} + j;")
             yield
             self.out.close()

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.c_halves import RUN, halves
 from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_text import index_text
-from fxstack_inductor.codegen.c_threads import Range, ranges
+from fxstack_inductor.codegen.c_threads import Range, ranges, shared_heads
+from fxstack_inductor.ir.expr import integer
 from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fxstack_inductor.ir.kernel import Kernel
 
 DEEPEST = 4
@@ -21,6 +24,11 @@ UNVECTORISED = '__asm__ volatile("");'
 """Keeps a loop around it from becoming a vector: its decisions would be masks of loads (see ``Names._apart``)."""
 SHORT = 48
 """Values of a short body."""
+LONG = 256
+"""Points of a last loop that threads may share."""
+
+Span = tuple[str, str]
+"""Where a loop starts and stops, as C."""
 
 
 class PointsWriter(LoopWriter):
@@ -31,13 +39,36 @@ class PointsWriter(LoopWriter):
         parts = segments(self.kernel)
         if len(loops) < 2:
             for part in parts:
-                self._for(part).last_loop(shared=True)
+                self._for(part).only_loop()
             return
-        self._share(ranges(loops[:-1]))
+        span = self._open_rows(ranges(loops), alone=len(parts) == 1)
         for part in parts:
             writer = self._for(part)
-            writer.decided(DEEPEST if len(writer._needed()) <= SHORT else SHALLOW)
+            writer.decided(DEEPEST if len(writer._needed()) <= SHORT else SHALLOW, span)
         self.out.close(len(loops) - 1)
+
+    def _open_rows(self, loops: Sequence[Range], *, alone: bool) -> Span | None:
+        """Open all loops but the last; returns what this thread has of the last one, where threads share that too.
+
+        They do where they could share too few rows, or nobody knows how many, and rows are long and in one part (``alone``).
+        """
+        *rows, last = loops
+        sharing = self._sharing(rows)
+        known = last.loop.extent.as_int()
+        enough = sharing is not None and sharing.plenty
+        if alone and not enough and (known is None or known >= LONG):
+            every = self._sharing(loops)
+            if every is not None and every.shared == len(loops):
+                self._note(every)
+                *heads, (declared, _, _) = shared_heads(every)
+                for before, head, inside in heads:
+                    self._lines(before)
+                    self.out.open(head)
+                    self.out.line(inside)
+                self._lines(declared)
+                return f"begin{len(rows)}", f"end{len(rows)}"
+        self._open_shared(rows, sharing)
+        return None
 
     def _for(self, kernel: Kernel) -> PointsWriter:
         """A writer of part of this function."""
@@ -48,26 +79,24 @@ class PointsWriter(LoopWriter):
         writer.names.apart = self.names.apart
         return writer
 
-    def decided(self, depth: int) -> None:
+    def decided(self, depth: int, span: Span | None) -> None:
         """The last loop, once for each outcome of the conditions that it does not change."""
         position = invariant_condition(self.kernel, self._needed()) if depth else None
         if position is None:
-            self.last_loop(shared=False)
+            self.last_loop(span)
             return
         self.out.open("")
         self.out.line(UNVECTORISED)
         self._values(self.facts.needed([position]))
         for head, holds in ((f"if ({self.names.operand(position)})", True), ("else", False)):
             self.out.open(head)
-            self._for(assume(self.kernel, position, holds=holds)).decided(depth - 1)
+            self._for(assume(self.kernel, position, holds=holds)).decided(depth - 1, span)
             self.out.close()
         self.out.close()
 
-    def last_loop(self, *, shared: bool) -> None:
+    def last_loop(self, span: Span | None) -> None:
+        """The last loop, from ``span[0]`` to ``span[1]`` if it is shared."""
         needed = self._needed()
-        if shared:
-            self._shared_loop(needed)
-            return
         loop = self.kernel.outer[-1]
         # A check among them would keep the loop from becoming a vector.
         varies = self._varying(loop)
@@ -76,14 +105,14 @@ class PointsWriter(LoopWriter):
         self._values(outside)
         inside = [k for k in needed if k in varies]
         found = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
-        with self._runs(found, ("0", index_text(loop.extent)), "#pragma omp simd"):
+        with self._runs(found, span or ("0", index_text(loop.extent)), "#pragma omp simd"):
             self._values(inside)
             self._stores(self.kernel.stores)
         self.out.close()
 
-    def _shared_loop(self, needed: list[int]) -> None:
+    def only_loop(self) -> None:
         """The only loop, or none at all; threads share its points."""
-        loops, stores = self.kernel.outer, self.kernel.stores
+        needed, loops, stores = self._needed(), self.kernel.outer, self.kernel.stores
         found = halves(self.names, loops[0].var, needed, stores, ()) if loops else None
         if not found:
             self._share(ranges(loops), simd=True)
@@ -92,7 +121,7 @@ class PointsWriter(LoopWriter):
             self.out.close(len(loops))
             return
         size = index_text(loops[0].extent)
-        self._share([Range("from", size, str(RUN))])
+        self._share([Range("from", loops[0], str(RUN), integer(RUN))])
         with self._run(found, "from", size, "#pragma omp simd"):
             self._values(needed)
             self._stores(stores)

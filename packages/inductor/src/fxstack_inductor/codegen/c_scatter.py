@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from fxstack_inductor.codegen.c_halves import halves
 from fxstack_inductor.codegen.c_loops import LoopWriter
-from fxstack_inductor.codegen.c_text import index_text
-from fxstack_inductor.codegen.c_threads import Range, ranges
-from fxstack_inductor.ir.expr import product
+from fxstack_inductor.codegen.c_threads import ranges
 from fxstack_inductor.ir.kernel import Check, Loop, index_variables
 
 NARROWEST = 8
@@ -65,12 +63,8 @@ class ScatterWriter(LoopWriter):
         self.out.close(len(loops))
 
     def _columns(self, column: Loop) -> None:
-        others = self.kernel.outer[:-1]
-        size = index_text(column.extent)
-        points = index_text(product(loop.extent for loop in others))
-        self.out.line(f"const int64_t step = column_step({size}, {points}, threads, {WIDEST});")
-        self._share([*ranges(others), Range("tile", size, "step")])
-        self.out.line(f"const int64_t end = {size} - tile < step ? {size} : tile + step;")
+        opened = self._open_columns(self.kernel.outer[:-1], column, WIDEST)
+        self.out.line("const int64_t end = tile + width;")
         self._open_loops(self.kernel.inner)
         varies, needed = self._varying(column), self._needed()
         outside = [k for k in needed if k not in varies]
@@ -80,4 +74,4 @@ class ScatterWriter(LoopWriter):
         with self._runs(found, ("tile", "end"), "#pragma omp simd"):
             self._values(inside)
             self._stores(self.kernel.stores)
-        self.out.close(len(others) + 1 + len(self.kernel.inner))
+        self.out.close(opened + len(self.kernel.inner))

@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.analysis import analyse
 from fxstack_inductor.codegen.c_columns import ColumnWriter
-from fxstack_inductor.codegen.c_function import FunctionWriter
+from fxstack_inductor.codegen.c_function import FunctionWriter, pass_sharing
 from fxstack_inductor.codegen.c_points import PointsWriter
 from fxstack_inductor.codegen.c_scatter import ScatterWriter
+from fxstack_inductor.codegen.c_sharing import share
 from fxstack_inductor.codegen.c_text import parameters
-from fxstack_inductor.codegen.c_threads import definition, either, threaded, work_condition
+from fxstack_inductor.codegen.c_threads import (
+    definition,
+    either,
+    ranges,
+    threaded,
+    work_condition,
+)
 from fxstack_inductor.codegen.c_tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
 
 FEW_POINTS = 8
 """With fewer outer points than this, the inner loop is what threads share."""
+LONG = 1 << 14
+"""Inner loops of so many points are worth a team of threads for each outer point, where threads cannot share these."""
 
 
 def strategy(kernel: Kernel) -> str:
@@ -39,11 +48,27 @@ def strategy(kernel: Kernel) -> str:
         return "columns" if _across(kernel) else "rows"
     if not reduces:
         return "rows"
-    points = product(loop.extent for loop in kernel.outer).as_int()
     scalar = any(r.op.startswith("arg") for r in reduces)
-    if points is not None and points < FEW_POINTS and not scalar:
+    if not scalar and _few_points(kernel) and _passes_shared(kernel):
         return "whole"
     return "columns" if not scalar and _across(kernel) else "rows"
+
+
+def _few_points(kernel: Kernel) -> bool:
+    """Whether there are too few outer points for threads to share them."""
+    points = product(loop.extent for loop in kernel.outer).as_int()
+    if points is None or points < FEW_POINTS:
+        return points is not None
+    inner = product(loop.extent for loop in kernel.inner).as_int()
+    long = inner is not None and inner >= LONG
+    return long and share(kernel, ranges(kernel.outer), kernel.stores) is None
+
+
+def _passes_shared(kernel: Kernel) -> bool:
+    """Whether threads can share each pass over the inner loops."""
+    facts = analyse(kernel)
+    stores = [facts.stores(stage, inner=True) for stage in range(facts.last_stage + 1)]
+    return all(pass_sharing(kernel, found) is not None for found in stores)
 
 
 def _across(kernel: Kernel) -> bool:
@@ -82,11 +107,16 @@ def _function_text(kernel: Kernel, name: str, grain: int) -> str:
         alone = _written("rows", kernel, None).lines
         if condition is None:
             return definition(head, alone)
-        return either(head, condition, _written(chosen, kernel, grain).lines, alone)
+        out = _written(chosen, kernel, grain)
+        return either(head, _all(condition, out), out.lines, alone)
     out = _written(chosen, kernel, grain)
     if out.shared and condition is not None:
-        return threaded(head, condition, out.first, out.lines)
+        return threaded(head, _all(condition, out), out.first, out.lines)
     return definition(head, [*out.first, *out.lines])
+
+
+def _all(condition: str, out: Writer) -> str:
+    return " && ".join([condition, *sorted(out.conditions)])
 
 
 def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:

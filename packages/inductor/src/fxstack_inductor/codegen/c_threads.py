@@ -11,22 +11,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.expr import product
+from fxstack_inductor.ir.expr import ONE, product
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fxstack_inductor.codegen.c_sharing import Sharing
+    from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.kernel import Kernel, Loop
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A loop variable from ``start`` to ``extent`` by ``step``, all as C; one that threads share starts at 0."""
+    """A walk over ``loop`` in C: the variable ``name`` goes up by ``step``, which is ``stride`` points."""
 
     name: str
-    extent: str
+    loop: Loop
     step: str = "1"
-    start: str = "0"
+    stride: Expr = ONE
+
+    @property
+    def extent(self) -> str:
+        return c_index(self.loop.extent)
 
     @property
     def count(self) -> str:
@@ -35,12 +41,17 @@ class Range:
         )
 
     def text(self) -> str:
-        move = f"{self.name}++" if self.step == "1" else f"{self.name} += {self.step}"
-        return f"for (int64_t {self.name} = {self.start}; {self.name} < {self.extent}; {move})"
+        return for_head(self.name, "0", self.extent, self.step)
+
+
+def for_head(name: str, start: str, stop: str, step: str = "1") -> str:
+    """The head of a C loop."""
+    move = f"{name}++" if step == "1" else f"{name} += {step}"
+    return f"for (int64_t {name} = {start}; {name} < {stop}; {move})"
 
 
 def ranges(loops: Sequence[Loop]) -> list[Range]:
-    return [Range(loop.var.name, c_index(loop.extent)) for loop in loops]
+    return [Range(loop.var.name, loop) for loop in loops]
 
 
 def work_condition(kernel: Kernel, grain: int | None) -> str | None:
@@ -54,16 +65,27 @@ def work_condition(kernel: Kernel, grain: int | None) -> str | None:
     return None if known < grain else "threads > 1"
 
 
-def shared_heads(loops: Sequence[Range]) -> Iterator[tuple[list[str], str, str]]:
-    """For each of ``loops``, outermost first: what is declared before it, its head, and the first line inside.
-
-    Together they walk this thread's share of all their points, in order.
-    """
-    points = " * ".join(f"({loop.count})" for loop in loops)
-    declared = [
-        f"const int64_t first = {points} * self / threads, last = {points} * (self + 1) / threads;"
+def bounds_of_share(points: str, unit: str, threads: str = "threads") -> list[str]:
+    """C that declares ``first`` and ``last``: the share of thread ``self`` in ``points``, in blocks of ``unit`` points."""
+    if unit == "1":
+        return [
+            f"const int64_t first = {points} * self / {threads}, last = {points} * (self + 1) / {threads};"
+        ]
+    return [
+        f"const int64_t unit = {unit}, blocks = ({points} + unit - 1) / unit;",
+        f"const int64_t first = blocks * self / {threads} * unit;",
+        f"const int64_t last = min_int64_t({points}, blocks * (self + 1) / {threads} * unit);",
     ]
-    before = "0"
+
+
+def shared_heads(sharing: Sharing) -> Iterator[tuple[list[str], str, str]]:
+    """For each shared loop, outermost first: what is declared before it, its head, and the first line inside.
+
+    Together they walk this thread's share of all their points, in order. Loop ``k`` runs from ``begin<k>`` to ``end<k>``.
+    """
+    loops = sharing.loops[: sharing.shared]
+    points = " * ".join(f"({loop.count})" for loop in loops)
+    declared, before = bounds_of_share(points, sharing.unit), "0"
     for depth, loop in enumerate(loops):
         behind = " * ".join(f"({inner.count})" for inner in loops[depth + 1 :]) or "1"
         at = f"at{depth}"

@@ -14,7 +14,7 @@ from fxstack_inductor.codegen.c_loops import LoopWriter
 from fxstack_inductor.codegen.c_ops import STORAGE
 from fxstack_inductor.codegen.c_text import index_text
 from fxstack_inductor.codegen.c_threads import Range, ranges
-from fxstack_inductor.ir.expr import ZERO, Expr
+from fxstack_inductor.ir.expr import ZERO, Expr, integer
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class TileWriter(LoopWriter):
         side = SIDE if len(turned) == 1 else SMALL_SIDE
         tile, width = _side(row, side), _side(column, side)
         sides = (("row", row, tile), ("column", column, width))
-        steps = [Range(name, index_text(loop.extent), str(size)) for name, loop, size in sides]
+        steps = [Range(name, loop, str(size), integer(size)) for name, loop, size in sides]
         self._share([*ranges(others), *steps])
         for name, loop, size in sides:
             rest = f"{index_text(loop.extent)} - {name}"

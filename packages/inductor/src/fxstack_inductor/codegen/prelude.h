@@ -313,10 +313,16 @@ FOLD(fold_min_int32_t, int32_t, SMALLER)
 FOLD(fold_max_int64_t, int64_t, LARGER)
 FOLD(fold_min_int64_t, int64_t, SMALLER)
 
-/* How many columns a thread takes at once: all have some, and none has more than ``most``. */
+/* How many columns a thread takes at once: whole cache lines of any type; all threads have some, and none has more than ``most``. */
 static inline int64_t column_step(int64_t columns, int64_t others, int64_t threads, int64_t most) {
   int64_t shares = others >= threads ? 1 : (threads + others - 1) / others;
-  int64_t step = ((columns + shares - 1) / shares + 15) & ~INT64_C(15);
+  int64_t step = ((columns + shares - 1) / shares + 63) & ~INT64_C(63);
   step = step < 64 ? 64 : step;
   return step < most ? step : most;
+}
+
+/* How many points that lie ``step`` elements apart fill cache lines of ``line`` elements, which is a power of two. */
+static inline int64_t line_block(int64_t step, int64_t line) {
+  while (line > 1 && step % 2 == 0) { step /= 2; line /= 2; }
+  return line;
 }
