@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_checks import check, check_gradients, externs, kernels
+from inductor_checks import check, check_gradients, copies, externs, kernels
 
 X = torch.randn(7, 11, 5)
 WIDE = torch.randn(9, 40)
@@ -175,3 +175,36 @@ def test_scatters_that_follow_each_other_copy_once():
     assert len(kernels(compiled)) == 4
     two = lambda x, i, s: (x.index_add(0, i, s), x.index_add(0, i, s).index_copy(0, i, s))
     check(two, WIDE, SOME, torch.randn(6, 40))
+
+
+ONE = {
+    "index_put": lambda c, p, s: c.index_put_((p,), torch.tensor(1.0)),
+    "index_put with accumulate": lambda c, p, s: c.index_put_((p,), s, accumulate=True),
+    "index_add": lambda c, p, s: c.index_add_(0, p, s),
+    "index_copy": lambda c, p, s: c.index_copy_(0, p, s),
+    "index_fill": lambda c, p, s: c.index_fill_(0, p, 2.0),
+    "scatter": lambda c, p, s: c.scatter_(0, p.reshape([1] * c.dim()), 2.0),
+    "scatter_add": lambda c, p, s: c.scatter_add_(0, p.reshape([1] * c.dim()), s),
+    "index of an index": lambda c, p, s: c.index_put_((p[p * 0],), torch.tensor(1.0)),
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 3)])
+def test_one_position_is_written_in_place(name, shape):
+    def fn(c, p, s):
+        ONE[name](c, p, s)
+        return p + 1
+
+    inputs = torch.randn(shape), torch.tensor([2]), torch.randn(1, *shape[1:])
+    compiled = check(fn, *inputs)
+    assert not compiled.lowered.plan.copies
+    assert_changed(compiled, fn, *inputs)
+
+
+def assert_changed(compiled, fn, *inputs):
+    """Both change the first of ``inputs`` alike."""
+    results = [copies(inputs), copies(inputs)]
+    compiled(*results[0])
+    fn(*results[1])
+    assert torch.equal(results[0][0], results[1][0])

@@ -36,9 +36,11 @@ class ScatterWriter(LoopWriter):
         if checks:
             used = {var for k in needed for var in index_variables(self.kernel.values[k])}
             loops = [loop for loop in self._all_loops() if loop.var in used]
+            # A block of their own: where every index is one element, no loop opens one.
+            self.out.open("")
             self._open_loops(loops)
             self._values(needed)
-            self.out.close(len(loops))
+            self.out.close(1 + len(loops))
         self.out.line("if (*error) return;")
         self.out.first, self.out.lines = self.out.lines, []
 
