@@ -28,6 +28,15 @@ _FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<functio
 
 def user_line(node: Node) -> str | None:
     """Return ``file:line: source text`` of the innermost frame in the node's stack trace, if it has one."""
+    found = user_frame(node)
+    if found is None:
+        return None
+    file, line, text = found
+    return f"{file}:{line}: {text}" if text else f"{file}:{line}"
+
+
+def user_frame(node: Node) -> tuple[str, int, str] | None:
+    """Return file, line and source text of the innermost frame in the node's stack trace, if it has one."""
     trace = node.meta.get("stack_trace")
     if not isinstance(trace, str):
         return None
@@ -36,6 +45,5 @@ def user_line(node: Node) -> str | None:
         match = _FRAME.search(lines[index])
         if match:
             text = lines[index + 1].strip() if index + 1 < len(lines) else ""
-            where = f"{match['file']}:{match['line']}"
-            return f"{where}: {text}" if text else where
+            return match["file"], int(match["line"]), text
     return None

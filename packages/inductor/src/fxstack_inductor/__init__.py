@@ -11,12 +11,14 @@ from fxstack_inductor.errors import (
     UnsupportedGraphError,
     VerificationError,
 )
+from fxstack_inductor.failures import Failure
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import write_repro
 from fxstack_inductor.timeline import MemoryTimeline, memory_timeline
 
 __all__ = [
     "CompilerFailedError",
+    "Failure",
     "InductorError",
     "InductorOptions",
     "Lowered",

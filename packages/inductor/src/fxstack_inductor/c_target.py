@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from fxstack_inductor.codegen.native_program import NativeProgram
 from fxstack_inductor.codegen.parts import PART
 from fxstack_inductor.codegen.wrapper import HostProgram, host_program
 from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
+from fxstack_inductor.failures import about
 from fxstack_inductor.lower.accumulate import accumulate_products
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
@@ -83,6 +85,18 @@ def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool 
     return Lowered(scheduled, source.text, native, source.functions, graph_module, options)
 
 
+def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
+    """The FX nodes of the kernel that a compiler's error is in, by its number of a line."""
+    place = re.match(r"[^:\s]+:(\d+)", reason)
+    if place is None:
+        return ()
+    before = "\n".join(lowered.text.split("\n")[: int(place[1])])
+    names = re.findall(r"^(?:static [^\n]*)?void (kernel_\d+)", before, re.MULTILINE)
+    kernels = (step.kernel for step in lowered.plan.steps if isinstance(step, KernelStep))
+    found = (k.origins for k in kernels if names and lowered.functions[k.name] == names[-1])
+    return next(found, ())
+
+
 def native_refusal(options: InductorOptions) -> str | None:
     """Why host programs are Python, if they are."""
     if options.host == "python":
@@ -101,7 +115,9 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
     try:
         run = link(image_of(lowered, boxed=boxed), options, lambda: graph_module)
     except CompilerFailedError as failure:
-        raise CompilerFailedError(f"{failure}\n{SHOW_IT}") from failure
+        failure.args = (f"{failure}\n{SHOW_IT}",)
+        with about(*_rejected(lowered, failure.reason)):
+            raise
     except NoCompilerError:
         if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
             raise

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.failures import NO_DEFECTS, run_by_aten, tell_defects
 from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch.fx import GraphModule
+
+    from fxstack_inductor.failures import Failure
 
 
 def lower(
@@ -49,22 +52,47 @@ def compile_graph(
     *,
     boxed: bool = False,
     inference: bool = False,
+    on_failure: Callable[[Failure], None] | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """Compile a functional ATen graph whose nodes carry fake values in ``meta["val"]``.
 
     Returns a callable of the graph's inputs that returns the graph's (flat, tuple) output. If ``boxed`` it takes them as
     one list, which it empties, so that an input that nobody else holds is freed after its last use. Inputs must have
     the dtypes, strides and devices that the graph was traced with; sizes too, except symbolic ones. ``inference``: nothing
-    differentiates the results, so that ``options.freezing`` applies.
+    differentiates the results, so that ``options.freezing`` applies. ``on_failure``: where this package fails by a defect of
+    its own, a warning says so, ``on_failure`` is told, and the callable (never boxed) runs the graph by ATen's operators; without
+    it, and with ``options.raise_failures``, the exception is raised.
 
     Raises:
         NoCompilerError: if kernels are needed and there is no C compiler.
         TritonMissing: if the graph computes on CUDA and Triton is not installed.
         UnsupportedGraphError: if the graph is not functional.
+        CompilerFailedError: if the C compiler rejects the generated code.
     """
     chosen = options_from_environment() if options is None else options
+    if on_failure is None or chosen.raise_failures:
+        return _compiled(graph_module, chosen, None, boxed=boxed, inference=inference)
+    try:
+        made = _compiled(graph_module, chosen, on_failure, boxed=boxed, inference=inference)
+    except NO_DEFECTS:
+        raise
+    except Exception as error:
+        return run_by_aten(graph_module, error, on_failure)
+    tell_defects(graph_module, made, on_failure)
+    return made
+
+
+def _compiled(
+    graph_module: GraphModule,
+    chosen: InductorOptions,
+    on_failure: Callable[[Failure], None] | None,
+    *,
+    boxed: bool,
+    inference: bool,
+) -> Callable[..., tuple[Any, ...]]:
     if chosen.freezing and inference and not boxed and not on_cuda(graph_module):
-        return frozen(graph_module, partial(compile_graph, options=replace(chosen, freezing=False)))
+        thawed = replace(chosen, freezing=False)
+        return frozen(graph_module, partial(compile_graph, options=thawed, on_failure=on_failure))
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
         call = compile_for_device(graph_module, chosen, boxed=boxed)
         return _boxed(call) if boxed and not call.boxed else call  # type: ignore[attr-defined]

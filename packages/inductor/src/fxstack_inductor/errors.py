@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class InductorError(Exception):
     """Base of this package's errors."""
@@ -20,7 +26,28 @@ class NoCompilerError(InductorError):
 
 
 class CompilerFailedError(InductorError):
-    """The C compiler rejected generated code: a defect of this package. Carries the command and its output."""
+    """The compiler rejected generated code: a defect of this package. Carries the command and its output.
+
+    ``reason`` is the first line of the output that names an error, ``script`` the file that shows it alone, if one was written.
+    """
+
+    script: Path | None = None
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason or first_error(text)
+
+
+class CompilerKilledError(CompilerFailedError):
+    """A signal ended the C compiler. The generated code is not known to be wrong."""
+
+
+def first_error(output: str) -> str:
+    """The first line of a compiler's output that names an error, without the directory of the file; else the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    named = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
+    line = (named or lines[-1:] or [""])[0]
+    return re.sub(r"^\S*/(?=[^/\s]+:\d+)", "", line)[:300]
 
 
 class ReproError(InductorError):

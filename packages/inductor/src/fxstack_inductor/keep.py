@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.c_image import image_from_json, image_to_json, link
 from fxstack_inductor.c_target import native_refusal
+from fxstack_inductor.errors import CompilerFailedError
+from fxstack_inductor.failures import run_by_aten
 from fxstack_inductor.runtime.cache import Cache
 from fxstack_inductor.runtime.loader import writable
 from fxstack_interchange import SaveError
@@ -22,10 +24,11 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule
 
+    from fxstack_inductor.failures import Failure
     from fxstack_inductor.options import InductorOptions
 
 logger = logging.getLogger(__name__)
-NOT_IN_KEYS = ("cache_dir", "cache_limit", "use_cache", "repro_dir")
+NOT_IN_KEYS = ("cache_dir", "cache_limit", "use_cache", "repro_dir", "raise_failures")
 """Options that change nothing of what is compiled."""
 
 
@@ -74,14 +77,27 @@ class ProgramCache:
             logger.debug("a compiled graph is not kept on disk: %s", error)
             return None
 
-    def unpack(self, record: Any, graph: Callable[[], GraphModule]) -> Callable[..., Any]:
+    def unpack(
+        self,
+        record: Any,
+        graph: Callable[[], GraphModule],
+        on_failure: Callable[[Failure], None] | None = None,
+    ) -> Callable[..., Any]:
         """The callable again; ``graph`` makes what it was compiled from, if that is needed after all.
+
+        ``on_failure`` as for ``compile_graph``.
 
         Raises:
             LoadError: the record is malformed.
             NoCompilerError: its kernels are not in the cache any more, and there is no C compiler.
         """
-        return link(image_from_json(record), self.options, graph)
+        image = image_from_json(record)
+        try:
+            return link(image, self.options, graph)
+        except CompilerFailedError as error:  # of another compiler than the one that made it
+            if on_failure is None or self.options.raise_failures:
+                raise
+            return run_by_aten(graph(), error, on_failure)
 
 
 def _write(path: Path, text: str) -> None:

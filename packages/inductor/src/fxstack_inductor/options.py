@@ -33,6 +33,8 @@ class InductorOptions:
     ``freezing``: in graphs on CPU without gradients, what follows from parameters and buffers alone is computed once, batch norms
     become part of convolutions, and matrices are packed for products that are faster so (measured); it is done again when a
     parameter's version or address has changed (writing through ``.data`` is not seen). Results round differently.
+    ``raise_failures``: an exception that is a defect of this package (generated code that the compiler rejects, an assertion that
+    fails, a lowering rule that raises) is raised, where otherwise ATen runs the graph or the operator after a warning.
     ``repro_dir``: a folder in which each graph on CPU leaves a script that runs alone (see ``write_repro``) at its first call.
     """
 
@@ -57,6 +59,7 @@ class InductorOptions:
     verify: bool = True
     rerun_refused: bool = True
     freezing: bool = False
+    raise_failures: bool = False
     repro_dir: str | Path | None = None
 
 
@@ -66,6 +69,7 @@ ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any]]] = MappingProxyType(
         "FXSTACK_INDUCTOR_CACHE_LIMIT": ("cache_limit", int),
         "FXSTACK_INDUCTOR_NO_CACHE": ("use_cache", lambda text: text in {"", "0"}),
         "FXSTACK_CC": ("compiler", str),
+        "FXSTACK_RAISE_FAILURES": ("raise_failures", lambda text: text not in {"", "0"}),
         "FXSTACK_REPRO_DIR": ("repro_dir", Path),
     }
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c_strategy import function_text
 from fxstack_inductor.codegen.parts import in_parts
+from fxstack_inductor.failures import about
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,8 @@ def c_source(
     heads: list[str] = []
     pieces: list[str] = [RANDOM] if random else []
     for kernel in kernels:
-        text = function_text(kernel, placeholder, options.grain)
+        with about(*kernel.origins):
+            text = function_text(kernel, placeholder, options.grain)
         if text not in names:
             names[text] = f"kernel_{len(names)}"
             notes = [f"/* {', '.join(kernel.origins)} */"]

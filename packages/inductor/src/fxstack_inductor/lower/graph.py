@@ -15,6 +15,7 @@ from torch.fx.node import map_arg
 
 from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import NotLowered, UnsupportedGraphError
+from fxstack_inductor.failures import about
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
 from fxstack_inductor.ir.nodes import (
@@ -86,7 +87,8 @@ def lower_graph(
     """
     lowering = Lowering(graph_module, rules, options, device, chosen)
     for node in graph_module.graph.nodes:
-        lowering.run(node)
+        with about(node.name):
+            lowering.run(node)
     return lowering.program
 
 
@@ -273,7 +275,9 @@ class Lowering:
             )
             self.program.fallbacks.append(Fallback(node.name, str(node.target), reason))
             return
-        LOG.warning("lowering %s (%s) failed: %r; it runs in ATen", node.name, node.target, error)
+        if self.context.options.raise_failures:
+            raise error
+        LOG.info("lowering %s (%s) failed; it runs in ATen", node.name, node.target, exc_info=error)
         self.program.fallbacks.append(
             Fallback(node.name, str(node.target), repr(error), defect=True)
         )

@@ -203,7 +203,9 @@ def recorded(
         call = load_c(graph, options, boxed=boxed)
     except CompilerFailedError as error:
         written = write_into(folder, lower_c(graph, options), ())
-        raise CompilerFailedError(f"{error}\nwritten: {written}") from error
+        error.args = (f"{error}\nwritten: {written}",)
+        error.script = written
+        raise
     lowered = call.lowered  # type: ignore[attr-defined]
     pending = [lowered]
 

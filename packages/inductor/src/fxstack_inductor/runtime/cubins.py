@@ -121,7 +121,8 @@ def compile_archive(
         if isinstance(found, str):
             raise CompilerFailedError(
                 f"Triton failed to compile a generated kernel for sm_{capability}; this is a defect of "
-                f"fxstack-inductor, please report it with this output:\n{found[-4000:]}"
+                f"fxstack-inductor, please report it with this output:\n{found[-4000:]}",
+                found.strip().rpartition("\n")[2][:300],
             )
 
 

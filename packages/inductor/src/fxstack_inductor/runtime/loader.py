@@ -34,6 +34,7 @@ def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
     away), it is compiled for this process alone, with a warning.
     """
     toolchain = find_toolchain(options)
+    failed: CompilerFailedError | None = None
     if options.use_cache:
         root = Path(options.cache_dir)
         cache = Cache(root, options.cache_limit)
@@ -43,16 +44,21 @@ def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
                 return ctypes.CDLL(str(kept))
             if writable(root):
                 return ctypes.CDLL(str(cache.build(key, source, toolchain.compile)))
-        except (OSError, CompilerFailedError) as error:
-            # Compilers fail on full disks too; what is wrong with the source is said by the next attempt.
-            not_kept(root, str(error).strip().rpartition("\n")[2])
+        except OSError as error:
+            not_kept(root, str(error))
+        except CompilerFailedError as error:
+            failed = error
     try:
-        return _compiled_for_now(source, toolchain)
+        library = _compiled_for_now(source, toolchain)
     except OSError as error:
         raise NoCompilerError(
             f"compiled kernels can be neither kept nor loaded ({error}): name a directory that can be written, on a disk "
             "with room that is not mounted noexec, in the environment variable FXSTACK_INDUCTOR_CACHE_DIR or TMPDIR"
         ) from error
+    if failed is not None:
+        # Compilers fail on full disks, too: the source compiles elsewhere, so the directory is to blame.
+        not_kept(root, failed.reason)
+    return library
 
 
 def _compiled_for_now(source: str, toolchain: Toolchain) -> ctypes.CDLL:

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.codegen.parts import parts_of
-from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
+from fxstack_inductor.errors import (
+    CompilerFailedError,
+    CompilerKilledError,
+    NoCompilerError,
+    first_error,
+)
 
 if TYPE_CHECKING:
     from fxstack_inductor.options import InductorOptions
@@ -88,12 +93,12 @@ class Toolchain:
             )
         if done.returncode < 0:
             ended = f"was killed by signal {-done.returncode}, which happens where memory runs out"
-        else:
-            ended = (
-                f"failed with status {done.returncode}; this is a defect of fxstack-inductor, "
-                f"please report it with this output:\n{done.stderr[-4000:]}"
-            )
-        raise CompilerFailedError(f"{' '.join(command)} {ended}")
+            raise CompilerKilledError(f"{' '.join(command)} {ended}", f"{self.path} {ended}")
+        raise CompilerFailedError(
+            f"{' '.join(command)} failed with status {done.returncode}; this is a defect of fxstack-inductor, "
+            f"please report it with this output:\n{done.stderr[-4000:]}",
+            first_error(done.stderr) or f"it ended with status {done.returncode}",
+        )
 
     def _compile_parts(self, parts: list[str], output: Path) -> bool:
         """Compile ``parts`` side by side and link them; False where that fails: the whole says why."""

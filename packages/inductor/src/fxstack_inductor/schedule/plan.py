@@ -6,6 +6,7 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.failures import about
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.verify import verify
 from fxstack_inductor.lower.attention import AttentionCall
@@ -19,6 +20,7 @@ from fxstack_inductor.schedule.realise import choose_inlined, usage
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
 if TYPE_CHECKING:
+    from fxstack_inductor.ir.kernel import Kernel
     from fxstack_inductor.lower.program import Mutation, Program
     from fxstack_inductor.options import InductorOptions
     from fxstack_inductor.schedule.unify import Refusal
@@ -51,18 +53,30 @@ def plan(program: Program, options: InductorOptions) -> Plan:
             n: unit.placed[n] for n in sorted(unit.placed, key=lambda n: fusion.position[id(n)])
         }
         stored = _stored(fusion, unit)
-        kernel = build_kernel(f"kernel_{len(steps)}", unit, stored, inlined)
-        if options.verify:
-            verify(kernel, "building")
-        kernel = normalise(kernel)
-        if options.verify:
-            verify(kernel, "loop passes")
+        with about(*dict.fromkeys(node.origin for node in unit.placed)):
+            kernel = _kernel(f"kernel_{len(steps)}", unit, stored, inlined, options)
         written = {node.name for node in stored}
         by_name = _nodes_by_name(fusion, unit)
         reads = tuple(by_name[b.name] for b in kernel.buffers if b.name not in written)
         steps.append(KernelStep(kernel, tuple(stored), reads))
     made, copies = write_in_place(program, share_memory(steps))
     return Plan(program, tuple(made), tuple(fusion.refusals), copies)
+
+
+def _kernel(
+    name: str,
+    group: Group,
+    stored: list[Computed],
+    inlined: set[Node],
+    options: InductorOptions,
+) -> Kernel:
+    kernel = build_kernel(name, group, stored, inlined)
+    if options.verify:
+        verify(kernel, "building")
+    kernel = normalise(kernel)
+    if options.verify:
+        verify(kernel, "loop passes")
+    return kernel
 
 
 def _nodes_by_name(fusion: Fusion, group: Group) -> dict[str, Node]:

@@ -1,0 +1,138 @@
+"""Defects of this package that must not cost the user the program: ATen's operators run the graph, after one warning.
+
+What counts as such a failure: generated code that the compiler rejects, and every exception of lowering, scheduling and code
+generation that does not say what the machine lacks or what cannot be expressed.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxstack_inductor.errors import (
+    CompilerFailedError,
+    CompilerKilledError,
+    CudaError,
+    NoCompilerError,
+    NotLowered,
+    TritonMissing,
+)
+from fxstack_interchange.metadata import user_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch.fx import GraphModule
+
+LOG = logging.getLogger(__name__)
+NO_DEFECTS = (NotLowered, NoCompilerError, TritonMissing, CudaError)
+"""What callers of ``compile_graph`` are told by an exception in any case."""
+SCRIPT = (
+    "with the script that options={'repro_dir': 'FOLDER'} or FXSTACK_REPRO_DIR=FOLDER in the environment "
+    "writes for each graph"
+)
+TRACEBACK = (
+    "with the program, and the traceback that FXSTACK_RAISE_FAILURES=1 in the environment gives"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A graph, or only its FX node ``node``, that ATen runs because of a defect of this package.
+
+    ``file`` and ``line`` (0 if unknown) are the user's. ``message`` is the text of the warning.
+    """
+
+    error: str
+    message: str
+    node: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@contextmanager
+def about(*nodes: str) -> Iterator[None]:
+    """Note in an exception which FX nodes the code inside was about; the innermost note stays."""
+    try:
+        yield
+    except Exception as error:
+        if not nodes_of(error):
+            error.fx_nodes = nodes  # type: ignore[attr-defined]
+        raise
+
+
+def nodes_of(error: Exception) -> tuple[str, ...]:
+    """The FX nodes that an exception is about, by name."""
+    return getattr(error, "fx_nodes", ())
+
+
+def run_by_aten(
+    graph_module: GraphModule, error: Exception, tell: Callable[[Failure], None]
+) -> Callable[..., tuple[Any, ...]]:
+    """``graph_module`` as a callable of ATen's operators, after a warning at the user's line."""
+    LOG.info("compiling a graph failed; it runs in ATen", exc_info=error)
+    file, line = _place(graph_module, nodes_of(error))
+    _warn(Failure(_shown(error), _message(error), file=file, line=line), tell)
+    run: Callable[..., Any] = graph_module.forward
+    (output,) = graph_module.graph.find_nodes(op="output")
+    return run if isinstance(output.args[0], (tuple, list)) else lambda *args: (run(*args),)
+
+
+def tell_defects(graph_module: GraphModule, made: Any, tell: Callable[[Failure], None]) -> None:
+    """Warn of the operators of a compiled graph that ATen runs because their rule failed."""
+    lowered = getattr(made, "lowered", None)
+    program = getattr(getattr(lowered, "plan", None), "program", None)
+    for fallback in getattr(program, "fallbacks", ()):
+        if fallback.defect:
+            file, line = _place(graph_module, (fallback.node,))
+            message = (
+                f"fxstack: lowering {fallback.target} failed with {fallback.reason}. This is a defect of fxstack: ATen runs "
+                f"this operator. Please report it {TRACEBACK}."
+            )
+            _warn(Failure(fallback.reason, message, fallback.node, file, line), tell)
+
+
+def _warn(failure: Failure, tell: Callable[[Failure], None]) -> None:
+    if failure.file:
+        warnings.warn_explicit(failure.message, UserWarning, failure.file, failure.line)
+    else:
+        warnings.warn(failure.message, stacklevel=4)
+    tell(failure)
+
+
+def _shown(error: Exception) -> str:
+    if isinstance(error, CompilerFailedError):
+        return error.reason
+    text = (str(error).splitlines() or [""])[0][:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, CompilerKilledError):
+        return f"fxstack: {error.reason}. ATen's operators run this graph."
+    if not isinstance(error, CompilerFailedError):
+        return (
+            f"fxstack: compiling a graph failed with {_shown(error)}. This is a defect of fxstack: ATen's operators run the "
+            f"graph. Please report it {TRACEBACK}."
+        )
+    script = SCRIPT if error.script is None else f"with the script {error.script}"
+    return (
+        f"fxstack: the C compiler rejected the generated code ({error.reason}). This is a defect of fxstack: ATen's operators "
+        f"run the graph. Please report it {script}."
+    )
+
+
+def _place(graph_module: GraphModule, names: Iterable[str]) -> tuple[str, int]:
+    """The user's line of the first of ``names`` that has one, else of the graph's first node that has."""
+    nodes = {node.name: node for node in graph_module.graph.nodes}
+    wanted = [nodes[name] for name in names if name in nodes]
+    for node in (*wanted, *nodes.values()):
+        if (frame := user_frame(node)) is not None:
+            return frame[0], frame[1]
+    return "", 0
+
+
+__all__ = ["NO_DEFECTS", "Failure", "about", "nodes_of", "run_by_aten", "tell_defects"]
