@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,8 @@ class ProgramStore:
 
     def unpack(self, record: Any, graph: Callable[[], torch.fx.GraphModule]) -> Callable[..., Any]:
         with self.log.measure("inductor", self.number):
-            made = self.cache.unpack(record["graph"], graph)
+            tell = partial(self.log.on_failure, self.number)
+            made = self.cache.unpack(record["graph"], graph, tell)
         self.repeats.append(bool(record["repeats"]))
         return made
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fxstack.safe import Choice
     from fxstack_capture.breaks import BreakRecord
     from fxstack_capture.driver.recompiling import Recompilation
+    from fxstack_inductor import Failure
     from fxstack_interchange import StageGraph
 
 
@@ -35,6 +36,8 @@ class CompileLog:
     recompilations: list[Recompilation] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     """What ``mode="safe"`` kept."""
+    failures: list[tuple[int, Failure]] = field(default_factory=list)
+    """Graphs, or single operators of them, that ATen runs because of a defect of fxstack, by the captured graph."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
     _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
@@ -54,6 +57,11 @@ class CompileLog:
     def break_count(self) -> int:
         """Graph breaks seen while tracing; ``breaks`` says where and why."""
         return len(self.breaks)
+
+    @property
+    def failure_count(self) -> int:
+        """How often ATen runs a graph or an operator because of a defect of fxstack; ``failures`` says where and why."""
+        return len(self.failures)
 
     @contextmanager
     def measure(self, stage: str, graph: int) -> Iterator[None]:
@@ -91,6 +99,10 @@ class CompileLog:
     def on_recompile(self, record: Recompilation) -> None:
         with self._lock:
             self.recompilations.append(record)
+
+    def on_failure(self, graph: int, failure: Failure) -> None:
+        with self._lock:
+            self.failures.append((graph, failure))
 
     def on_choice(self, choice: Choice) -> None:
         with self._lock:

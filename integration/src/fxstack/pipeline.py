@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.fx import GraphModule
@@ -155,7 +155,12 @@ class Compilation:
         try:
             with self.log.measure("inductor", self.number):
                 return compile_graph(
-                    graph_module, example_inputs, inductor, boxed=boxed, inference=inference
+                    graph_module,
+                    example_inputs,
+                    inductor,
+                    boxed=boxed,
+                    inference=inference,
+                    on_failure=partial(self.log.on_failure, self.number),
                 )
         except NotLowered as error:
             return _in_eager(graph_module, example_inputs, error)

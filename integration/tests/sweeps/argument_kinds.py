@@ -9,6 +9,7 @@ exceptions are compared. Prints each difference, and totals.
 import collections
 import dataclasses
 import enum
+import os
 import random
 import re
 import sys
@@ -19,6 +20,8 @@ import torch
 from torch import nn
 
 import fxstack
+
+os.environ.setdefault("FXSTACK_RAISE_FAILURES", "1")  # a defect is no fallback here
 
 
 @dataclasses.dataclass

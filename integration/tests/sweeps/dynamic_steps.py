@@ -10,6 +10,7 @@ target is a ratio of at most 1.1.
 from __future__ import annotations
 
 import copy
+import os
 import statistics
 import sys
 import time
@@ -21,6 +22,8 @@ import zoo
 from torch import nn
 
 import fxstack
+
+os.environ.setdefault("FXSTACK_RAISE_FAILURES", "1")  # a defect is no fallback here
 
 ROUNDS, ROUND_SECONDS = 31, 0.03
 FIRST, SECOND = (2, 9), (3, 8)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import copy
 import logging
+import os
 import re
 import sys
 import time
@@ -20,6 +21,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 import fxstack
+
+os.environ.setdefault("FXSTACK_RAISE_FAILURES", "1")  # a defect is no fallback here
 
 warnings.filterwarnings("ignore")
 

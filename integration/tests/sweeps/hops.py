@@ -6,6 +6,7 @@ python integration/tests/sweeps/hops.py [OPERATOR ...]
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from hop_samples import OPERATORS, check, samples  # noqa: E402
 
 import fxstack  # noqa: E402
+
+os.environ.setdefault("FXSTACK_RAISE_FAILURES", "1")  # a defect is no fallback here
 
 DTYPES = (torch.float32, torch.float64, torch.half, torch.int64, torch.int8, torch.bool)
 
