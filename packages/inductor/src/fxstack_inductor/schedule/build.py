@@ -121,7 +121,13 @@ class Builder:
     # --- evaluation -----------------------------------------------------------------------------------
 
     def node(self, node: Node, coords: Sequence[Expr | int], mask: int | None) -> int:
-        """The value of one element; an ``int`` coordinate is the position of a computed index."""
+        """The value of one element; an ``int`` coordinate is the position of a computed index.
+
+        An element that exists in any case needs no mask. Without this a tensor that a chain of writes reads inside and
+        outside of each write would be evaluated once for each combination of them.
+        """
+        if mask is not None and _exists(node, coords):
+            mask = None
         key = (node, tuple(coords), mask)
         if key not in self.memo:
             self.memo[key] = self._node(node, key[1], mask)
@@ -255,6 +261,14 @@ def _is_narrow(value: Value) -> bool:
             return -INT32 < int(text) < INT32
         case _:
             return False
+
+
+def _exists(node: Node, coords: Sequence[Expr | int]) -> bool:
+    """Whether the coordinates are certain to be inside of the tensor."""
+    return all(
+        isinstance(coord, Expr) and in_range(coord, size)
+        for coord, size in zip(coords, node.shape, strict=True)
+    )
 
 
 def _environment(node: Node, coords: Sequence[Expr | int]) -> dict[Var, Expr | int]:

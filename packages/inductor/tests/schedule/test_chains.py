@@ -1,0 +1,62 @@
+"""Kernels of chains grow with the number of links, and not faster: no link is evaluated twice."""
+
+import pytest
+import torch
+from inductor_checks import FAST, check, trace
+
+import fxstack_inductor as fi
+
+X = torch.linspace(-1, 1, 3 * 5 * 7).reshape(3, 5, 7)
+
+
+def block(m, i):
+    m[i % 2 : i % 2 + 2, i % 3 : i % 3 + 2, i % 4 : i % 4 + 3] = i
+
+
+def plane(m, i):
+    m[i % 2 : i % 2 + 2, :, i % 4 : i % 4 + 3] *= 0.5
+
+
+def row(m, i):
+    m[i % 3, i % 5] = i
+
+
+def slices(m, i):
+    m[i % 2 : i % 2 + 2] = i
+
+
+def inner(m, i):
+    m.view(3, 35)[:, i % 5 : i % 5 + 9].view(3, 3, 3)[1:, :2] = i
+
+
+WRITES = {f.__name__: f for f in (block, plane, row, slices, inner)}
+
+
+def chain(write, n):
+    def run(x):
+        m = x * 2
+        for i in range(n):
+            write(m, i)
+        return m
+
+    return run
+
+
+def values(lowered):
+    return sum(len(s.kernel.values) for s in lowered.plan.steps if hasattr(s, "kernel"))
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_are_looked_through_once(name, symbolic):
+    lowered = [
+        fi.lower(trace(chain(WRITES[name], n), X, symbolic=symbolic), (), FAST) for n in (6, 12)
+    ]
+    assert values(lowered[1]) <= 2.5 * values(lowered[0])
+    assert values(lowered[1]) < 600
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_their_values_are_eagers(name, symbolic):
+    check(chain(WRITES[name], 9), X, symbolic=symbolic)
