@@ -60,3 +60,37 @@ def test_writes_are_looked_through_once(name, symbolic):
 @pytest.mark.parametrize("name", WRITES)
 def test_their_values_are_eagers(name, symbolic):
     check(chain(WRITES[name], 9), X, symbolic=symbolic)
+
+
+MOVES = {
+    "roll": lambda x: x.roll(2, 0),
+    "reshape of transpose": lambda x: x.t().reshape(x.shape),
+    "convert": lambda x: x.double().float(),
+    "look up": lambda x: x.index_select(0, torch.arange(11, -1, -1)),
+    "flip": lambda x: x.flip(0),
+    "windows": lambda x: x.unfold(0, 3, 3).reshape(x.shape),
+    "slices": lambda x: torch.cat([x[1:], x[:1]]),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_moved_elements_are_looked_through_to_a_certain_depth(name):
+    def run(x, n):
+        for _ in range(n):
+            x = MOVES[name](x)
+        return x
+
+    x = torch.randn(12, 16)
+    lowered = [fi.lower(trace(lambda x, n=n: run(x, n), x), (), FAST) for n in (20, 60)]
+    assert len(lowered[1].c) < 2 * len(lowered[0].c)
+    assert values(lowered[1]) < 4 * values(lowered[0])
+    check(lambda x: run(x, 20), x)
+
+
+def test_a_thousand_conversions():
+    def run(x):
+        for _ in range(500):
+            x = x.double().float()
+        return x
+
+    check(run, torch.randn(5))

@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.ir.atoms import Var
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import (
     Call,
@@ -37,6 +38,15 @@ WINDOW = 4
 
 ON_COORDINATES = 8
 """Up to so many cheap operations on coordinates alone (a mask, say) are computed again rather than read."""
+
+
+DEEPEST = 32
+"""So many tensors are inlined into one another: conversions and look-ups count as no operations, and Python's stack is finite."""
+
+
+BENDS = 64
+"""Up to so many quotients, remainders and extremes in the coordinates of what is inlined. A reshape in the coordinates of
+another one writes these in each of its own, so that their number multiplies from tensor to tensor."""
 
 
 @dataclass
@@ -82,6 +92,10 @@ class _Cost:
     expensive: bool
     reads: frozenset[Node]
     indirect: bool
+    depth: int
+    """Tensors inlined into one another below this one."""
+    bends: int
+    """Atoms that are no variables in the coordinates, when the inlined tensors are looked through."""
 
 
 def choose_inlined(found: Usage) -> set[Node]:
@@ -98,7 +112,7 @@ def choose_inlined(found: Usage) -> set[Node]:
 
 
 def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost:
-    calls, expensive, indirect = 0, False, False
+    calls, expensive, indirect, depth, bends = 0, False, False, 0, 0
     reads: set[Node] = set()
     for body in walk(node.body):
         match body:
@@ -108,9 +122,14 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
             case Index() | Masked():
                 calls += 1
             case Read(source, coords):
-                indirect = indirect or not all(isinstance(c, Expr) for c in coords)
+                plain = [c for c in coords if isinstance(c, Expr)]
+                indirect = indirect or len(plain) < len(coords)
+                own = sum(not isinstance(atom, Var) for c in plain for atom in c.atoms())
+                bends += own
                 if source in inlined:
                     inner = costs[source]
+                    depth = max(depth, inner.depth + 1)
+                    bends += inner.bends * (1 + own)
                     calls += inner.calls
                     expensive = expensive or inner.expensive
                     indirect = indirect or inner.indirect
@@ -119,7 +138,7 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
                     reads.add(source)
             case _:
                 pass
-    return _Cost(calls, expensive, frozenset(reads), indirect)
+    return _Cost(calls, expensive, frozenset(reads), indirect, depth, bends)
 
 
 def _worth_inlining(
@@ -127,6 +146,8 @@ def _worth_inlining(
 ) -> bool:
     if not cost.reads and not cost.expensive and cost.calls <= ON_COORDINATES:
         return True
+    if cost.depth > DEEPEST or cost.bends > BENDS:
+        return False
     if cost.calls > 64 or len(cost.reads) > 12:
         return False
     if any(_amplifies(node, reader) for reader in readers) and (
