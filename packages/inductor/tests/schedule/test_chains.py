@@ -5,6 +5,7 @@ import torch
 from inductor_checks import FAST, check, trace
 
 import fxstack_inductor as fi
+from fxstack_inductor.schedule import inplace_scatter
 
 X = torch.linspace(-1, 1, 3 * 5 * 7).reshape(3, 5, 7)
 
@@ -94,3 +95,21 @@ def test_a_thousand_conversions():
         return x
 
     check(run, torch.randn(5))
+
+
+def test_steps_of_chained_scatters_are_renamed_once(monkeypatch):
+    calls = []
+    real = inplace_scatter.renamed
+    monkeypatch.setattr(inplace_scatter, "renamed", lambda *args: (calls.append(1), real(*args))[1])
+
+    def run(x, at, y, n):
+        for k in range(n):
+            x = x.index_add(0, at, y * k)
+        return x
+
+    x, at, y = torch.randn(6, 8), torch.tensor([3, 1]), torch.randn(2, 8)
+    for n in (10, 30):
+        calls.clear()
+        lowered = fi.lower(trace(lambda *args, n=n: run(*args, n), x, at, y), (), FAST)
+        assert 0 < len(calls) <= len(lowered.plan.steps)
+    check(lambda *args: run(*args, 10), x, at, y)

@@ -7,8 +7,9 @@ has put there, so indices that are checked later forbid sums.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fxstack_inductor.ir.kernel import Load
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node, View
@@ -17,7 +18,7 @@ from fxstack_inductor.schedule.realise import base_of
 from fxstack_inductor.schedule.steps import KernelStep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from fxstack_inductor.ir.kernel import Kernel
     from fxstack_inductor.ir.nodes import Input
@@ -49,45 +50,56 @@ def chained(program: Program, steps: Sequence[Step]) -> list[Step]:
     """Drop copies between scatters that follow each other: one takes over what it begins with, if nothing else reads that."""
     kept = {base_of(v) for v in program.outputs if isinstance(v, Node)}
     kept |= {m.value for m in program.mutations}
-    found = list(steps)
-    for node in [n for s in steps if isinstance(s, KernelStep) for n in s.stored]:
-        if (
-            isinstance(node, Scatter)
-            and (earlier := _begun_with(found, node))
-            and earlier not in kept
-        ):
-            copied = next(k for k, s in enumerate(found) if _stores(s, node))
-            if all(_may_go(k, s, copied, earlier) for k, s in enumerate(found)):
-                found = [_renamed(s, earlier, node) for k, s in enumerate(found) if k != copied]
+    makers = {n: k for k, s in enumerate(steps) if isinstance(s, KernelStep) for n in s.stored}
+    readers = _readers(steps)
+    later: dict[Node, Node] = {}
+    """By the tensor that is taken over: the scatter that does so."""
+    dropped: set[int] = set()
+    for node, copied in makers.items():
+        earlier = _begun_with(steps[copied], node, makers) if isinstance(node, Scatter) else None
+        if earlier is None or earlier in kept or earlier in later:
+            continue
+        if all(_may_go(k, steps[k], copied) for k in readers[earlier] if k not in dropped):
+            later[earlier] = node
+            dropped.add(copied)
+    # The last of each chain, from the end: every step is renamed once, however long the chain is.
+    for taken, by in reversed(later.items()):
+        later[taken] = later.get(by, by)
+    return [_renamed(s, later) for k, s in enumerate(steps) if k not in dropped]
+
+
+def _readers(steps: Sequence[Step]) -> dict[Node, list[int]]:
+    """The positions of the steps that read a tensor."""
+    found: dict[Node, list[int]] = defaultdict(list)
+    for k, step in enumerate(steps):
+        for node in dict.fromkeys(map(base_of, step.reads)):
+            found[node].append(k)
     return found
 
 
-def _stores(step: Step, node: Node) -> bool:
-    return isinstance(step, KernelStep) and node in step.stored
-
-
-def _begun_with(steps: Sequence[Step], node: Scatter) -> Computed | None:
-    """The tensor, made by a kernel here, that a step does nothing but copy for ``node``."""
-    (step,) = (s for s in steps if isinstance(s, KernelStep) and node in s.stored)
-    made = {n for s in steps if isinstance(s, KernelStep) for n in s.stored}
+def _begun_with(step: Step, node: Node, made: Container[Node]) -> Computed | None:
+    """The tensor among those ``made`` by kernels that ``step`` does nothing but copy for ``node``."""
+    assert isinstance(step, KernelStep)
     for source in step.reads:
         if source in made and isinstance(source, Computed) and source.layout == node.layout:
             return source if is_copy(step.kernel, source.name, node.name) else None
     return None
 
 
-def _may_go(position: int, step: Step, copied: int, earlier: Node) -> bool:
-    """Whether ``step`` leaves ``earlier`` to be changed from step ``copied`` on."""
-    reads = earlier in {base_of(node) for node in step.reads}
-    return position == copied or not reads or (isinstance(step, KernelStep) and position < copied)
+def _may_go(position: int, step: Step, copied: int) -> bool:
+    """Whether ``step``, which reads a tensor, leaves it to be changed from step ``copied`` on."""
+    return position == copied or (isinstance(step, KernelStep) and position < copied)
 
 
-def _renamed(step: Step, old: Computed, new: Computed) -> Step:
+def _renamed(step: Step, later: Mapping[Node, Node]) -> Step:
     if not isinstance(step, KernelStep):
         return step
-    stored = tuple(new if n is old else n for n in step.stored)
-    reads = tuple(dict.fromkeys(new if n is old else n for n in step.reads))
-    return KernelStep(renamed(step.kernel, {old.name: new.name}), stored, reads)
+    names = {n.name: later[n].name for n in (*step.stored, *step.reads) if n in later}
+    if not names:
+        return step
+    stored = tuple(cast("Computed", later.get(n, n)) for n in step.stored)
+    reads = tuple(dict.fromkeys(later.get(n, n) for n in step.reads))
+    return KernelStep(renamed(step.kernel, names), stored, reads)
 
 
 def renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
