@@ -5,6 +5,7 @@ import torch
 from inductor_checks import FAST, check, trace
 
 import fxstack_inductor as fi
+from fxstack_inductor.codegen.analysis import Analysis
 from fxstack_inductor.schedule import inplace_scatter
 
 X = torch.linspace(-1, 1, 3 * 5 * 7).reshape(3, 5, 7)
@@ -111,3 +112,23 @@ def test_steps_of_chained_scatters_are_renamed_once(monkeypatch):
         lowered = fi.lower(trace(lambda *args, n=n: run(*args, n), x, at, y), (), FAST)
         assert 0 < len(calls) <= len(lowered.plan.steps)
     check(lambda *args: run(*args, 10), x, at, y)
+
+
+def test_passes_over_rows_are_looked_at_once(monkeypatch):
+    calls = []
+    real = Analysis.needed
+    counted = lambda *args, **given: (calls.append(1), real(*args, **given))[1]
+    monkeypatch.setattr(Analysis, "needed", counted)
+
+    def run(x, n):
+        for _ in range(n):
+            x = x.softmax(1)
+        return x
+
+    found = []
+    for n in (4, 8):
+        calls.clear()
+        fi.lower(trace(lambda x, n=n: run(x, n), torch.randn(6, 16)), (), FAST)
+        found.append(len(calls))
+    assert found[1] < 2.5 * found[0]
+    check(lambda x: run(x, 4), torch.randn(6, 16))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c_halves import halves
@@ -335,13 +336,19 @@ class FunctionWriter(LoopWriter):
 
     def _saved_before(self, position: int, stage: int) -> bool:
         """Whether an earlier pass has computed the value."""
-        for earlier in range(stage):
-            reduces = self.facts.reduces(earlier)
+        return self._first_pass.get(position, stage) < stage
+
+    @cached_property
+    def _first_pass(self) -> dict[int, int]:
+        """The first pass that computes a value, by position."""
+        first: dict[int, int] = {}
+        for stage in range(self.facts.last_stage + 1):
+            reduces = self.facts.reduces(stage)
             roots = [a for k in reduces for a in reduced(self.kernel, k)]
-            roots += [s.value for s in self.facts.stores(earlier, inner=True)]
-            if position in self.facts.needed(roots):
-                return True
-        return False
+            roots += [s.value for s in self.facts.stores(stage, inner=True)]
+            for k in self.facts.needed(roots):
+                first.setdefault(k, stage)
+        return first
 
     # --- passes shared by threads ---------------------------------------------------------------------
 
