@@ -1,4 +1,6 @@
 import pathlib
 import sys
 
-sys.path[:0] = [str(pathlib.Path(__file__).parents[1] / part) for part in ("world", "api")]
+sys.path[:0] = [
+    str(pathlib.Path(__file__).parents[1] / part) for part in ("world", "api", "emit", "driver")
+]

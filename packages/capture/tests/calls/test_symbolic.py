@@ -1,7 +1,10 @@
 """Symbolic numbers in places that need the number itself."""
 
+import numbers
+
 import pytest
 import torch
+from running import check
 from tracing import trace_call
 
 
@@ -27,3 +30,24 @@ def test_number_is_used(fn):
     x = torch.ones(3, 2)
     run = trace_call(fn, x, dynamic=True)
     assert repr(run.value) == repr(fn(x))
+
+
+def classes(x):
+    n, half, odd = x.shape[0], x.shape[0] * 0.5, x.shape[0] % 2 == 1
+    kinds = int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool, numbers.Integral, object
+    pairs = (torch.SymInt, str), (torch.SymFloat, float), int | torch.SymBool
+    return [[isinstance(value, kind) for kind in (*kinds, *pairs)] for value in (n, half, odd)]
+
+
+def test_numbers_are_of_the_classes_that_they_have_outside():
+    x = torch.ones(3, 2)
+    assert trace_call(classes, x, dynamic=True).value == classes(x)
+
+
+def broadcast(x, y):
+    common = torch.broadcast_shapes(x.shape[:-1], (y.shape[1],), torch.Size([1, 1]))
+    return x[:, 0].expand(common), common
+
+
+def test_shapes_are_broadcast_in_one_graph():
+    check(broadcast, torch.ones(3, 2), torch.ones(1, 3), graphs=1, dynamic=True, fullgraph=True)

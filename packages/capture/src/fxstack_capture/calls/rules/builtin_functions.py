@@ -106,8 +106,9 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         trace.world.note_answers(type(value.example), classes)
         return isinstance(value.example, classes)
     if kind in PLAIN_TYPES:
-        trace.world.note_answers(PLAIN_TYPES[kind], classes)
-        return isinstance(value, classes) or issubclass(PLAIN_TYPES[kind], classes)
+        plain = PLAIN_TYPES[kind]
+        trace.world.note_answers(plain, classes)
+        return isinstance(plain(), classes)  # any number of its class: what it is to the program
     if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
         return isinstance(value, classes)
     return run(trace, isinstance, args, {})
