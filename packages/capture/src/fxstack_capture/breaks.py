@@ -174,6 +174,12 @@ _REASONS = (
         "This is a limitation or a defect of the tracer; the program continues in plain Python.",
         "Please report it with the program that shows it.",
     ),
+    Reason(
+        "internal-error",
+        "internal error of fxstack-capture: {detail}",
+        "The compiler has failed, not the program; what it was compiling runs in plain Python.",
+        "Please report it with the program that shows it.",
+    ),
 )
 
 REASONS: dict[str, Reason] = {reason.id: reason for reason in _REASONS}

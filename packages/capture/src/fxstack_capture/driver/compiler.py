@@ -11,6 +11,7 @@ import threading
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,7 @@ from fxstack_capture.driver.errors import (
 )
 from fxstack_capture.driver.forcing import Twins
 from fxstack_capture.driver.lazy_modules import first_lazy, while_lazy
+from fxstack_capture.driver.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.policy import (
     has_foreign_modes,
     is_foreign,
@@ -48,6 +50,7 @@ from fxstack_capture.driver.written import Written, gets_tensors, has_tensors, l
 from fxstack_capture.emit.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Draft, Emitted, draft_return
+from fxstack_capture.emit.raising import raising_frame
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.filtering import filtered
@@ -116,6 +119,7 @@ class FrameCompiler:
         self.states = CodeStates()
         self.twins = Twins()
         self._replaced = ReplacedFunctions()
+        self._mistakes = Mistakes()
 
     def _never_trace(self, code: CodeType) -> None:
         if native.AVAILABLE:
@@ -139,6 +143,7 @@ class FrameCompiler:
         self.owner.clear()
         self.resumptions.clear()
         self.states.clear()
+        self._mistakes.said.clear()
 
     # --- the callback ----------------------------------------------------------------------------
 
@@ -316,14 +321,15 @@ class FrameCompiler:
                     raise Unsupported(found)
                 raise graph_break("tracing-error", f"the frame cannot be stopped ({found})")
             stop_at, record = at, found
-            self._report(record, is_error=is_error)
+            self._report(code, record, is_error=is_error)
         raise graph_break("tracing-error", "the frame cannot be stopped anywhere")
 
-    def _report(self, record: BreakRecord, *, is_error: bool) -> None:
+    def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
         if self.observer is not None:
             self.observer.on_break(record)
         if is_error or self.options.fullgraph or record.reason.id == "forbidden":
             raise Unsupported(record)
+        self._mistakes.warn_if_mistake(code, record)
 
     def _traced(
         self,
@@ -412,12 +418,21 @@ class FrameCompiler:
             if late:
                 written = replace(written, guards=(*written.guards, *late))
                 tree = compile_guards(written.guards, code, taken)
-        emitted = Emitted(code) if draft is None else draft.complete(graph)
+        emitted = self._raising(frame, code, written) if draft is None else draft.complete(graph)
         self._note(code, written, emitted, again)
         if draft is not None and has_tensors(draft):
             self.states.of(self.resumptions.user_of(code)).computes = True
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
+
+    def _raising(self, frame: RealFrame, code: CodeType, written: Written) -> Emitted:
+        """Plain Python, where it has to raise an exception."""
+        error = "" if written.raised is None else shown(written.raised)
+        fatal = self.options.fullgraph
+        told = UnconfirmedError(
+            code, error, fatal, self._mistakes, partial(self._record, code, Verdict.PLAIN)
+        )
+        return raising_frame(frame, code, self._never_trace, told)
 
     def _kept(self, frame: RealFrame, guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
         return filtered(
@@ -447,6 +462,7 @@ class FrameCompiler:
     def _not_traced(self, code: CodeType, state: CodeState, why: str, reason: GraphBreak) -> Any:
         if self.options.fullgraph or reason.is_error:
             raise Unsupported(reason.record)
+        self._mistakes.warn_if_mistake(code, reason.record)
         return self._plain(code, state, why)
 
     def _limit_reached(self, again: Recompilation, option: str, count: int) -> Any:
@@ -470,18 +486,12 @@ class FrameCompiler:
         """A defect of ours: say so once, run the frame in plain Python."""
         if self.options.fullgraph:
             raise graph_error(error) from error
-        name = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
-        warnings.warn(
-            f"tracing {name} failed with {type(error).__name__}: {error}; it runs in plain Python."
-            " Please report this with the program.",
-            TracingWarning,
-            stacklevel=2,
-        )
+        self._mistakes.warn(code, f"{type(error).__name__}: {error}")
         self._record(code, Verdict.PLAIN, why=f"{type(error).__name__}: {error}")
         return native.SKIP
 
-    def _record(self, of: CodeType, verdict: Verdict, **facts: Any) -> None:
+    def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
         if self.records is None:
             return
         name, file, line = of.co_qualname, of.co_filename, of.co_firstlineno
-        self.records.append(FrameRecord(name, file, line, verdict, **facts))
+        self.records.append(FrameRecord(name, file, line, verdict, why, **facts))

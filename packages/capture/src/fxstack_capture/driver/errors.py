@@ -56,4 +56,4 @@ class TracingWarning(UserWarning):
 
 def graph_error(error: Exception) -> Unsupported:
     """An internal error where one whole graph was asked for."""
-    return Unsupported(graph_break("tracing-error", f"{type(error).__name__}: {error}").record)
+    return Unsupported(graph_break("internal-error", f"{type(error).__name__}: {error}").record)

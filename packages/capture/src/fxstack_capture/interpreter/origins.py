@@ -64,7 +64,7 @@ def demand_program(error: BaseException) -> None:
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
     if _is_failure(traceback, error):
-        raise graph_break("tracing-error", f"{type(error).__name__}: {error}") from error
+        raise graph_break("internal-error", f"{type(error).__name__}: {error}") from error
 
 
 def _is_failure(innermost: TracebackType, error: BaseException) -> bool:

@@ -10,6 +10,7 @@ why and what to install, and everything below raises ``NativeMissingError`` when
     Optimized(fn, callback, owner)   # a callable that does the same; binds as a method, has a
                                      # __dict__ (functools.update_wrapper works) and weak references
     Disabled(fn)                     # a callable that runs fn with every mode off
+    Watched(fn, told)                # a callable that runs fn, and calls told() if it raises nothing
     bypass(on) -> bool               # Optimized callables of this thread run plainly; gives what was
     use_redirect(function)           # function(optimized, *args, **kwargs) makes redirected calls, once and for all
     redirect()                       # Optimized callables of this thread are redirected, until bypass(...)
@@ -160,6 +161,7 @@ Entry = _class("Entry")
 Tree = _class("Tree")
 Optimized = _class("Optimized")
 Disabled = _class("Disabled")
+Watched = _class("Watched")
 Passthrough = _class("Passthrough")
 
 run_with = _function("run_with")

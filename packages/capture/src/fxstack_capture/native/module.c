@@ -31,7 +31,8 @@ static int add_answers(PyObject *module) {
 }
 
 static int fill(PyObject *module) {
-    PyTypeObject *types[] = {&Entry_Type, &Owner_Type, &Tree_Type, &Optimized_Type, &Disabled_Type, &Passthrough_Type};
+    PyTypeObject *types[] = {&Entry_Type, &Owner_Type, &Tree_Type, &Optimized_Type, &Disabled_Type, &Watched_Type,
+                             &Passthrough_Type};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(module, types[i]) < 0) return -1;
     PyMethodDef *methods[] = {entries_methods, scopes_methods,  finalizers_methods, upcoming_methods,

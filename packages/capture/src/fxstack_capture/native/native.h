@@ -69,7 +69,7 @@ struct Owner {
     PyObject *weakrefs;
 };
 
-extern HIDDEN PyTypeObject Entry_Type, Owner_Type, Tree_Type, Passthrough_Type, Optimized_Type, Disabled_Type;
+extern HIDDEN PyTypeObject Entry_Type, Owner_Type, Tree_Type, Passthrough_Type, Optimized_Type, Disabled_Type, Watched_Type;
 extern HIDDEN PyObject *answer_skip, *answer_run, *answer_not_cached; /* sentinels SKIP, RUN and NOT_CACHED */
 HIDDEN PyObject *cached_result(PyObject *wrapper, PyObject *key); /* borrowed; answer_not_cached; NULL with an exception */
 

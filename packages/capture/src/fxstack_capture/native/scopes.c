@@ -1,4 +1,4 @@
-/* The calls that turn a mode on or off for their dynamic extent: run_with, Optimized, Disabled, intercept. */
+/* The calls that turn a mode on or off for their dynamic extent: run_with, Optimized, Disabled, Watched, intercept. */
 #include "native.h"
 #include <string.h>
 #include <structmember.h>
@@ -118,12 +118,13 @@ PyMethodDef scopes_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* --- Optimized and Disabled ---------------------------------------------------------------------- */
+/* --- Optimized, Disabled and Watched ---------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *fn, *callback, *owner; /* in Disabled: callback is what to raise after the call or NULL, owner NULL */
+    PyObject *fn, *callback, *owner; /* in Disabled: callback is what to raise after the call or NULL; in Watched: whom to
+                                      * tell; owner NULL in both */
     PyObject *dict, *weakrefs;
 } Wrapper;
 
@@ -246,6 +247,21 @@ static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nar
     return result;
 }
 
+static PyObject *watched_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+    Py_INCREF(self);
+    PyObject *result = PyObject_Vectorcall(((Wrapper *)self)->fn, args, nargsf, names);
+    if (result != NULL) {
+        Scope *current = current_scope(), saved = *current;
+        current->mode = MODE_OFF;
+        PyObject *told = PyObject_CallNoArgs(((Wrapper *)self)->callback);
+        *current_scope() = saved;
+        if (told == NULL) Py_CLEAR(result);
+        Py_XDECREF(told);
+    }
+    Py_DECREF(self);
+    return result;
+}
+
 static PyObject *wrapper_make(PyTypeObject *type, PyObject *fn, PyObject *callback, PyObject *owner, vectorcallfunc call) {
     if (!PyCallable_Check(fn)) return PyErr_Format(PyExc_TypeError, "%R is not callable", fn), NULL;
     Wrapper *w = (Wrapper *)type->tp_alloc(type, 0);
@@ -270,6 +286,13 @@ static PyObject *disabled_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Disabled", names, &fn, &failure)) return NULL;
     if (failure != Py_None && !PyExceptionInstance_Check(failure)) return PyErr_Format(PyExc_TypeError, "%R is no exception", failure), NULL;
     return wrapper_make(type, fn, failure == Py_None ? NULL : failure, NULL, disabled_call);
+}
+
+static PyObject *watched_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"fn", "told", NULL};
+    PyObject *fn, *told;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Watched", names, &fn, &told)) return NULL;
+    return wrapper_make(type, fn, told, NULL, watched_call);
 }
 
 static int wrapper_traverse(Wrapper *w, visitproc visit, void *arg) {
@@ -338,6 +361,13 @@ PyTypeObject Disabled_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Disabled",
     .tp_doc = "Disabled(fn, failure=None): calls fn with every mode off; raises `failure`, if any, when fn has raised nothing.",
     .tp_new = disabled_new,
+    .tp_members = disabled_members,
+    WRAPPER_SLOTS,
+};
+PyTypeObject Watched_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Watched",
+    .tp_doc = "Watched(fn, told): calls fn in the mode that is on, and then told(), if fn has raised nothing.",
+    .tp_new = watched_new,
     .tp_members = disabled_members,
     WRAPPER_SLOTS,
 };

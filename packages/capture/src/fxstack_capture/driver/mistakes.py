@@ -1,0 +1,62 @@
+"""What is said of errors of the compiler's own: each once, with the program's function and the error."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.driver.errors import TracingWarning, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+
+    from fxstack_capture.breaks import BreakRecord
+
+
+@dataclass(slots=True)
+class Mistakes:
+    """The errors that were met. The same one is often met again, in what the function calls."""
+
+    said: set[str] = field(default_factory=set)
+
+    def warn(self, code: CodeType, what: str) -> None:
+        """Warn that tracing a function of the program has failed by ``what``, and that it runs in plain Python."""
+        if what in self.said:
+            return
+        self.said.add(what)
+        name = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+        warnings.warn(
+            f"internal error of fxstack-capture while tracing {name}: {what}; it runs in plain Python."
+            " Please report this with the program.",
+            TracingWarning,
+            stacklevel=3,
+        )
+
+    def warn_if_mistake(self, code: CodeType, record: BreakRecord) -> None:
+        """Warn where a graph ends because of an error of ours."""
+        if record.reason.id == "internal-error":
+            self.warn(code, record.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class UnconfirmedError:
+    """Called where the trace of a frame has ended with an exception, and plain Python has raised none.
+
+    ``fatal``: it is an error, since one whole graph was asked for. ``note`` writes down what was found.
+    """
+
+    code: CodeType
+    error: str
+    fatal: bool
+    mistakes: Mistakes
+    note: Callable[[str], None]
+
+    def __call__(self) -> None:
+        what = f"{self.error}, which plain Python does not raise"
+        if self.fatal:
+            raise Unsupported(graph_break("internal-error", what).record)
+        self.note(what)
+        self.mistakes.warn(self.code, what)

@@ -1,0 +1,76 @@
+"""Frames whose trace ended with an exception of the program: plain Python raises it, and somebody is told if it does not.
+
+An exception that plain Python does not raise was not the program's but came of a mistake of the tracer's. Nothing is lost
+by it, since the frame runs in plain Python anyway, but it must not stay unknown.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture import native
+from fxstack_capture.emit.builder import Builder, call, load, tuple_of
+from fxstack_capture.emit.code import compile_replacement
+from fxstack_capture.emit.frame import Emitted
+from fxstack_capture.emit.loads import Loads
+from fxstack_capture.emit.runtime import Continue
+from fxstack_capture.sources import FreeCell, Globals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CellType, CodeType
+
+    from fxstack_capture.emit.resolve import RealFrame
+
+
+def watched(code: CodeType, told: Callable[[], None]) -> Callable[..., Continue]:
+    """What a frame returns to run ``code``, given what it was called with. ``told`` is called if it raises nothing."""
+
+    def leave(
+        namespace: dict[str, Any],
+        closure: tuple[CellType, ...],
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> Continue:
+        function = FunctionType(code, namespace, code.co_name, None, closure)
+        return Continue((native.Watched(partial(function, *arguments, **named), told), ()))
+
+    return leave
+
+
+def raising_frame(
+    frame: RealFrame,
+    code: CodeType,
+    never_trace: Callable[[CodeType], None],
+    told: Callable[[], None],
+) -> Emitted:
+    """The replacement of a frame that is expected to raise."""
+    same = code.replace()  # an object of its own, which no entry belongs to
+    never_trace(same)
+    builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
+    loads = Loads(builder, frame)
+    leave = builder.constant(watched(same, told), "plain_python")
+    cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
+    leaving = call(leave, loads.expr(Globals()), tuple_of(cells), *_arguments(code))
+    statements = [*builder.loads, ast.Return(leaving)]
+    made, tree = compile_replacement(code, builder, statements, code.co_firstlineno)
+    return Emitted(made, tree, tuple(builder.named_constants().items()))
+
+
+def _arguments(code: CodeType) -> tuple[ast.expr, ast.expr]:
+    """The arguments of a frame, by place and by name."""
+    names = iter(code.co_varnames)
+    positional: list[ast.expr] = [load(next(names)) for _ in range(code.co_argcount)]
+    named = [next(names) for _ in range(code.co_kwonlyargcount)]
+    keys: list[ast.expr | None] = [ast.Constant(name) for name in named]
+    values: list[ast.expr] = [load(name) for name in named]
+    if code.co_flags & inspect.CO_VARARGS:
+        positional.append(ast.Starred(load(next(names)), ast.Load()))
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        keys.append(None)
+        values.append(load(next(names)))
+    return tuple_of(positional), ast.Dict(keys, values)
