@@ -157,3 +157,55 @@ def test_one_whole_graph_is_an_error_that_names_it(owner, name, by, given, monke
         _call(fn)
     monkeypatch.undo()
     assert torch.equal(_call(fn), given(X))
+
+
+LIBRARY = """
+import inspect
+original = inspect.getfile
+def getfile(value):
+    return original(value)
+inspect.getfile = getfile
+"""
+AFTERWARDS = """
+import sys, warnings
+sys.path[:0] = {paths}
+{before}
+import fxstack_capture as fx
+import torch
+{after}
+def backend(graph_module, _):
+    raise ValueError("mine")
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    try:
+        fx.optimize(backend)(lambda x: x * 2)(torch.ones(2))
+    except fx.BackendError as error:
+        print("raised", error)
+"""
+
+
+def _outcome(tmp_path, before, after, pointed):
+    """What a process prints whose backend fails; a library replaces ``inspect.getfile``."""
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "patching.py").write_text(LIBRARY)
+    (tmp_path / "site").mkdir()
+    if pointed:
+        (tmp_path / "site" / "linked.pth").write_text("../linked\n")
+    paths = [str(tmp_path / "site"), str(tmp_path / "linked")]
+    text = AFTERWARDS.format(paths=paths, before=before, after=after)
+    made = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    return made.stdout + made.stderr
+
+
+IMPORT = "import patching"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "pointed"), [(IMPORT, "", True), (IMPORT, "", False), ("", IMPORT, True)]
+)
+def test_libraries_replace_functions_for_good(before, after, pointed, tmp_path):
+    assert "raised" in _outcome(tmp_path, before, after, pointed)
+
+
+def test_the_programs_own_modules_are_no_libraries(tmp_path):
+    assert "nothing is compiled while the program replaces" in _outcome(tmp_path, "", IMPORT, False)

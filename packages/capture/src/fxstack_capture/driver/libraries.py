@@ -1,0 +1,83 @@
+"""Whether a function is a library's or the program's own: by how the module that defines it came to be there.
+
+Where a file lies says little by itself: libraries are installed in place (editable) or reached through ``.pth`` files. Nothing
+here calls a function of the standard library after the import, since the program may have put its own there.
+"""
+
+from __future__ import annotations
+
+import os.path
+import site
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FunctionType
+
+_STANDARD = frozenset(
+    path
+    for place in (sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+    for path in (place, str(Path(place).resolve()), f"{place}/lib-dynload")
+)
+
+
+def _named_in(place: Path) -> Iterator[str]:
+    for file in sorted(place.glob("*.pth")):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            name = line.strip()
+            if name and not name.startswith(("#", "import ", "import\t")):
+                yield os.path.abspath(place / name)  # noqa: PTH100 - what ``site`` makes of it
+
+
+def _is_installed_into(place: Path) -> bool:
+    return any(any(place.glob(pattern)) for pattern in ("*.dist-info", "*.pth"))
+
+
+def _installed() -> frozenset[str]:
+    paths = (sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    listed = (path for path in sys.path if _is_installed_into(Path(path)))
+    places = {*site.getsitepackages(), site.getusersitepackages(), *paths, *listed}
+    return frozenset({*places, *(line for place in places for line in _named_in(Path(place)))})
+
+
+_INSTALLED = _installed()
+"""The directories of installed packages, and those that their ``.pth`` files name."""
+
+
+def _place_of(top: str) -> str | None:
+    """The directory in which a package or module was found; None: it has no file."""
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if type(file) is not str:
+        return None
+    place, _, name = file.rpartition("/")
+    return place.rpartition("/")[0] if name.startswith("__init__.") else place
+
+
+def is_standard(name: str) -> bool:
+    """Whether a loaded module is one of the standard library, and no file of the program's with the same name."""
+    top = name.partition(".")[0]
+    if top not in sys.stdlib_module_names:
+        return False
+    place = _place_of(top)
+    return place is None or place in _STANDARD
+
+
+def is_library(function: FunctionType) -> bool:
+    """Whether a function is defined in the standard library, or in a module that is installed."""
+    name = function.__globals__.get("__name__")
+    if type(name) is not str or function.__code__.co_filename.startswith("<"):
+        return True
+    top = name.partition(".")[0]
+    return is_standard(top) or _place_of(top) in _INSTALLED or _is_redirected(top)
+
+
+def _is_redirected(top: str) -> bool:
+    """Whether a package is installed in place by a finder of setuptools', which knows where it lies."""
+    return any(
+        top in (getattr(module, "MAPPING", None) or ())
+        for name, module in list(sys.modules.items())
+        if name.startswith("__editable__")
+    )
