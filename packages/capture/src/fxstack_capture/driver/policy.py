@@ -7,7 +7,6 @@ hook meets while uncompiled code runs.
 from __future__ import annotations
 
 import collections
-import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from fxstack_capture.standard_library import is_of_standard_library
 from fxstack_capture.torch_side import modes_aside
 from fxstack_capture.torch_side.modes_aside import can_be_followed
 from fxstack_capture.torch_side.wrapping import are_active
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
 _OWN = str(Path(__file__).parents[1]) + "/"
-_TRITON = tuple(
-    f"{folder}/"
-    for spec in (find_spec("triton"),)
-    if spec
-    for folder in spec.submodule_search_locations or ()
-)
+
+
+def _directory_of(package: str) -> tuple[str, ...]:
+    spec = find_spec(package)
+    folders = None if spec is None else spec.submodule_search_locations
+    return tuple(f"{folder}/" for folder in folders or ())
+
+
+_TRITON = _directory_of("triton")
 _TORCH = str(Path(torch.__file__).parent) + "/"
 _NUMPY = str(Path(np.__file__).parent) + "/"
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
-_SITE_PACKAGES = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
 # Its audit hook runs in the middle of whatever the program does.
-_AUDITING = tuple(path + "filelock/" for path in _SITE_PACKAGES)
+_AUDITING = _directory_of("filelock")
 # Parts of torch that are programs over tensors, written like a user's.
 _TORCH_PROGRAMS = tuple(
     _TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py")
@@ -80,7 +81,7 @@ def is_foreign(code: CodeType) -> bool:
         return True
     if file.startswith(_TRITON):  # its interpreter too, which runs kernels in Python
         return True
-    return file.startswith(_STANDARD_LIBRARY) and not file.startswith(_SITE_PACKAGES)
+    return is_of_standard_library(file)
 
 
 def is_own(function: FunctionType) -> bool:

@@ -5,7 +5,6 @@ handlers.
 from __future__ import annotations
 
 import dis
-import sysconfig
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from fxstack_capture.interpreter.handlers.half_made import filling
 from fxstack_capture.interpreter.handlers.unread import CONTINUING, entering
 from fxstack_capture.interpreter.program import ExceptHandler, Instruction, Program, Surroundings
 from fxstack_capture.interpreter.tracebacks import TracebackStub
+from fxstack_capture.standard_library import is_of_standard_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from fxstack_capture.interpreter.program import Lowering
 
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
-_SITE_PACKAGES = tuple(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib"))
 _CACHE = dis.opmap["CACHE"]
 _EXTENDED_ARG = "EXTENDED_ARG"
 _KW_NAMES = "KW_NAMES"
@@ -85,7 +83,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
 
 
 def _is_library(file: str) -> bool:
-    return file.startswith(_STANDARD_LIBRARY) and not file.startswith(_SITE_PACKAGES)
+    return is_of_standard_library(file)
 
 
 def local_names(code: CodeType) -> tuple[str, ...]:

@@ -1,0 +1,19 @@
+"""Whether a file is one of the standard library.
+
+Packages are installed below it, in directories of this interpreter's and of others that a virtual environment shows.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from typing import Final
+
+_ROOTS: Final = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib")})
+_PACKAGES: Final = (
+    *(root + name for root in _ROOTS for name in ("site-packages/", "dist-packages/")),
+    *(sysconfig.get_path(name) + "/" for name in ("purelib", "platlib")),
+)
+
+
+def is_of_standard_library(file: str) -> bool:
+    return file.startswith(_ROOTS) and not file.startswith(_PACKAGES)
