@@ -76,14 +76,10 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         throw_warns=instruction_set.throw_warns,
         close_returns_value=instruction_set.close_returns_value,
         ours=code.co_filename == generators.__file__,
-        library=_is_library(code.co_filename),
+        library=is_of_standard_library(code.co_filename),
         hidden=code.co_filename == in_python.__file__,
         traceback_stub=TracebackStub(code),
     )
-
-
-def _is_library(file: str) -> bool:
-    return is_of_standard_library(file)
 
 
 def local_names(code: CodeType) -> tuple[str, ...]:
