@@ -171,9 +171,10 @@ def _is_static(owner: object) -> bool:
 
 def partial(world: MirrorWorld, obj: functools.partial[Any], source: Source) -> Any:
     world.trace.guard(source, TypeIs(type(obj)))
-    fn = world.enter(obj.func, BuiltinAttr(source, "func"))
-    args = world.enter(obj.args, BuiltinAttr(source, "args"))
-    keywords = world.enter(obj.keywords, BuiltinAttr(source, "keywords"))
+    fn, args, keywords = (
+        objects.enter_member(world, obj, source, functools.partial, name)
+        for name in ("func", "args", "keywords")
+    )
     world.expand(keywords)
     standin = functools.partial.__new__(type(obj), fn)
     functools.partial.__setstate__(standin, (fn, args, keywords, None))  # type: ignore[attr-defined]

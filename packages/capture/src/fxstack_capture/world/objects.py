@@ -58,6 +58,11 @@ def register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any:
     return standin
 
 
+def enter_member(world: MirrorWorld, obj: Any, source: Source, owner: type, name: str) -> Any:
+    """What a class written in C keeps in ``obj``, though a subclass may have hidden it by something of that name."""
+    return world.enter(owner.__dict__[name].__get__(obj), SlotAttr(source, owner, name))
+
+
 def plain(world: MirrorWorld, obj: Any, source: Source) -> Any:
     world.trace.guard(source, TypeIs(type(obj)))
     return register(world, obj, object.__new__(type(obj)), source)
@@ -69,11 +74,11 @@ def exception(world: MirrorWorld, obj: BaseException, source: Source) -> Any:
     """
     cls = type(obj)
     world.trace.guard(source, TypeIs(cls))
-    args = world.enter(obj.args, BuiltinAttr(source, "args"))
+    args = enter_member(world, obj, source, BaseException, "args")
     base, new = native_new(cls)
     standin = new(cls, *args)
     base.__init__(standin, *args)  # type: ignore[misc]
-    standin.args = args
+    BaseException.__dict__["args"].__set__(standin, args)
     register(world, obj, standin, source)
     for name in ("__cause__", "__context__"):
         chained = BaseException.__dict__[name]
@@ -134,7 +139,7 @@ def list_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
 def deque_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     native = collections.deque
     standin = native.__new__(type(obj))
-    native.__init__(standin, (), obj.maxlen)
+    native.__init__(standin, (), native.__dict__["maxlen"].__get__(obj))
     register(world, obj, standin, source)
     native.extend(standin, _items(world, obj, native.__iter__(obj), source))
     world.contents[id(standin)] = tuple(native.__iter__(standin))
@@ -176,13 +181,13 @@ def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
     """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level
     accessors.
     """
-    base: Any = next(b for b in _DICTS if isinstance(obj, b))
+    base: Any = next(b for b in _DICTS if issubclass(type(obj), b))
     world.trace.guard(source, TypeIs(type(obj)))
     standin = native_new(type(obj))[1](type(obj))
     register(world, obj, standin, source)
     if base is collections.defaultdict:
-        factory = world.enter(obj.default_factory, BuiltinAttr(source, "default_factory"))
-        collections.defaultdict.__dict__["default_factory"].__set__(standin, factory)
+        factory = enter_member(world, obj, source, base, "default_factory")
+        base.__dict__["default_factory"].__set__(standin, factory)
     keys = tuple(base.__iter__(obj))
     world.trace.guard(source, KeysAre(keys) if keys else LengthIs(0))
     with world.trace.calls.without_effects(keys):

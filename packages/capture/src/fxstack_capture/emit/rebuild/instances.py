@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__
+_FUNC = partial.__dict__["func"]
 
 
 def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
@@ -49,7 +50,7 @@ def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         raise CannotRebuildError(
             f"an object of type {cls.__module__}.{cls.__qualname__}, which derives from {base.__qualname__}"
         )
-    arguments = [rebuilder.expr(obj.func)] if base is partial else []
+    arguments = [rebuilder.expr(_FUNC.__get__(obj))] if base is partial else []
     made = _new(rebuilder, obj, base, *arguments)
     fill_base(rebuilder, obj, made)
     fill_state(rebuilder, obj, made)
@@ -145,7 +146,8 @@ def _fill_deque(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
 
 
 def _fill_partial(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
-    state = (obj.func, obj.args, obj.keywords, None)
+    members = (partial.__dict__[name].__get__(obj) for name in ("func", "args", "keywords"))
+    state = (*members, None)
     _method(rebuilder, partial.__setstate__, made, rebuilder.expr(state))  # type: ignore[attr-defined]
 
 
