@@ -73,7 +73,7 @@ def traced_to_arrays(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any
         view = trace.torch.call(torch.Tensor.view_as, (tensor, tensor), {})
         return trace.torch.arrays.from_tensor(view)
 
-    trace.world.expand(args[0])
+    _complete(trace, args[0])
     return pytree.tree_map_only(torch.Tensor, array, args[0])
 
 
@@ -85,5 +85,14 @@ def traced_to_tensors(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, An
             trace.torch.arrays.refuse("a tensor over an array that is read-only or backwards")
         return array.tensor
 
-    trace.world.expand(args[0])
+    _complete(trace, args[0])
     return pytree.tree_map_only(Array, tensor, args[0])
+
+
+def _complete(trace: Trace, value: Any) -> None:
+    """Fill in the dictionaries that have not been read, those inside of others, too."""
+    if isinstance(value, dict):
+        trace.world.expand(value)
+    if isinstance(value, (dict, list, tuple)):
+        for item in dict.values(value) if isinstance(value, dict) else value:
+            _complete(trace, item)
