@@ -4,7 +4,7 @@ import json
 import os
 import sysconfig
 
-import numpy
+import numpy as np
 import pytest
 import torch
 
@@ -22,7 +22,7 @@ def test_its_own_files(file):
     "file",
     [
         torch.__file__,
-        numpy.__file__,
+        np.__file__,
         f"{BELOW}/site-packages/shown/module.py",
         f"{BELOW}/dist-packages/shown.py",
         __file__,

@@ -146,6 +146,9 @@ class Calls(Protocol):
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call any trace-world callable. Raises what the program raises, or GraphBreak."""
 
+    def call_back(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As ``call``, for C code, which may take an exception for an answer: only the program's come out."""
+
     def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As ``call``, where the result is that of the step of the current frame: the graph may break inside of it."""
 
@@ -328,6 +331,12 @@ class Interpreter(Protocol):
         stop_at: tuple[int, ...] | None,
     ) -> RootOutcome:
         """Interpret the root frame; ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
+
+    def raises(self, error: BaseException) -> bool:
+        """Whether ``error`` has come out of a frame of the program."""
+
+    def demand_program(self, error: BaseException) -> None:
+        """Raise GraphBreak if ``error`` is not the program's."""
 
     def dealt_with(self, error: BaseException) -> None:
         """Say that a rule takes ``error`` for an answer. Raises GraphBreak if it is not the program's."""

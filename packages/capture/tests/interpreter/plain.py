@@ -10,6 +10,7 @@ import copy
 import types
 from types import SimpleNamespace
 
+from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter import (
     BytecodeInterpreter,
     TraceGenerator,
@@ -249,3 +250,10 @@ def check(fn, *args):
 def _only_positional(fn, args):
     code = fn.__code__
     return code.co_argcount == len(args) and not code.co_flags & 0x2C
+
+
+# All that is called here is what the program calls.
+for _double in (PlainWorld, PlainCalls):
+    for _method in vars(_double).values():
+        if isinstance(_method, types.FunctionType):
+            calls_program(_method)

@@ -89,4 +89,4 @@ class Route:
         self.fn = fn
 
     def __call__(self, *args: Any) -> Any:
-        return self.calls.call(self.fn, args, {})
+        return self.calls.call_back(self.fn, args, {})

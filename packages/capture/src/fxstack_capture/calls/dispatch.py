@@ -12,6 +12,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.calls import (
     classes,
     linked,
@@ -87,6 +88,13 @@ class CallDispatcher:
         if caller is None:
             caller = _caller_of_kind(fn)
         return caller(self, fn, args, kwargs)
+
+    def call_back(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self.call(fn, args, kwargs)
+        except Exception as error:
+            self.trace.interp.demand_program(error)
+            raise
 
     def call_linked(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return linked.call(self, fn, args, kwargs)
@@ -203,6 +211,7 @@ def _descriptor_call(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> 
     return _other(calls, fn, args, kwargs)
 
 
+@calls_program
 def methods_run(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     """A method of a pure C type; those that only move their arguments around skip the walk over
     them.
@@ -262,6 +271,7 @@ def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
+@calls_program
 def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     """An object whose class defines ``__call__``."""
     if calls.is_leaf(fn):

@@ -26,6 +26,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.calls import callbacks, readers, scan
 from fxstack_capture.interpreter.errors import mentions_symbols
 from fxstack_capture.numpy_side.scalar import Scalar
@@ -216,6 +217,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     return result
 
 
+@calls_program
 def _run_on(
     trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -236,15 +238,25 @@ def _run_on(
         args, kwargs = _plain_numbers(trace, fn, args, kwargs)
         try:
             return _run(trace, fn, args, kwargs, watched)
-        except TypeError as error:
-            if not mentions_symbols(error):
+        except Exception as error:
+            if not _is_due_to_symbols(trace, error, watched):
                 raise
-            # What the number itself can do, or the error that it gives.
-            args = specialized(trace, args)
-            kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
+        # What the number itself can do, or the error that it gives.
+        args = specialized(trace, args)
+        kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
     return _run(trace, fn, args, kwargs, watched)
 
 
+def _is_due_to_symbols(trace: Trace, error: Exception, watched: list[Any] | None) -> bool:
+    """Whether plain numbers may give something else. What has called the program's code is not done again for it."""
+    if isinstance(error, TypeError) and mentions_symbols(error):
+        return True
+    return (
+        watched is None and not isinstance(error, StopIteration) and not trace.interp.raises(error)
+    )
+
+
+@calls_program
 def _run(
     trace: Trace,
     fn: Callable[..., Any],
@@ -291,6 +303,7 @@ def _plain_numbers(
     return args, kwargs
 
 
+@calls_program
 def run_intercepted(
     trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -301,7 +314,7 @@ def run_intercepted(
     """
     with trace.torch.function_mode():
         if native.AVAILABLE:
-            return native.intercept(trace.calls.call, fn, args, kwargs, passthrough())
+            return native.intercept(trace.calls.call_back, fn, args, kwargs, passthrough())
         scan.complete(trace.world, (*args, *kwargs.values()), instances=True)
         return fn(*args, **kwargs)
 

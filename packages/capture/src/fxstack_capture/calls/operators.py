@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.calls import mixed_operands, numpy_scalars, tensor_methods
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.class_flags import is_immutable
@@ -41,6 +42,7 @@ _COMPARISONS = frozenset({operator.eq, operator.ne})
 # --- two operands --------------------------------------------------------------------------------
 
 
+@calls_program
 def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     kind, other = type(left), type(right)
     if kind in _PLAIN and other in _PLAIN:
@@ -63,6 +65,7 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     return run(calls.trace, op, (left, right), {})
 
 
+@calls_program
 def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
     kind = type(left)
     if (kind is list or kind is tuple) and type(right) is int:
@@ -104,6 +107,7 @@ def _lookup(mapping: dict[Any, Any]) -> Callable[[Any], Any]:
     return mapping.__getitem__
 
 
+@calls_program
 def _class_getitem(calls: CallDispatcher, cls: type, key: Any) -> Any:
     meta = calls.world.classes.lookup(type(cls), "__getitem__")
     if meta is not ABSENT:
@@ -113,6 +117,7 @@ def _class_getitem(calls: CallDispatcher, cls: type, key: Any) -> Any:
     return calls.call(calls.world.load_attr(cls, "__class_getitem__"), (key,), {})
 
 
+@calls_program
 def _contains(calls: CallDispatcher, container: Any, item: Any) -> Any:
     if type(container) is dict:
         state = calls.world.lazy.get(id(container))
@@ -176,6 +181,7 @@ _SPECIAL: dict[Callable[..., Any], Callable[[CallDispatcher, Any, Any], Any]] = 
 # --- one operand ---------------------------------------------------------------------------------
 
 
+@calls_program
 def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
     if type(value) in _PLAIN:
         return op(value)
@@ -195,6 +201,7 @@ def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
     return run(calls.trace, op, (value,), {})
 
 
+@calls_program
 def truth(calls: CallDispatcher, value: Any) -> bool:
     kind = type(value)
     if kind in _SIZED:
@@ -231,6 +238,7 @@ class _OfLength:
         return self.length  # type: ignore[no-any-return]
 
 
+@calls_program
 def length(calls: CallDispatcher, value: Any) -> Any:
     """``len(value)``; a ``__len__`` written in Python may return a symbolic size."""
     if type(value) is Array:
@@ -244,6 +252,7 @@ def length(calls: CallDispatcher, value: Any) -> Any:
     return len(_OfLength(result))
 
 
+@calls_program
 def _checked_truth(result: Any, name: str) -> bool:
     if name == "__bool__" and type(result) is not bool:
         if isinstance(result, torch.SymBool):
@@ -271,6 +280,7 @@ def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
 # --- iteration -----------------------------------------------------------------------------------
 
 
+@calls_program
 def iterate(calls: CallDispatcher, value: Any) -> Any:
     kind = type(value)
     if value in calls.world.iterators or (
@@ -300,6 +310,7 @@ def iterate(calls: CallDispatcher, value: Any) -> Any:
     return run(calls.trace, iter, (value,), {})
 
 
+@calls_program
 def advance(calls: CallDispatcher, iterator: Any) -> Any:
     begun = calls.world.iterators
     if iterator in begun:

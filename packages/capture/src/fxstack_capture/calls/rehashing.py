@@ -30,9 +30,17 @@ def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
     if not any(map(_in_python, keys)):
         yield
         return
-    before = Surroundings(trace)
-    yield
-    if before.have_changed():
+    try:
+        before = Surroundings(trace)
+        yield
+        changed = before.have_changed()
+    except AttributeError as error:  # a key's stand-in is asked that has not been filled in
+        if trace.interp.raises(error):
+            raise
+        reason = graph_break("side-effect-call", "__hash__ or __eq__ of a key")
+        reason.whole = trace.interp.current_frame()  # type: ignore[attr-defined]
+        raise reason from None
+    if changed:
         raise graph_break("side-effect-call", "__hash__ or __eq__ of a key")
 
 

@@ -43,7 +43,7 @@ from fxstack_capture.driver.policy import (
 )
 from fxstack_capture.driver.postponing import end_postponement, postpone
 from fxstack_capture.driver.recompiling import LOG, fitting_entry, refusal
-from fxstack_capture.driver.records import FrameRecord, Observer, Verdict, shown
+from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
 from fxstack_capture.driver.replaced_functions import ReplacedFunctions
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.driver.written import Written, gets_tensors, has_tensors, late_guards
@@ -418,21 +418,22 @@ class FrameCompiler:
             if late:
                 written = replace(written, guards=(*written.guards, *late))
                 tree = compile_guards(written.guards, code, taken)
-        emitted = self._raising(frame, code, written) if draft is None else draft.complete(graph)
+        if draft is None:
+            told = self._unconfirmed(code, written.error)
+            emitted = raising_frame(frame, code, self._never_trace, told)
+            self._note(code, written, emitted, again)
+            state.entries += 1
+            return told.entered(native.Entry(self.owner, tree, emitted.code))
+        emitted = draft.complete(graph)
         self._note(code, written, emitted, again)
-        if draft is not None and has_tensors(draft):
+        if has_tensors(draft):
             self.states.of(self.resumptions.user_of(code)).computes = True
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
 
-    def _raising(self, frame: RealFrame, code: CodeType, written: Written) -> Emitted:
-        """Plain Python, where it has to raise an exception."""
-        error = "" if written.raised is None else shown(written.raised)
-        fatal = self.options.fullgraph
-        told = UnconfirmedError(
-            code, error, fatal, self._mistakes, partial(self._record, code, Verdict.PLAIN)
-        )
-        return raising_frame(frame, code, self._never_trace, told)
+    def _unconfirmed(self, code: CodeType, error: str) -> UnconfirmedError:
+        note = partial(self._record, code, Verdict.PLAIN)
+        return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
     def _kept(self, frame: RealFrame, guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
         return filtered(
@@ -446,7 +447,7 @@ class FrameCompiler:
         self._record(
             code,
             Verdict.RAISES if raised else Verdict.COMPILED,
-            why="" if written.raised is None else shown(written.raised),
+            why=written.error,
             captured=None if written.draft is None else written.draft.captured,
             guards=written.guards,
             graph_break=written.graph_break,

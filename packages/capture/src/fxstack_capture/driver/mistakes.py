@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.driver.errors import TracingWarning, Unsupported
@@ -41,11 +41,12 @@ class Mistakes:
             self.warn(code, record.detail)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UnconfirmedError:
     """Called where the trace of a frame has ended with an exception, and plain Python has raised none.
 
     ``fatal``: it is an error, since one whole graph was asked for. ``note`` writes down what was found.
+    Only the call that was traced tells: another one may hold other numbers.
     """
 
     code: CodeType
@@ -53,8 +54,17 @@ class UnconfirmedError:
     fatal: bool
     mistakes: Mistakes
     note: Callable[[str], None]
+    entry: Any = None
+    """The native entry that runs the frame."""
+
+    def entered(self, entry: Any) -> Any:
+        """``entry``, which from now on is known to run the frame."""
+        self.entry = entry
+        return entry
 
     def __call__(self) -> None:
+        if self.entry is not None and self.entry.hits > 1:
+            return
         what = f"{self.error}, which plain Python does not raise"
         if self.fatal:
             raise Unsupported(graph_break("internal-error", what).record)

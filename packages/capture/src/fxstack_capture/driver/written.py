@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_capture.driver.records import shown
 from fxstack_capture.emit.frame import Draft, computes_numbers_only
 from fxstack_capture.guards.records import Guard
 
@@ -24,6 +25,11 @@ class Written:
     guards: tuple[Guard, ...]
     graph_break: BreakRecord | None
     raised: BaseException | None = None
+
+    @property
+    def error(self) -> str:
+        """The exception that the trace ended with, as text."""
+        return "" if self.raised is None else shown(self.raised)
 
 
 def late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> tuple[Guard, ...]:

@@ -11,6 +11,7 @@ import inspect
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.values import NULL
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Signature:
             code.co_name,
         )
 
+    @calls_program
     def bind(
         self,
         parts: tuple[str, tuple[Any, ...] | None, Mapping[str, Any] | None],

@@ -259,10 +259,18 @@ class BytecodeInterpreter:
         self._flight = Flight(error, error.__traceback__, counted=counted)
         return error
 
+    def raises(self, error: BaseException) -> bool:
+        """Whether ``error`` has come out of a frame of the program."""
+        return self._flight is not None and self._flight.error is error
+
+    def demand_program(self, error: BaseException) -> None:
+        """Raise GraphBreak if ``error`` is not the program's."""
+        if not self.raises(error):
+            demand_program(error)
+
     def dealt_with(self, error: BaseException) -> None:
         """Say that a handler takes ``error`` for an answer. Raises GraphBreak if it is not the program's."""
-        if self._flight is None or self._flight.error is not error:
-            demand_program(error)
+        self.demand_program(error)
         self._flight = None
 
     def locate(self, reason: GraphBreak) -> None:

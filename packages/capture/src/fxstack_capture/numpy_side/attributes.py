@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side.functions import Pair, pairs
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ _LOADERS: dict[str, Callable[[Array], Any]] = {
 }
 
 
+@calls_program
 def load(array: Array, name: str) -> Any:
     """``array.name``; raises the AttributeError of NumPy."""
     loader = _LOADERS.get(name)

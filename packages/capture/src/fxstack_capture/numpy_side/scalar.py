@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from fxstack_capture.callers import calls_program
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -41,6 +43,7 @@ class Scalar:
         self.bound = bound
         self._settled = False
 
+    @calls_program
     def settle(self) -> Any:
         """The scalar as a constant; guarded."""
         if not self._settled:
@@ -57,12 +60,15 @@ class Scalar:
         """Whether its value is guarded."""
         return self._settled
 
+    @calls_program
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return np.asarray(self.settle(), *args, **kwargs)
 
+    @calls_program
     def __getattr__(self, name: str) -> Any:
         return getattr(self.settle(), name)
 
+    @calls_program
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         plain = [settled(value) for value in inputs]
         return getattr(ufunc, method)(*plain, **kwargs)

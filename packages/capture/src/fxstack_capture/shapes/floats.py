@@ -18,6 +18,8 @@ from torch._guards import Source as TorchSource
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
+from fxstack_capture.callers import calls_program
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -153,6 +155,7 @@ class FloatArithmetic:
         return symbol
 
 
+@calls_program
 def demand_divisor(function: Callable[..., Any], left: SymNode, divisor: SymNode) -> None:
     """Guard that a division is not by zero, which would raise in the graph, or raise as the program does.
 

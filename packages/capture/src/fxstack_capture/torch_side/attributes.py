@@ -6,6 +6,7 @@ the program puts on tensors live in a table beside the fakes.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from types import GetSetDescriptorType, MemberDescriptorType
@@ -89,11 +90,21 @@ def _plain(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
         hook = _hook(tracer, cls)
         if hook is not None:
             return tracer.trace.calls.call(hook, (tensor, name), {})
+        if _is_collective_result(name):
+            reason = graph_break("unsupported-tensor", f"{name} of what a collective gives")
+            reason.whole = tracer.trace.interp.current_frame()  # type: ignore[attr-defined]
+            raise reason
         raise AttributeError(
             f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor
         )
     getter = getattr(type(descriptor), "__get__", None)
     return descriptor if getter is None else getter(descriptor, tensor, type(tensor))
+
+
+def _is_collective_result(name: str) -> bool:
+    """Whether the class of the results of functional collectives, which are plain tensors here, has the attribute."""
+    functional = sys.modules.get("torch.distributed._functional_collectives")
+    return hasattr(getattr(functional, "AsyncCollectiveTensor", None), name)
 
 
 def _has_user_class(tensor: torch.Tensor) -> bool:

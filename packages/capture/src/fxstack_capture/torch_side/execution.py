@@ -27,6 +27,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_map
 
 from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side.symbols import symbolic_number
 from fxstack_capture.torch_side.writes import is_leaf
 from fxstack_interchange.dtypes import is_refusal
@@ -50,6 +51,9 @@ _NO_FAKE = (
 UNSUPPORTED = (*_DATA_DEPENDENT, *_NO_FAKE)
 """What stand-ins cannot do, and real tensors may."""
 
+_MISTAKES = (AttributeError, TypeError, LookupError, AssertionError, NameError)
+"""What code raises that has a defect. (torch words what it refuses as RuntimeError or ValueError.)"""
+
 _LARGEST_REHEARSAL = 1 << 26
 """Bytes of one tensor up to which a failing call is repeated on real zeros."""
 
@@ -61,6 +65,7 @@ def name_of(fn: object) -> str:
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
 
 
+@calls_program
 def run_fake(
     mode: FakeTensorMode,
     fn: Callable[..., Any],
@@ -101,22 +106,35 @@ def without_context(exact: BaseException, ours: BaseException) -> BaseException:
     return exact
 
 
+@calls_program
 def _exact_error(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> BaseException:
-    if isinstance(error, (TypeError, AttributeError)) and "FakeTensor" not in str(error):
-        return error
+    refused = _is_refused_arguments(error)
     rng_state = torch.get_rng_state()
     try:
         real_args, real_kwargs = tree_map(_real, (args, kwargs))
         _unbound(fn)(*_with_self(fn, real_args), **real_kwargs)
     except _CannotRehearseError:
-        pass
+        if refused:
+            return error
     except Exception as exact:
         return exact
+    else:
+        if isinstance(error, _MISTAKES):
+            text = f"{type(error).__name__}: {first_line(error)} (in {name_of(fn)} without data)"
+            return graph_break("internal-error", text)
     finally:
         torch.set_rng_state(rng_state)
     return graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})")
+
+
+def _is_refused_arguments(error: Exception) -> bool:
+    """Whether torch's C code has found that the arguments are of other types than it takes."""
+    traceback = error.__traceback__
+    if not isinstance(error, TypeError) or "FakeTensor" in str(error) or traceback is None:
+        return False
+    return traceback.tb_next is None  # no Python has run below the call
 
 
 class _CannotRehearseError(Exception):

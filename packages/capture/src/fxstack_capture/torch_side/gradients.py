@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.overrides import Level
 
@@ -33,6 +34,7 @@ OUTSIDE = "torch::autograd::Error"
 """The name of the history of inputs that are no leaves (``fakes.with_history``)."""
 
 
+@calls_program
 def grad(
     tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -44,6 +46,7 @@ def grad(
     return _record(tracer, fn, bound.args, bound.kwargs)
 
 
+@calls_program
 def method(
     tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
@@ -54,6 +57,7 @@ def method(
     _differentiate(tracer, [given.pop("self")], [given.pop("gradient", None)], **given)
 
 
+@calls_program
 def backward(
     tracer: TorchTracer, _fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:

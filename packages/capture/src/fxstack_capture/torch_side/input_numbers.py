@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.callers import calls_program
 from fxstack_capture.guards.records import Equals, IdentityIs, TypeIs, WordIs
 from fxstack_capture.shapes.geometry import can_be_symbolic
 from fxstack_capture.shapes.policy import Kind, plan_number
@@ -42,6 +43,7 @@ class InputNumbers:
             return self._geometry.contracted_number(value, source, hint)
         return self._symbol(value, source)
 
+    @calls_program
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
         """``fn``, C code without effects, of a symbolic number that an input holds.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,6 +50,7 @@ class Construction:
     keywords: dict[str, Any]
 
 
+@calls_program
 def made_by(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Construction:
     """Run ``torch.Tensor._make_wrapper_subclass``. GraphBreak where the result requires a gradient: it is a new leaf."""
     made = function(*args, **kwargs)

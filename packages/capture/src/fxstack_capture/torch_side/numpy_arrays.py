@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.types import NUMPY_OF, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.torch_side import number_tensors
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _NOTHING: dict[str, Any] = {}
 
 
+@calls_program
 def array_of(tracer: TorchTracer, tensor: torch.Tensor, *, force: bool) -> Array:
     """``tensor.numpy(force=force)``; raises torch's exception for a tensor that requires grad."""
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -47,6 +49,7 @@ def to_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     return array_of(tracer, args[0], force=bool(kwargs.get("force", False)))
 
 
+@calls_program
 def from_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``torch.from_numpy``: shares the memory."""
     if len(args) != 1 or kwargs or type(args[0]) is not Array:

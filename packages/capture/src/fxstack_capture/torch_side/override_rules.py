@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side.overrides import MODE_AT, POP, PUSH, Level
 
 if TYPE_CHECKING:
@@ -33,11 +34,13 @@ def _count(tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> int:
     return outside + len(tracer.overrides.modes)
 
 
+@calls_program
 def _at(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
     outside = torch._C._len_torch_function_stack()
     return fn(*args) if args[0] < outside else tracer.overrides.modes[args[0] - outside]
 
 
+@calls_program
 def _is_mode_on(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> bool:
     on = tracer.overrides.modes and tracer.overrides.level < Level.ALL_OFF
     return bool(on or fn(*args, **kwargs))
@@ -61,6 +64,7 @@ def _handled(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return tracer.overrides.handle(func, relevant, tuple(rest), kwargs)
 
 
+@calls_program
 def _default_device(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if tracer.overrides.modes:
         raise graph_break("unsupported-call", f"torch.{fn.__name__} under a torch-function mode")

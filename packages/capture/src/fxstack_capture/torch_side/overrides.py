@@ -24,6 +24,7 @@ from torch.overrides import (
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.guards.records import NOT_FOUND
 from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.torch_side import attributes, leaves, standin_classes
@@ -162,6 +163,7 @@ class Overrides:
             )
         return False
 
+    @calls_program
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """A call that ``concern``s somebody."""
         if not _asks(fn):

@@ -14,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side import (
     autograd_function,
     copying,
@@ -45,11 +46,13 @@ if TYPE_CHECKING:
     Rule = Callable[[TorchTracer, Callable[..., Any], Args, Kwargs], Any]
 
 
+@calls_program
 def query(_tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Answered while tracing; the answer is guarded with torch's state or follows from the arguments."""
     return fn(*args, **kwargs)
 
 
+@calls_program
 def guarded_query(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """State that no other guard covers: what it was when the trace began is guarded once it matters."""
     tracer.guard_flag(fn, args)
@@ -61,6 +64,7 @@ def set_attention(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwarg
     return set_state(tracer, fn, args, kwargs)
 
 
+@calls_program
 def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Carried out now, and once more whenever the graph runs."""
     result = fn(*args, **kwargs)
@@ -73,12 +77,14 @@ def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: K
     return result
 
 
+@calls_program
 def deeper_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """No operator sees the depth. ``state_delta`` redoes it, which on top of a graph that does counts twice."""
     tracer.state.nesting += 1
     return fn(*args, **kwargs)
 
 
+@calls_program
 def shallower_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     tracer.state.nesting -= 1
     return fn(*args, **kwargs)
@@ -92,6 +98,7 @@ def data_leaves(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> 
     raise graph_break("data-dependent-value", name_of(fn))
 
 
+@calls_program
 def scalar(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``item()`` and conversions to a number: an unbacked symbol if these are asked for."""
     if fn.__name__ == "item" and not kwargs and _in_optimizer(tracer):

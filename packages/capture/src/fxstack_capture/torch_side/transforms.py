@@ -21,7 +21,8 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side import state
 from fxstack_capture.torch_side.execution import UNSUPPORTED, first_line, name_of
 from fxstack_capture.torch_side.wrapping import is_wrapped
@@ -76,6 +77,7 @@ class Transforms:
 
     # --- running ---------------------------------------------------------------------------------
 
+    @calls_program
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``fn`` for real; raises the program's exception, or GraphBreak: then plain Python finds the exact one."""
         self._used = True
@@ -84,8 +86,6 @@ class Transforms:
         try:
             with self._tracer.unrecorded(), self._dispatcher(), self._tracer.mode, self._mode:
                 result = fn(*args, **kwargs)
-        except (GraphBreak, TypeError, AttributeError):
-            raise
         except Exception as error:
             if self._tracer.trace.options.fullgraph and not isinstance(error, UNSUPPORTED):
                 raise

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.guards.records import HasKey
 from fxstack_capture.numpy_side import types as numpy_types
@@ -61,6 +62,7 @@ _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
 """Slots of C types that are ``object.__getattribute__`` under another name."""
 
 
+@calls_program
 def load(world: MirrorWorld, obj: Any, name: str) -> Any:
     """An attribute of an instance of any class."""
     cls = type(obj)
@@ -173,11 +175,13 @@ def _shadowed(world: MirrorWorld, obj: Any, name: str) -> bool:
     return name in own
 
 
+@calls_program
 def load_native(world: MirrorWorld, obj: Any, name: str) -> Any:
     """Exact builtin types: no instance dictionary, C descriptors only."""
     return getattr(obj, name)
 
 
+@calls_program
 def load_builtin(world: MirrorWorld, obj: Any, name: str) -> Any:
     """Of a C function; the list whose method it is may not have been looked into."""
     found = getattr(obj, name)
@@ -190,6 +194,7 @@ def load_cell(world: MirrorWorld, cell: Any, name: str) -> Any:
     return world.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
 
 
+@calls_program
 def load_symbolic(world: MirrorWorld, obj: Any, name: str) -> Any:
     """A symbolic number shows what the plain number has; what only that can do asks for its value."""
     plain = PLAIN_TYPES[type(obj)]
@@ -205,6 +210,7 @@ _OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"
 """What is an expression of the number; other methods (``hex``, ``bit_length``) are about its value."""
 
 
+@calls_program
 def load_scalar(world: MirrorWorld, scalar: Scalar, name: str) -> Any:
     """Of a NumPy scalar that changes: what its class alone tells, or that of its value."""
     if name == "item":

@@ -14,6 +14,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards.records import SlotUnset
 from fxstack_capture.sources import BuiltinAttr, SlotAttr
@@ -121,6 +122,7 @@ def get_cached_property(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> An
     return value
 
 
+@calls_program
 def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
@@ -143,6 +145,7 @@ def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     return standin
 
 
+@calls_program
 def _slot_of_opaque(world: MirrorWorld, raw: Any, obj: Any) -> Any:
     """Of an object that has no stand-in. A class may lose its slot's name while instances keep what is in it."""
     owner, name = raw.__objclass__, raw.__name__

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture.callers import calls_program
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 from fxstack_capture.world.descriptors import (
@@ -77,6 +78,7 @@ def load_from_class_alone(world: MirrorWorld, cls: type, name: str) -> Any:
     raise AttributeError(f"{meta.__name__!r} object has no attribute {name!r}", name=name, obj=cls)
 
 
+@calls_program
 def _load_type_slot(world: MirrorWorld, raw: Any, getter: Any, cls: type, name: str) -> Any:
     """Data descriptors of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, properties of
     metaclasses.
@@ -201,6 +203,7 @@ _TEXTS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 _FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
 
 
+@calls_program
 def load_function(world: MirrorWorld, fn: types.FunctionType, name: str) -> Any:
     if world.is_new(fn):
         return getattr(fn, name)

@@ -7,12 +7,14 @@ slots have copies.
 from __future__ import annotations
 
 import types
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
@@ -30,6 +32,7 @@ _object_delattr = object.__delattr__
 _UNREAD = object()  # never identical to a value
 
 
+@calls_program
 def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
     obj = world.proxies.get(id(obj), obj)
     cls = type(obj)
@@ -38,6 +41,8 @@ def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
         return
     if cls is Array:
         raise graph_break("unsupported-object", f"assignment to ndarray.{name}")
+    if cls in weakref.ProxyTypes:  # made inside
+        raise graph_break("unsupported-object", f"assignment to {name} through a weak reference")
     if cls is Scalar:
         setattr(obj.settle(), name, value)  # raises
     if cls in PLAIN_TYPES:
@@ -49,11 +54,14 @@ def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
     generic_store(world, obj, name, value)
 
 
+@calls_program
 def delete(world: MirrorWorld, obj: Any, name: str) -> None:
     obj = world.proxies.get(id(obj), obj)
     cls = type(obj)
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-tensor", f"deleting attribute {name} of a tensor")
+    if cls in weakref.ProxyTypes:
+        raise graph_break("unsupported-object", f"deleting {name} through a weak reference")
     if cls is Scalar:
         delattr(obj.settle(), name)  # raises
     if cls in PLAIN_TYPES:
@@ -65,6 +73,7 @@ def delete(world: MirrorWorld, obj: Any, name: str) -> None:
     generic_store(world, obj, name, ABSENT)
 
 
+@calls_program
 def generic_store(world: MirrorWorld, obj: Any, name: str, value: Any) -> None:
     """``object.__setattr__`` / ``__delattr__`` (``value`` is ABSENT), for all kinds of objects."""
     if isinstance(obj, types.ModuleType):
@@ -128,6 +137,7 @@ def _store_descriptor(world: MirrorWorld, raw: Any, obj: Any, name: str, value: 
     return True
 
 
+@calls_program
 def _store_slot(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> None:
     known = world.slots.get(id(obj))
     if world.is_preexisting(obj) and not is_own_slot(raw):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.calls import operators, tensor_methods
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.rules.listed_names import listed_names
@@ -66,7 +67,7 @@ def new_class(trace: Trace, maker: Any, args: tuple[Any, ...], kwargs: dict[str,
     so it carries a mark until it is finished.
     """
     if not isinstance(args[-1], dict):
-        return maker(*args, **kwargs)  # type: ignore[no-any-return]
+        return plainly(maker, args, kwargs)  # type: ignore[no-any-return]
     marked = {**args[-1], NEW_CLASS_MARK: True}
     made = run(trace, maker, (*args[:-1], marked), kwargs)
     if NEW_CLASS_MARK in vars(made):
@@ -80,7 +81,7 @@ def new_class(trace: Trace, maker: Any, args: tuple[Any, ...], kwargs: dict[str,
 def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
     """How metaclasses written in Python make their classes."""
     if len(args) != 4:
-        return type.__new__(*args, **kwargs)  # type: ignore[no-any-return]
+        return plainly(type.__new__, args, kwargs)  # type: ignore[no-any-return]
     trace.world.expand(args[3])
     return new_class(trace, type.__new__, args, kwargs)
 
@@ -88,7 +89,7 @@ def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ty
 @RULES.rule(isinstance)
 def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs:
-        return isinstance(*args, **kwargs)
+        return plainly(isinstance, args, kwargs)
     value, classes = args
     if type(value) is Scalar:
         value = value.example  # the answer is about its class
@@ -186,12 +187,12 @@ def _issubclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 @RULES.rule(callable)
 def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return callable(*args, **kwargs)
+    return plainly(callable, args, kwargs)
 
 
 @RULES.rule(id)
 def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    number = id(*args, **kwargs)
+    number = plainly(id, args, kwargs)
     return trace.world.addresses.number(id, args[0], number)  # type: ignore[attr-defined]
 
 
@@ -225,7 +226,7 @@ def _name_argument(value: object, what: str) -> str:
 @RULES.rule(getattr)
 def _getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 2 <= len(args) <= 3:
-        return getattr(*args, **kwargs)
+        return plainly(getattr, args, kwargs)
     name = _name_argument(args[1], "")
     if len(args) == 2:
         return trace.world.load_attr(args[0], name)
@@ -239,7 +240,7 @@ def _getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 @RULES.rule(hasattr)
 def _hasattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 2:
-        return hasattr(*args, **kwargs)
+        return plainly(hasattr, args, kwargs)
     try:
         trace.world.load_attr(args[0], _name_argument(args[1], ""))
     except AttributeError as missing:
@@ -251,7 +252,7 @@ def _hasattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 @RULES.rule(setattr)
 def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 3:
-        return setattr(*args, **kwargs)
+        return plainly(setattr, args, kwargs)
     trace.world.store_attr(args[0], _name_argument(args[1], ""), args[2])
     return None
 
@@ -259,7 +260,7 @@ def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 @RULES.rule(delattr)
 def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 2:
-        return delattr(*args, **kwargs)
+        return plainly(delattr, args, kwargs)
     trace.world.delete_attr(args[0], _name_argument(args[1], ""))
     return None
 
@@ -270,7 +271,7 @@ def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 @RULES.rule(bool)
 def _bool(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 1:
-        return bool(*args, **kwargs)
+        return plainly(bool, args, kwargs)
     found = trace.torch.open_truth(args[0])
     return trace.calls.truth(args[0]) if found is None else found
 
@@ -278,7 +279,7 @@ def _bool(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 @RULES.rule(len)
 def _len(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 1:
-        return len(*args, **kwargs)
+        return plainly(len, args, kwargs)
     value = args[0]
     state = trace.world.lazy.get(id(value))  # type: ignore[attr-defined]
     if state is not None:
@@ -305,7 +306,7 @@ def _iter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 @RULES.rule(next)
 def _next(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 1 <= len(args) <= 2:
-        return next(*args, **kwargs)
+        return plainly(next, args, kwargs)
     try:
         return trace.calls.next(args[0])
     except StopIteration as end:
@@ -316,9 +317,10 @@ def _next(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 @RULES.rule(operator.setitem)
+@calls_program
 def _setitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 3:
-        return operator.setitem(*args, **kwargs)
+        return plainly(operator.setitem, args, kwargs)
     target, key, value = args
     if type(target) is list and type(key) is int:
         return operator.setitem(target, key, value)
@@ -388,7 +390,7 @@ def _frame_rule(fn: Any, from_frame: FrameRule) -> None:
 
 def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
-        return vars(*args, **kwargs)
+        return plainly(vars, args, kwargs)
     try:
         return trace.world.load_attr(args[0], "__dict__")
     except AttributeError as missing:
@@ -398,7 +400,7 @@ def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _dir(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
-        return dir(*args, **kwargs)  # raises
+        return plainly(dir, args, kwargs)  # raises
     return listed_names(trace, args[0])
 
 
@@ -417,7 +419,7 @@ def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 @RULES.rule(super)
 def _super(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args or kwargs:
-        return super(*args, **kwargs)
+        return plainly(super, args, kwargs)
     return super(*super_arguments(trace.interp.current_frame()))  # type: ignore[attr-defined]
 
 

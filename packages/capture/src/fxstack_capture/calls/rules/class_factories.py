@@ -10,6 +10,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import specialized
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.world.constants import is_constant_key
@@ -33,7 +34,7 @@ def _namedtuple(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         caller = trace.interp.current_frame().globals  # type: ignore[attr-defined]
         kwargs = {**kwargs, "module": caller.get("__name__", "__main__")}
     make: Any = collections.namedtuple  # noqa: PYI024 - the program's own call
-    made = make(*args, **kwargs)
+    made = plainly(make, args, kwargs)
     note_class(trace, made)
     return made  # type: ignore[no-any-return]
 
@@ -50,7 +51,7 @@ def _process_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         raise graph_break(
             "unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside"
         )
-    made = dataclasses._process_class(*args, **kwargs)  # type: ignore[attr-defined]
+    made = plainly(dataclasses._process_class, args, kwargs)  # type: ignore[attr-defined]
     note_class(trace, made)
     return made
 

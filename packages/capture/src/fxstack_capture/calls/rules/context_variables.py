@@ -11,6 +11,7 @@ from contextvars import Context, ContextVar, Token, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import Converted, pinned
@@ -25,9 +26,10 @@ _GET: Final[Any] = ContextVar.__dict__["get"]
 
 
 @RULES.rule(_GET)
+@calls_program
 def _get(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 1 <= len(args) <= 2:
-        return _GET(*args, **kwargs)  # raises
+        return plainly(_GET, args, kwargs)  # raises
     var = args[0]
     value = _written(trace).get(var, UNREAD)
     if value is not UNREAD:

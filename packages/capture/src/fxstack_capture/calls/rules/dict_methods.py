@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -32,7 +33,7 @@ def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts
         if args:
             trace.world.expand(args[0])
             if _plain_key(method, args):
-                return method(*args, **kwargs)
+                return plainly(method, args, kwargs)
         return run(trace, method, args, kwargs)
 
     RULES.add(method, rule)

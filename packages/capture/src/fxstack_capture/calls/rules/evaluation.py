@@ -16,6 +16,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.values import NULL
 
@@ -32,6 +33,7 @@ _BINDING: Final = frozenset({"STORE_NAME", "DELETE_NAME", "SETUP_ANNOTATIONS"})
 
 
 @functools.lru_cache(1024)
+@calls_program
 def _compiled(text: str, file: str, mode: str, flags: int) -> CodeType | None:
     """The code; None where compiling it warns. Raises what ``compile`` does."""
     with warnings.catch_warnings(record=True) as given:

@@ -6,6 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -26,6 +27,6 @@ def _function(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ty
         args = (args[0], namespace, *args[2:])
     else:
         kwargs = {**kwargs, "globals": namespace}
-    made = types.FunctionType(*args, **kwargs)
+    made: types.FunctionType = plainly(types.FunctionType, args, kwargs)
     world.note_new(made)
     return made

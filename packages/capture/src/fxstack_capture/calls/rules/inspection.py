@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
@@ -39,7 +40,7 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         if type(wrapped) is not types.FunctionType:
             break
         inner = wrapped
-    found = inspect.signature(*args)
+    found = plainly(inspect.signature, args, {})
     for parameter in found.parameters.values():
         if not _is_inert(parameter.default):
             raise graph_break(
@@ -112,8 +113,8 @@ def _thread_id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 @RULES.rule(sys.intern)
-def _intern(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    return sys.intern(*args, **kwargs)
+def _intern(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return plainly(sys.intern, args, kwargs)
 
 
 @RULES.rule(torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)

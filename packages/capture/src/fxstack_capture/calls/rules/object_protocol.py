@@ -6,6 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.classes import construct
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
@@ -35,28 +36,28 @@ def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 @RULES.rule(object.__setattr__)
 def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 3 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
-        return object.__setattr__(*args, **kwargs)
+        return plainly(object.__setattr__, args, kwargs)
     return stores.generic_store(trace.world, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(object.__delattr__)
 def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
-        return object.__delattr__(*args, **kwargs)
+        return plainly(object.__delattr__, args, kwargs)
     return stores.generic_store(trace.world, *args, ABSENT)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__getattribute__)
 def _type_getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs or type(args[1]) is not str:
-        return type.__getattribute__(*args, **kwargs)
+        return plainly(type.__getattribute__, args, kwargs)
     return loaders.generic_load_class(trace.world, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__setattr__)
 def _type_setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 3 or kwargs or type(args[1]) is not str:
-        return type.__setattr__(*args, **kwargs)
+        return plainly(type.__setattr__, args, kwargs)
     return stores.generic_store(trace.world, *args)  # type: ignore[arg-type]
 
 
@@ -69,7 +70,7 @@ def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Those that there are now, in a list of the program's own; one that comes or goes is noticed."""
     world: Any = trace.world
-    found = type.__subclasses__(*args, **kwargs)
+    found = plainly(type.__subclasses__, args, kwargs)
     if world.is_new(args[0]) or any(map(world.is_new, found)):
         raise graph_break("unsupported-call", "type.__subclasses__")
     source = Converted(pinned(args[0], args[0].__qualname__), _SUBCLASSES)
@@ -94,4 +95,4 @@ for _method in (object.__reduce_ex__, object.__reduce__, object.__getstate__):
 
 @RULES.rule(object.__init__)
 def _init(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return object.__init__(*args, **kwargs)
+    return plainly(object.__init__, args, kwargs)

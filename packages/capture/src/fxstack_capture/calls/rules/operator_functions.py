@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ RULES: RuleTable = RuleTable()
 def _binary_rule(op: Any) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) != 2:
-            return op(*args, **kwargs)
+            return plainly(op, args, kwargs)
         return trace.calls.binary(op, *args)
 
     RULES.add(op, rule)
@@ -65,7 +66,7 @@ for _op in (
 def _unary_rule(op: Any) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) != 1:
-            return op(*args, **kwargs)
+            return plainly(op, args, kwargs)
         return trace.calls.unary(op, args[0])
 
     RULES.add(op, rule)

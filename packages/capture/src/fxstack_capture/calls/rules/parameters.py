@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _SIGNATURE = inspect.signature(nn.Parameter.__new__)
 
 @RULES.rule(nn.Parameter)
 def _make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    bound = _SIGNATURE.bind(nn.Parameter, *args, **kwargs)
+    bound = plainly(_SIGNATURE.bind, (nn.Parameter, *args), kwargs)
     bound.apply_defaults()
     _, data, requires_grad = bound.args
     if data is None:

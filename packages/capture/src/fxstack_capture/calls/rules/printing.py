@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls import scan
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
@@ -69,7 +70,7 @@ def _option(name: str, value: Any) -> Any:
     if name not in ("sep", "end", "flush", "file") or not isinstance(
         value, (str, bool, type(None))
     ):
-        print(file=io.StringIO(), **{name: value})
+        plainly(print, (), {"file": io.StringIO(), name: value})
     return value
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def end_graph(
 
 def _constant(fact: BuiltinFunctionType) -> Rule:
     def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return fact(*args, **kwargs)
+        return plainly(fact, args, kwargs)
 
     return rule
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _COMPILE: Any = re._compile  # type: ignore[attr-defined]
 
 
 @RULES.rule(_COMPILE)
+@calls_program
 def _compile(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 2 or not _is_plain(*args):
         return trace.interp.call_function(_COMPILE, args, kwargs)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._device import DeviceContext
 
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_side.overrides import POP, PUSH, Level
 
@@ -25,7 +26,7 @@ def _region(kind: Any, level: Level) -> None:
     """The object is torch's own; what it would turn off is on in the trace world alone."""
 
     def make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return kind(*args, **kwargs)
+        return plainly(kind, args, kwargs)
 
     def enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         trace.torch.overrides.enter(args[0], level)  # type: ignore[attr-defined]

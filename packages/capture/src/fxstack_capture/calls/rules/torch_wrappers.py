@@ -16,6 +16,7 @@ import torch
 from torch.autograd.profiler import record_function
 from torch.optim import optimizer as _optimizer
 
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.rules import plain_optimizers, process_groups, typing_forms
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced_to_tensors
@@ -147,7 +148,7 @@ class IdleRegion(record_function):
 
 @RULES.rule(record_function)
 def _make_record(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> IdleRegion:
-    bound = _RECORD_SIGNATURE.bind(None, *args, **kwargs)
+    bound = plainly(_RECORD_SIGNATURE.bind, (None, *args), kwargs)
     made = IdleRegion.__new__(IdleRegion)
     made.__dict__.update(name=bound.args[1], args=bound.arguments.get("args"))
     return made

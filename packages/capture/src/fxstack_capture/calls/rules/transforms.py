@@ -11,6 +11,7 @@ import torch
 from torch._functorch import eager_transforms, vmap
 from torch.autograd import forward_ad
 
+from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _done_once(fn: Any) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], An
     """Fills torch's own tables when it is first called: that is no effect of the program."""
 
     def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return fn(*args, **kwargs)
+        return plainly(fn, args, kwargs)
 
     return rule
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.interpreter.program import LEAVE
@@ -60,6 +61,7 @@ def get_iter(frame: Frame, _operand: Any) -> None:
     stack[-1] = frame.calls.iterate(stack[-1])
 
 
+@calls_program
 def for_iter(frame: Frame, target: int) -> int | None:
     stack = frame.stack
     iterator = stack[-1]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.values import NULL
 
@@ -19,6 +20,7 @@ SCALARS = frozenset({int, float, str, bool})
 """Types whose operators among themselves run no user code and look at nothing else."""
 
 
+@calls_program
 def binary_op(frame: Frame, op: Callable[[Any, Any], Any]) -> None:
     stack = frame.stack
     right = stack.pop()
