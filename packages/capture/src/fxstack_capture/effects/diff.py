@@ -66,6 +66,7 @@ def _changes(world: MirrorWorld, entry: Entry) -> list[Effect]:
     state = world.dicts.get(key)
     if state is not None:
         records += _dictionary(state)
+    records += world.contexts.changes(entry.standin, entry.source)
     known = world.slots.get(key)
     if known:
         records += _slots(entry.standin, known, entry.source)

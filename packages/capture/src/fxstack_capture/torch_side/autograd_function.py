@@ -152,6 +152,9 @@ def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
         torch._C._set_grad_enabled(False)
         with tracer.assumptions.none_inside():
             context, output = _forward(tracer, cls, inputs, needs)
+            torch._C._set_grad_enabled(enabled)
+            changed = before.have_changed()  # a backward, which runs later, may take it back
+            torch._C._set_grad_enabled(False)
             if any(needs):
                 _backward(tracer, cls, context, output)
     except GraphBreak:
@@ -161,7 +164,7 @@ def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
     finally:
         torch._C._set_grad_enabled(enabled)
         tracer.builder.roll_back(mark)
-    if before.have_changed():
+    if changed or before.have_changed():
         raise graph_break(
             "unsupported-call", f"{cls.__qualname__}, which changes objects other than its own"
         )

@@ -175,6 +175,8 @@ _OF_RUNNING_FRAMES = frozenset(
 def get_getset(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
+    if obj in world.contexts:
+        return world.contexts.load(raw, obj)
     if raw.__name__ == "__dict__":
         return raw.__get__(obj, cls)  # for stand-ins this is the lazy dictionary itself
     entry = world.registry.by_standin.get(id(obj))

@@ -55,6 +55,7 @@ class Distinctions:
             and (
                 id(entry.standin) in self.world.opaque
                 or id(entry.standin) in self.world.told_by_text
+                or entry.standin in self.world.contexts
             )
         )
 

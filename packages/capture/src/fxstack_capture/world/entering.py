@@ -35,7 +35,7 @@ from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local
-from fxstack_capture.world import containers, objects
+from fxstack_capture.world import containers, contexts, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
 from fxstack_capture.world.growing import GROWING_METHODS
@@ -412,6 +412,8 @@ def _handler_of_kind(obj: Any) -> Handler:
         return identity
     if issubclass(cls, functools.partial):
         return partial
+    if issubclass(cls, contexts.CLASS):
+        return contexts.enter
     return objects.handler(cls) or (iterator if _is_native_iterator(cls) else opaque)
 
 

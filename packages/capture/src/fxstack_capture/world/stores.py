@@ -167,6 +167,9 @@ def _read_slot(world: MirrorWorld, raw: Any, obj: Any) -> None:
 
 
 def _store_getset(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> bool:
+    if obj in world.contexts:
+        world.contexts.store(raw, obj, value)
+        return True
     if world.is_preexisting(obj) and not isinstance(obj, BaseException):
         raise graph_break(
             "unsupported-object",

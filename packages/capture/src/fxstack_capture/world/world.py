@@ -22,6 +22,7 @@ from fxstack_capture.world import (
 )
 from fxstack_capture.world.addresses import Addresses
 from fxstack_capture.world.classes import ClassReads
+from fxstack_capture.world.contexts import Contexts
 from fxstack_capture.world.distinct import Distinctions
 from fxstack_capture.world.draws import Draws
 from fxstack_capture.world.growing import GrowingLists
@@ -54,6 +55,7 @@ class MirrorWorld:
         self.draws = Draws(self)
         self.growing = GrowingLists(self)
         self.iterators = BegunIterators(self)
+        self.contexts = Contexts(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
         """Dictionaries that are not complete yet, by id of the mirror dict."""
@@ -98,7 +100,7 @@ class MirrorWorld:
         if entry is None:
             return entering.enter(self, obj, source)
         if entry.source is not source and entry.source != source:
-            varies = obj in self.remade or id(obj) in self.told_by_text
+            varies = obj in self.remade or id(obj) in self.told_by_text or obj in self.contexts
             if entry.standin is entry.original and not varies:
                 self.trace.guard(source, IdentityIs(obj, id(obj)))
             else:
@@ -328,4 +330,5 @@ class MirrorWorld:
         self.classes.close()
         self.distinctions.close()
         self.iterators.close()
+        self.contexts.close()
         self.remade.close()
