@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.metadata import AliasSource, OutputSource
+from fxstack_functionalize.runtime.parts import groups, parts_maker
 from fxstack_functionalize.symbols import filler
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class _Aliases:
         self._shell = shell
         self._namespace = namespace
         self._made: set[int] = set()
+        self._groups = groups(shell.info.aliases)
 
     def of(self, *outputs: OutputInfo) -> Iterator[str]:
         """Yield the statements for what of ``outputs`` is an alias that no statement has made yet."""
@@ -63,16 +65,21 @@ class _Aliases:
     def _make(self, number: int) -> Iterator[str]:
         if number in self._made:
             return
-        self._made.add(number)
-        alias = self._shell.info.aliases[number]
+        together = self._groups.get(number, (number,))
+        self._made.update(together)
+        captured, alias = self._shell.captured, self._shell.info.aliases[number]
         if alias.source is AliasSource.ALIAS:
             yield from self._make(alias.index)
             base = f"alias_{alias.index}"
         else:
             base = f"{alias.source}[{alias.index}]"
         given = f"{base}, args" if alias.sizes else base
-        self._namespace[f"make_{number}"] = alias_maker(self._shell.captured, alias)
-        yield f"alias_{number} = make_{number}({given})"
+        members = [self._shell.info.aliases[place] for place in together]
+        self._namespace[f"make_{number}"] = (
+            alias_maker(captured, alias) if len(members) == 1 else parts_maker(captured, members)
+        )
+        names = ", ".join(f"alias_{place}" for place in together)
+        yield f"{names} = make_{number}({given})"
 
 
 def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
