@@ -1,0 +1,245 @@
+"""Runs a program in eager torch and compiled, with several numbers of threads, and says how the runs differ."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import logging
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+import fxstack
+import fxstack.pipeline
+
+from .expressions import SUMS
+from .noise import TRIALS, Noise, unexplained
+from .observing import TOLERANCE, Comparison, Difference, Observed, Run
+from .writer import Program
+
+NAME = "random_program"
+OURS = (
+    "defect",
+    "please report",
+    "internal error",
+    "runs in eager torch",
+    "failed with",
+    "it runs in plain python",
+    "gcc",
+)
+"""Parts of warnings that count as differences."""
+EXPECTED = ("was compiled", "captured graph runs in eager torch")
+"""Parts of warnings about documented limits, which do not."""
+
+
+@dataclasses.dataclass
+class Outcome:
+    """``differences`` by threads; ``undecided``: runs that only rounding tells apart; ``sums``: threads that sum otherwise."""
+
+    differences: list[str] = dataclasses.field(default_factory=list)
+    undecided: int = 0
+    sums: int = 0
+    graphs: int = 0
+    breaks: int = 0
+    eager_graphs: int = 0
+
+
+class Restored:
+    """A module as it was, to be run again by the code that was compiled for it."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.parts = [(m, dict(vars(m)), self.copies(m)) for m in module.modules()]
+        tensors = [*module.parameters(), *module.buffers()]
+        self.tensors = [(t, t.data, t.detach().clone(), t.requires_grad) for t in tensors]
+
+    @staticmethod
+    def copies(m: torch.nn.Module) -> dict[str, Any]:
+        return {k: copy.copy(v) for k, v in vars(m).items() if isinstance(v, (dict, list))}
+
+    def put_back(self) -> None:
+        for t, data, values, requires_grad in self.tensors:
+            t.data = data
+            t.data.copy_(values)
+            t.grad = None
+            t.requires_grad_(requires_grad)
+        for module, names, copies in self.parts:
+            for name in [n for n in vars(module) if n not in names]:
+                del vars(module)[name]
+            vars(module).update(names)
+            for name, content in copies.items():
+                fill(names[name], content)
+
+
+def fill(container: Any, content: Any) -> None:
+    if container == content if not any_tensors(content) else container is content:
+        return
+    container.clear()
+    (container.update if isinstance(container, dict) else container.extend)(content)
+
+
+def any_tensors(content: Any) -> bool:
+    items = content.values() if isinstance(content, dict) else content
+    return any(isinstance(v, torch.Tensor) for v in items)
+
+
+@contextlib.contextmanager
+def defects() -> Iterator[list[str]]:
+    """What rules of the code generator failed while graphs were compiled: operators are called through ATen then, silently."""
+    found: list[str] = []
+    plain = fxstack.pipeline.compile_graph
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        made = plain(*args, **kwargs)
+        lowered = getattr(made, "lowered", None)
+        if lowered is not None:
+            with contextlib.suppress(AttributeError):
+                found.extend(str(f) for f in lowered.plan.program.fallbacks if f.defect)
+        return made
+
+    fxstack.pipeline.compile_graph = watched
+    try:
+        yield found
+    finally:
+        fxstack.pipeline.compile_graph = plain
+
+
+def coarsest(source: str) -> float:
+    """The tolerance of the least precise dtype that the source names."""
+    named = [limit for dtype, limit in TOLERANCE.items() if str(dtype).removeprefix("torch.") in source]
+    return max(named, default=TOLERANCE[torch.float32])
+
+
+def reassociates(source: str) -> bool:
+    body = source[source.index("OUT = ") :]
+    body = body[body.rindex("\ndef f(") if "\ndef f(" in body else body.rindex("class Model") :]
+    return ", True)" in body or "self." in body or any(word in body for word in SUMS)
+
+
+class Check:
+    """All runs of one program."""
+
+    def __init__(self, source: str, calls: int, plan: int, options: dict[str, Any]) -> None:
+        self.source, self.calls, self.plan, self.options = source, calls, plan, options
+        self.limit = max(coarsest(source[source.index("def tensor") :]), 0)
+        # Dataclasses look for their module.
+        self.space: dict[str, Any] = sys.modules.setdefault(NAME, types.ModuleType(NAME)).__dict__
+        exec(compile(source, "<random program>", "exec"), self.space)
+
+    def run(self, made: Any, module: Any) -> Observed:
+        return Run(self.space, self.calls, self.plan)(made, module)
+
+    def eager(self) -> Observed:
+        made = self.space["make"]()
+        return self.run(made, made if isinstance(made, torch.nn.Module) else None)
+
+    def noisy(self) -> list[Observed]:
+        runs = []
+        for trial in range(TRIALS):
+            made = self.space["make"]()
+            module = made if isinstance(made, torch.nn.Module) else None
+
+            def perturbed(*args: Any, made: Any = made, trial: int = trial) -> Any:
+                with Noise(trial, 2.0 + 2 * (trial % 3)):
+                    return made(*args)
+
+            with NoisyBackward(trial):
+                runs.append(self.run(perturbed, module))
+        return runs
+
+    def __call__(self, threads: tuple[int, ...]) -> Outcome:
+        outcome, before = Outcome(), torch.get_num_threads()
+        made = self.space["make"]()
+        module = made if isinstance(made, torch.nn.Module) else None
+        kept = Restored(made) if module is not None else None
+        compiled = fxstack.compile(
+            made, dynamic=self.options.get("dynamic"), options=self.options["options"]
+        )
+        runs = []
+        try:
+            with defects() as found:
+                for number in threads:
+                    torch.set_num_threads(number)
+                    wanted = self.eager()
+                    if kept is not None:
+                        kept.put_back()
+                    runs.append(self.run(compiled, module))
+                    self.judge(outcome, number, runs[-1], wanted)
+            outcome.differences += [f"rule failed: {text}" for text in found]
+            for other in runs[1:]:
+                self.bits(outcome, other, runs[0])
+        finally:
+            torch.set_num_threads(before)
+        log = fxstack.compile_log(compiled)
+        outcome.graphs, outcome.breaks = log.graph_count, log.break_count
+        return outcome
+
+    def judge(self, outcome: Outcome, threads: int, got: Observed, wanted: Observed) -> None:
+        left = Comparison(self.limit)(got, wanted)
+        if left:
+            left = unexplained(left, wanted, self.noisy(), self.limit)
+            outcome.undecided += not left
+        outcome.differences += [f"{threads} threads: {d.path}: {d.text}" for d in left]
+        for text in got.warned:
+            outcome.eager_graphs += "runs in eager torch" in text
+            if suspicious(text):
+                outcome.differences.append(f"{threads} threads: warned {text[:1500]}")
+
+    def bits(self, outcome: Outcome, got: Observed, first: Observed) -> None:
+        """With more threads the same numbers, bit for bit, unless there are sums."""
+        found: list[Difference] = Comparison(0.0, exactly=True)(got, first)
+        if not found:
+            return
+        if reassociates(self.source):
+            outcome.sums += 1
+        elif not outcome.differences:
+            outcome.differences.append(f"bits by threads: {found[0].path}: {found[0].text}")
+
+
+class NoisyBackward:
+    """Noise in what runs outside of the program: backward passes."""
+
+    def __init__(self, trial: int) -> None:
+        self.mode = Noise(100 + trial, 2.0)
+
+    def __enter__(self) -> None:
+        self.mode.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self.mode.__exit__(*raised)
+
+
+def suspicious(text: str) -> bool:
+    lower = text.lower()
+    if any(part in lower for part in EXPECTED):
+        return False
+    return any(part in lower for part in OURS)
+
+
+def check_program(program: Program, threads: tuple[int, ...] = (1, 3)) -> Outcome:
+    """Compile and run ``program``; exceptions of ours are differences too."""
+    return check_source(
+        program.source(),
+        program.inputs.calls,
+        program.inputs.noise,
+        {"dynamic": program.inputs.dynamic, "options": program.inputs.options},
+        threads,
+    )
+
+
+def check_source(
+    source: str, calls: int, plan: int, options: dict[str, Any], threads: tuple[int, ...]
+) -> Outcome:
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return Check(source, calls, plan, options)(threads)
+        except Exception as error:
+            return Outcome([f"{type(error).__name__}: {str(error)[:3000]}"])
+        finally:
+            fxstack.reset()

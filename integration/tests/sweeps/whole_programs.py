@@ -1,0 +1,180 @@
+"""Random programs over the whole stack, eager and compiled, with several numbers of threads.
+
+    python integration/tests/sweeps/whole_programs.py [--programs 5000] [--start 0] [--threads 1,3] [--seconds 36000] [--dry]
+
+Programs run in child processes of ``--batch`` programs, so that a crash is one program's. Each program that differs is cut
+down and printed as a script that runs alone (``--scripts FOLDER``: written there). Prints a summary; exits 1 on a difference.
+Programs whose runs only rounding tells apart are counted as undecided (see ``random_programs/noise.py``), and results whose
+last bits depend on the number of threads as such, where the program has sums.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from random_programs.running import check_program
+from random_programs.shrinking import script, shrink
+from random_programs.writer import program
+
+
+def arguments(given=None):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--programs", type=int, default=5000)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--threads", default="1,3")
+    parser.add_argument("--seconds", type=float, default=36000.0)
+    parser.add_argument("--batch", type=int, default=100)
+    parser.add_argument("--shrinking", type=float, default=60.0, help="seconds for each program that differs")
+    parser.add_argument("--patience", type=int, default=300, help="seconds after which a program counts as hung")
+    parser.add_argument("--scripts", type=Path, help="a folder for the scripts of programs that differ")
+    parser.add_argument("--dry", action="store_true", help="eight programs")
+    options = parser.parse_args(given)
+    if options.dry:
+        options.programs = min(options.programs, 8)
+    options.threads = tuple(map(int, options.threads.split(",")))
+    return options
+
+
+class Hung(BaseException):
+    """A program that does not end."""
+
+
+def hung(_number, _frame):
+    raise Hung
+
+
+def one(seed, options):
+    """The outcome of a program as a dictionary; of one that differs, its script."""
+    written = program(seed)
+    outcome = check_program(written, options.threads)
+    found = {
+        "seed": seed,
+        "differences": outcome.differences,
+        "undecided": outcome.undecided,
+        "sums": outcome.sums,
+        "graphs": outcome.graphs,
+        "breaks": outcome.breaks,
+        "eager_graphs": outcome.eager_graphs,
+    }
+    if outcome.differences:
+        signal.alarm(int(options.shrinking) + options.patience)
+        outcome = shrink(written, outcome, options.shrinking, options.threads)
+        found["shrunk"] = outcome.differences
+        found["script"] = script(written, options.threads[-1])
+    return found
+
+
+def child(seeds, options, pipe):
+    """Run ``seeds`` and write a line for each: first that it starts, then its outcome."""
+    cache = tempfile.mkdtemp(prefix="whole-programs-")
+    os.environ["FXSTACK_INDUCTOR_CACHE_DIR"] = cache
+    signal.signal(signal.SIGALRM, hung)
+    with os.fdopen(pipe, "w") as out:
+        for seed in seeds:
+            print(json.dumps({"starts": seed}), file=out, flush=True)
+            signal.alarm(options.patience)
+            try:
+                found = one(seed, options)
+            except (Exception, Hung):
+                found = {"seed": seed, "differences": [traceback.format_exc()[-2000:]]}
+            signal.alarm(0)
+            print(json.dumps(found), file=out, flush=True)
+    shutil.rmtree(cache, ignore_errors=True)
+
+
+def batch(seeds, options, deadline):
+    """The outcomes of a child process that runs ``seeds``, which may end before it has run all."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if not process:
+        os.close(reader)
+        status = 1
+        try:
+            child(seeds, options, writer)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    started = None
+    with os.fdopen(reader) as lines:
+        for line in lines:
+            found = json.loads(line)
+            started = found.get("starts")
+            if started is None:
+                yield found
+                if time.monotonic() > deadline:
+                    os.kill(process, signal.SIGKILL)
+                    break
+    _, status = os.waitpid(process, 0)
+    if status and started is not None:
+        yield {"seed": started, "differences": [f"the process ended with status {status}"]}
+
+
+class Totals:
+    def __init__(self, options):
+        self.options, self.begun = options, time.monotonic()
+        self.wrong, self.counts = [], collections.Counter()
+
+    def add(self, found):
+        self.counts["programs"] += 1
+        for name in ("undecided", "sums", "graphs", "breaks", "eager_graphs"):
+            self.counts[name] += found.get(name, 0)
+        if found["differences"]:
+            self.wrong.append(found["seed"])
+            self.show(found)
+
+    def show(self, found):
+        print(f"==== seed {found['seed']}")
+        for text in found["differences"][:3]:
+            print("    " + text[:600].replace("\n", "\n    "))
+        if "script" in found:
+            if self.options.scripts:
+                self.options.scripts.mkdir(parents=True, exist_ok=True)
+                shown = "".join(f"# {line}\n" for text in found["shrunk"][:4] for line in text[:800].splitlines())
+                (self.options.scripts / f"seed{found['seed']}.py").write_text(shown + found["script"])
+            else:
+                print(found["script"])
+        sys.stdout.flush()
+
+    def summary(self):
+        seconds, counts = time.monotonic() - self.begun, self.counts
+        threads = ",".join(map(str, self.options.threads))
+        return (
+            f"{counts['programs']} programs, threads {threads}: {len(self.wrong)} differ {self.wrong[:60]}; "
+            f"{counts['undecided']} runs undecided by rounding, {counts['sums']} sums with other last bits by threads, "
+            f"{counts['graphs']} graphs, {counts['breaks']} breaks, {counts['eager_graphs']} graphs refused with a "
+            f"warning; {seconds:.0f} s"
+        )
+
+
+def main(given=None):
+    options = arguments(given)
+    totals, deadline = Totals(options), time.monotonic() + options.seconds
+    seeds = list(range(options.start, options.start + options.programs))
+    while seeds and time.monotonic() < deadline:
+        part = seeds[: options.batch]
+        done = 0
+        for found in batch(part, options, deadline):
+            totals.add(found)
+            done = part.index(found["seed"]) + 1
+        seeds = seeds[done or len(part) :]
+        if totals.counts["programs"] % 1000 < options.batch:
+            print(totals.summary(), flush=True)
+    print(totals.summary())
+    return 1 if totals.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
