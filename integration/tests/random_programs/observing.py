@@ -148,7 +148,7 @@ class Run:
         return self.seen
 
     def call(self, made: Any, module: Any, lasting: list[Any], call: int) -> None:
-        torch.manual_seed(call)
+        torch.default_generator.manual_seed(call)
         random.seed(call)
         arguments = self.space["arguments"](call)
         result = None
@@ -178,7 +178,7 @@ class Run:
         if not outputs:
             return
         try:
-            torch.manual_seed(100 + call)
+            torch.default_generator.manual_seed(100 + call)
             weighted = [weight(t, k) for k, t in enumerate(outputs)]
             if self.plan % 4 == 0:
                 for part in weighted:

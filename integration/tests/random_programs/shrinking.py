@@ -21,6 +21,9 @@ def kind(outcome: Outcome) -> str:
 def shrink(program: Program, outcome: Outcome, seconds: float, threads: tuple[int, ...]) -> Outcome:
     """Remove statements, clauses and calls of ``program`` (which is changed) while its difference stays."""
     end, wanted = time.monotonic() + seconds, kind(outcome)
+    named = outcome.differences[0].split()[0]
+    if named.isdigit():
+        threads = (int(named),)
 
     def stays() -> Outcome | None:
         if time.monotonic() > end:

@@ -228,7 +228,7 @@ class Writer:
         exec(compile(text, "<program>", "exec"), space)
         made, lasting = space["make"](), space["state"]()
         for call in range(inputs.calls):
-            torch.manual_seed(call)
+            torch.default_generator.manual_seed(call)
             random.seed(call)
             reached[0] = len(seen) + 1
             made(*space["arguments"](call), *lasting)
@@ -256,10 +256,19 @@ def broadcast(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def program(seed: int) -> Program:
     """The program of a seed: always the same one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _program(seed)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _program(seed: int) -> Program:
     w = Writer(seed)
-    wanted = w.r.choice([3, 5, 6, 8, 10, 14])
+    wanted = w.r.choice([4, 6, 8, 10, 12, 16, 20])
     tries = 0
-    while len(w.program.body) < wanted and tries < 60:
+    while len(w.program.body) < wanted and tries < 80:
         tries += 1
         w.statement()
     finish(w)

@@ -170,8 +170,7 @@ def main(given=None):
             totals.add(found)
             done = part.index(found["seed"]) + 1
         seeds = seeds[done or len(part) :]
-        if totals.counts["programs"] % 1000 < options.batch:
-            print(totals.summary(), flush=True)
+        print(totals.summary(), file=sys.stderr, flush=True)
     print(totals.summary())
     return 1 if totals.wrong else 0
 
