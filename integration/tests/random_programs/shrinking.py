@@ -50,8 +50,8 @@ def without(
     body: list[Node], at: int, size: int, stays: Callable[[], Outcome | None]
 ) -> Outcome | None:
     removed = body[at : at + size]
-    if not removed or any(node.text.startswith("return") for node in removed):
-        return None
+    if not removed or any(node.text.startswith("return") or " -= 1" in node.text for node in removed):
+        return None  # a loop that counts down ends by its count
     del body[at : at + size]
     if (found := stays()) is not None:
         return found

@@ -37,7 +37,7 @@ def arguments(given=None):
     parser.add_argument("--seconds", type=float, default=36000.0)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--shrinking", type=float, default=60.0, help="seconds for each program that differs")
-    parser.add_argument("--patience", type=int, default=300, help="seconds after which a program counts as hung")
+    parser.add_argument("--patience", type=int, default=150, help="seconds after which a program counts as hung")
     parser.add_argument("--scripts", type=Path, help="a folder for the scripts of programs that differ")
     parser.add_argument("--dry", action="store_true", help="eight programs")
     options = parser.parse_args(given)
@@ -70,7 +70,10 @@ def one(seed, options):
     }
     if outcome.differences:
         signal.alarm(int(options.shrinking) + options.patience)
-        outcome = shrink(written, outcome, options.shrinking, options.threads)
+        try:
+            outcome = shrink(written, outcome, options.shrinking, options.threads)
+        except Hung:
+            outcome.differences.append("a smaller program does not end")
         found["shrunk"] = outcome.differences
         found["script"] = script(written, options.threads[-1])
     return found
