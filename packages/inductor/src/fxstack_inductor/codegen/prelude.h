@@ -19,11 +19,12 @@ extern int omp_get_num_threads(void);
    Kernels without conditional loads are STRAIGHT. GCC writes what follows a question like x != x once for each answer, and vectors compute
    both: twice the work, and vector math that is given numbers outside of its domain takes one lane after the other (no-thread-jumps). Of
    answers that are known on one way to them it makes booleans that come from two places, which no vector can hold (no-tree-pre: bounds of
-   bounds). */
+   bounds). A call whose result is used for one answer alone it moves there (no-tree-sink), and has vectors of that only for functions that
+   it knows. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define FUNCTION_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"no-predictive-commoning\")")
 #define FUNCTION_END _Pragma("GCC pop_options")
-#define STRAIGHT _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-pre\")")
+#define STRAIGHT _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-pre\", \"no-tree-sink\")")
 #else
 #define FUNCTION_BEGIN
 #define FUNCTION_END
@@ -44,21 +45,23 @@ FXSTACK_SHARED int32_t fxstack_zero;
    convert that number itself, to the nearest integer, which is not what the processor does. */
 FXSTACK_SHARED float fxstack_no_float;
 
-#define VECTOR1(NAME) \
-  __attribute__((simd("notinbranch"))) double NAME(double); \
-  __attribute__((simd("notinbranch"))) float NAME##f(float);
-#define VECTOR2(NAME) \
-  __attribute__((simd("notinbranch"))) double NAME(double, double); \
-  __attribute__((simd("notinbranch"))) float NAME##f(float, float);
+#define MATH1(HOW, NAME) HOW double NAME(double); HOW float NAME##f(float);
+#define MATH2(HOW, NAME) HOW double NAME(double, double); HOW float NAME##f(float, float);
 #if defined(FXSTACK_LIBMVEC) && !defined(FXSTACK_EXACT_MATH)
-VECTOR1(exp) VECTOR1(log) VECTOR1(sin) VECTOR1(cos) VECTOR2(pow)
+#define VECTOR __attribute__((const, simd("notinbranch")))
+MATH1(VECTOR, exp) MATH1(VECTOR, log) MATH1(VECTOR, sin) MATH1(VECTOR, cos) MATH2(VECTOR, pow)
 #endif
 #if FXSTACK_LIBMVEC >= 235 && !defined(FXSTACK_EXACT_MATH)
-VECTOR1(exp2) VECTOR1(expm1) VECTOR1(log2) VECTOR1(log10) VECTOR1(log1p) VECTOR1(tan)
-VECTOR1(sinh) VECTOR1(cosh) VECTOR1(tanh) VECTOR1(asin) VECTOR1(acos) VECTOR1(atan)
-VECTOR1(asinh) VECTOR1(acosh) VECTOR1(atanh) VECTOR1(erf) VECTOR1(erfc)
-VECTOR2(atan2) VECTOR2(hypot)
+MATH1(VECTOR, exp2) MATH1(VECTOR, expm1) MATH1(VECTOR, log2) MATH1(VECTOR, log10) MATH1(VECTOR, log1p)
+MATH1(VECTOR, tan) MATH1(VECTOR, sinh) MATH1(VECTOR, cosh) MATH1(VECTOR, tanh) MATH1(VECTOR, erf) MATH1(VECTOR, erfc)
+MATH2(VECTOR, atan2) MATH2(VECTOR, hypot)
+#define INVERSE VECTOR
+#else
+#define INVERSE __attribute__((const))
 #endif
+/* The compiler is told not to know these (``runtime/toolchain.py``) but for what an attribute says. */
+MATH1(INVERSE, asin) MATH1(INVERSE, acos) MATH1(INVERSE, atan)
+MATH1(INVERSE, asinh) MATH1(INVERSE, acosh) MATH1(INVERSE, atanh)
 
 static inline float bf16_load(bf16 x) {
   union { uint32_t u; float f; } v = {(uint32_t)x << 16};
@@ -73,7 +76,7 @@ static inline bf16 bf16_store(float x) {
 }
 
 /* Half precision. GCC makes no vectors of conversions of its own type on x86. */
-#if defined(__x86_64__) && !defined(__clang__)
+#if defined(__x86_64__) && (!defined(__clang__) || !defined(__FLT16_MAX__)) /* clang has the type since 15 */
 typedef uint16_t f16;
 
 static inline float f16_load(f16 x) {

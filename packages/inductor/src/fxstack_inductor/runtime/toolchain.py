@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 CANDIDATES = ("gcc", "cc", "clang")
 
+INVERSE_FUNCTIONS = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
+"""What C compilers know identities of. ``prelude.h`` declares them."""
+
 FLAGS = (
     "-march=native",
     "-std=gnu11",
@@ -39,6 +42,8 @@ FLAGS = (
     "-fwrapv",  # integers wrap around, as tensors' do
     "-fno-math-errno",
     "-fno-trapping-math",
+    # Without errno GCC computes sin(atan(x)) by a square root, which makes numbers of NaN.
+    *(f"-fno-builtin-{name}{kind}" for name in INVERSE_FUNCTIONS for kind in ("", "f")),
     "-ffp-contract=off",  # a*b + c rounds twice, as in eager
     "-fno-semantic-interposition",
     "-fno-strict-aliasing",  # tiles are turned over as words, whatever their type
