@@ -12,6 +12,8 @@ from torch._higher_order_ops.auto_functionalize import auto_functionalized, auto
 from torch._higher_order_ops.effects import has_effects
 from torch._ops import HigherOrderOperator, OpOverload
 
+from fxstack_interchange.raising import can_raise
+
 if TYPE_CHECKING:
     from torch.fx import Node
 
@@ -50,6 +52,11 @@ def may_act(node: Node) -> bool:
     if target in _FUNCTIONAL_FORMS:
         target = node.args[0]  # type: ignore[assignment]
     return isinstance(target, OpOverload) and target.namespace not in _KNOWN
+
+
+def must_run(node: Node) -> bool:
+    """Whether ``node`` is to run though nothing uses its result: it does something undeclared, or may raise."""
+    return may_act(node) or can_raise(node)
 
 
 def _only_acts(operator: OpOverload[..., Any]) -> bool:

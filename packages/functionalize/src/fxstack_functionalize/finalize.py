@@ -20,7 +20,7 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-from fxstack_interchange.effects import is_ordered, may_act
+from fxstack_interchange.effects import is_ordered, must_run
 from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def _name(node: object) -> str | None:
 
 
 def remove_dead_code(graph: torch.fx.Graph) -> None:
-    """Remove what no output needs, but nothing that may have an effect or draws random numbers."""
-    graph.eliminate_dead_code(is_impure_node=lambda node: has_effect(node) or may_act(node))
+    """Remove what no output needs, but nothing that may have an effect, raise an error or draws random numbers."""
+    graph.eliminate_dead_code(is_impure_node=lambda node: has_effect(node) or must_run(node))
 
 
 def has_effect(node: Node) -> bool:

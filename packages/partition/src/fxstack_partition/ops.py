@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
-from fxstack_interchange.effects import is_ordered, may_act
+from fxstack_interchange.effects import is_ordered, must_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -250,7 +250,7 @@ def kind_of(node: Node) -> OpKind:
         return OpKind.CONSTANT
     if node.target is operator.getitem and not is_symbolic_value(node.meta.get("val")):
         return OpKind.GETITEM
-    if may_act(node) and not any(item.users for item in _results(node)):
+    if must_run(node) and not any(item.users for item in _results(node)):
         return OpKind.EFFECT
     if isinstance(node.target, HigherOrderOperator):
         return OpKind.HIGHER_ORDER

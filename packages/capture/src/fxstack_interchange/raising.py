@@ -1,0 +1,66 @@
+"""Operators that raise for the data of their tensors: a bad index, a division by zero, a matrix that has no inverse.
+
+Eager raises whether anybody uses the result or not, so no stage may drop such a call. What is listed was asked of eager by
+``packages/capture/tests/sweeps/raising.py``, which calls every operator on data of all sorts and names what is missing here.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import torch
+from torch._ops import OpOverload
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_INT = """
+    _ctc_loss _embedding_bag _embedding_bag_forward_only _linalg_check_errors
+    _pack_padded_sequence bincount div embedding floor_divide fmod gather index index_add
+    index_copy index_fill index_put index_reduce index_select linalg_lu_solve lu_unpack
+    max_unpool2d max_unpool3d multi_margin_loss multilabel_margin_loss_forward
+    nll_loss2d_forward nll_loss_forward put remainder repeat_interleave scatter scatter_add
+    scatter_reduce segment_reduce take
+""".split()
+_FLOAT = """
+    _histogramdd_bin_edges _histogramdd_from_bin_cts _linalg_eigh _linalg_svd bernoulli
+    binary_cross_entropy cholesky cholesky_inverse histc histogram linalg_eig linalg_lstsq
+    linalg_pinv multinomial normal poisson
+""".split()
+_BOOL = """
+    masked_scatter
+""".split()
+
+DATA_CHECKS: MappingProxyType[str, frozenset[str]] = MappingProxyType(
+    {
+        name: frozenset(
+            kind
+            for kind, names in (("int", _INT), ("float", _FLOAT), ("bool", _BOOL))
+            if name in names
+        )
+        for name in sorted({*_INT, *_FLOAT, *_BOOL})
+    }
+)
+"""Names of ATen operators, and the kinds of the tensors whose elements they refuse."""
+
+
+def kind_of_dtype(dtype: torch.dtype) -> str:
+    if dtype is torch.bool:
+        return "bool"
+    return "float" if dtype.is_floating_point or dtype.is_complex else "int"
+
+
+def can_raise(node: Node) -> bool:
+    """Whether the call of ``node`` raises for some data of the tensors that it is given."""
+    target = node.target
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
+        return False
+    kinds = DATA_CHECKS.get(target._opname.removesuffix("_"))
+    if kinds is None:
+        return False
+    values = (arg.meta.get("val") for arg in node.all_input_nodes)
+    return any(
+        not isinstance(value, torch.Tensor) or kind_of_dtype(value.dtype) in kinds
+        for value in values
+    )
