@@ -28,6 +28,7 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.schedule.checked import has_checks, read_in_part
 
 if TYPE_CHECKING:
     from fxstack_inductor.lower.program import Program
@@ -75,6 +76,9 @@ def usage(program: Program) -> Usage:
     found.required = {base for root in roots if isinstance(base := base_of(root), Computed)}
     needed = set(found.required)
     for step in reversed(program.steps):
+        if isinstance(step, Computed) and step not in needed and has_checks(step):
+            found.required.add(step)
+            needed.add(step)
         if isinstance(step, Computed) and step in needed:
             found.live.append(step)
             if isinstance(step, Scatter):
@@ -101,10 +105,11 @@ class _Cost:
 def choose_inlined(found: Usage) -> set[Node]:
     """The pointwise nodes to inline, given who reads them."""
     inlined: set[Node] = set()
+    in_part = read_in_part(found.live, found.readers, found.required)
     costs: dict[Node, _Cost] = {}
     for node in found.live:
         cost = costs[node] = _cost(node, inlined, costs)
-        if not isinstance(node, Pointwise) or node in found.required:
+        if not isinstance(node, Pointwise) or node in found.required or node in in_part:
             continue
         if _worth_inlining(node, cost, found.readers[node], found.required):
             inlined.add(node)
