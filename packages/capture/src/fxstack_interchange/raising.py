@@ -22,15 +22,13 @@ _INT = """
     max_unpool2d max_unpool3d multi_margin_loss multilabel_margin_loss_forward
     nll_loss2d_forward nll_loss_forward put remainder repeat_interleave scatter scatter_add
     scatter_reduce segment_reduce take
-""".split()
+""".split()  # noqa: SIM905 - names
 _FLOAT = """
     _histogramdd_bin_edges _histogramdd_from_bin_cts _linalg_eigh _linalg_svd bernoulli
     binary_cross_entropy cholesky cholesky_inverse histc histogram linalg_eig linalg_lstsq
     linalg_pinv multinomial normal poisson
-""".split()
-_BOOL = """
-    masked_scatter
-""".split()
+""".split()  # noqa: SIM905 - names
+_BOOL = ("masked_scatter",)
 
 DATA_CHECKS: MappingProxyType[str, frozenset[str]] = MappingProxyType(
     {

@@ -14,6 +14,7 @@ import re
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import torch
 from torch.testing._internal import common_utils
@@ -57,7 +58,9 @@ BESIDE = {
         torch.nn.functional.embedding_bag(ONES, torch.rand(5, 3), ONES[:1] * 0, mode=mode)
         for mode in ("sum", "mean", "max")
     ],
-    "ctc": lambda: torch.nn.functional.ctc_loss(LOGITS, ONES.view(2, 2), ONES[:2] * 6, ONES[:2] * 2),
+    "ctc": lambda: torch.nn.functional.ctc_loss(
+        LOGITS, ONES.view(2, 2), ONES[:2] * 6, ONES[:2] * 2
+    ),
     "sequences": lambda: torch._pack_padded_sequence(torch.rand(4, 2, 3), ONES[:2] * 4, False),
     "masked": lambda: torch.masked_scatter(torch.rand(3), torch.rand(3) > 2, torch.rand(1)),
     "pivots": lambda: torch.lu_unpack(torch.eye(3), torch.arange(1, 4, dtype=torch.int32)),
@@ -74,6 +77,7 @@ BESIDE = {
     ],
 }
 """What the database lacks, or has only with arguments for which nothing can be found."""
+
 
 class Calls(TorchDispatchMode):
     """The calls of ATen operators inside, by overload."""
@@ -203,8 +207,8 @@ def main():
         if kinds - DATA_CHECKS.get(name, frozenset())
     }
     if args.write:
-        with open(args.write, "w") as file:
-            file.writelines(f"{name} {' '.join(sorted(found[name]))}\n" for name in sorted(found))
+        lines = [f"{name} {' '.join(sorted(found[name]))}\n" for name in sorted(found)]
+        Path(args.write).write_text("".join(lines))
         return 0
     for name, kinds in missing.items():
         print(f"{name} raises for {', '.join(sorted(kinds))} tensors: not in the table")

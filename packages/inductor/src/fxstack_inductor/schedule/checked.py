@@ -47,9 +47,9 @@ def read_in_part(
     whole: set[Computed] = set()
     found: set[Computed] = set()
     for node in reversed(live):
-        if node in required or not isinstance(node, Pointwise):
-            whole.add(node)
-        elif any(reader in whole and covers(reader, node) for reader in readers.get(node, ())):
+        computed = node in required or not isinstance(node, Pointwise)
+        read = (reader in whole and covers(reader, node) for reader in readers.get(node, ()))
+        if computed or any(read):
             whole.add(node)
         elif has_checks(node):
             found.add(node)
