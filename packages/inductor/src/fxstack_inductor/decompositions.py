@@ -109,8 +109,9 @@ def binary_cross_entropy(
 ) -> torch.Tensor:
     """Torch's decomposition, with what eager refuses on CPU."""
     if x.device.type == "cpu":
-        inside = ((x >= 0) & (x <= 1)).all()
-        aten._assert_async.msg(inside, "all elements of input should be between 0 and 1")
+        for name, tensor in (("input", x), ("target", target)):
+            inside = ((tensor >= 0) & (tensor <= 1)).all()
+            aten._assert_async.msg(inside, f"all elements of {name} should be between 0 and 1")
     loss = decomposition_table[aten.binary_cross_entropy.default]
     result: torch.Tensor = loss(x, target, weight, reduction)
     return result
