@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import (
 from torch.nested._internal import nested_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.fake_kernels import kernel_of, plain_convolution, promoting
 from fxstack_capture.torch_side.operator_cache import (
     MASKS,
@@ -32,6 +33,7 @@ from fxstack_capture.torch_side.operator_cache import (
 )
 from fxstack_capture.torch_side.size_checks import SIZE_RULES, check_sizes
 from fxstack_interchange.dtypes import differ, eager_dtypes, in_dtypes
+from fxstack_interchange.eager_checks import RefusedArgumentsError, has_symbols, refuses
 from fxstack_interchange.layouts import as_said, eager_strides
 
 if TYPE_CHECKING:
@@ -117,6 +119,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
             return self._ask_torch(func, types, args, kwargs)
         if not is_predictable(func):
             result = self._ask_torch(func, types, args, kwargs)
+            self._demand_accepted(func, args, kwargs, result)
             return self._laid_out(func, args, kwargs, result)
         return self._predict(func, types, args, kwargs)
 
@@ -142,7 +145,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
     def _as_eager(
         self, make: Callable[..., Any], func: Any, types: Any, args: Any, kwargs: Any, *more: Any
     ) -> Any:
-        """What ``make`` says, but eager's refusals of dtypes and sizes, and the dtypes and strides that eager returns."""
+        """What ``make`` says, but eager's refusals of arguments, and the dtypes and strides that eager returns."""
         dtypes = eager_dtypes(func, args, kwargs)
         if func in SIZE_RULES:
             with self:
@@ -151,7 +154,16 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         if dtypes is not None and differ(result, dtypes):
             with self:
                 result = in_dtypes(result, dtypes)
+        self._demand_accepted(func, args, kwargs, result)
         return self._laid_out(func, args, kwargs, result)
+
+    @staticmethod
+    def _demand_accepted(func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if not refuses(func, args, kwargs, result):
+            return
+        if has_symbols((args, kwargs)):  # another call may be in order
+            raise graph_break("unsupported-call", f"{func}, which eager refuses in this call")
+        raise RefusedArgumentsError
 
     @staticmethod
     def _laid_out(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
