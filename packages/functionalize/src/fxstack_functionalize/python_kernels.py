@@ -37,12 +37,40 @@ def _resampled(operator: Any) -> Kernel:
     return kernel
 
 
+def _nearest(operator: Any) -> Kernel:
+    """As ``_resampled``, of operators that have no corners to align."""
+
+    def kernel(
+        x: torch.Tensor,
+        output_size: Sequence[int] | None,
+        scale_factors: Sequence[float] | None = None,
+    ) -> torch.Tensor:
+        size = upsample_compute_output_size(x.size(), output_size, scale_factors)
+        scales: Sequence[float | None] = scale_factors or [None] * len(size)
+        result: torch.Tensor = operator(x, size, *scales)
+        return result
+
+    return kernel
+
+
+_NEAREST: Final = (
+    _aten.upsample_nearest1d,
+    _aten.upsample_nearest2d,
+    _aten.upsample_nearest3d,
+    _aten._upsample_nearest_exact1d,
+    _aten._upsample_nearest_exact2d,
+    _aten._upsample_nearest_exact3d,
+)
+
 _KERNELS: Final[dict[Any, Kernel | None]] = {
     # Torch's composition counts labels behind the first -1 as class 0.
     _aten.multilabel_margin_loss_forward.default: None,
     # Torch's compositions round bytes otherwise than eager does, and cost gathers where eager has a kernel.
     _aten.upsample_bilinear2d.default: None,
     _aten.upsample_bicubic2d.default: None,
+    # They divide sizes by sizes where eager takes the reciprocal of the scale.
+    **{operator.default: None for operator in _NEAREST},
+    **{operator.vec: _nearest(operator.default) for operator in _NEAREST},
     **{
         operator.vec: _resampled(operator.default)
         for operator in (
