@@ -47,9 +47,12 @@ _FEW = 1 << 14
 """Elements of a call that is made as it is."""
 _MANY = 1 << 22
 _SHORT = 4
-_PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_format)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_PLAIN += (torch.device, torch.layout, *_SYMBOLIC)
+_PLAIN: tuple[type, ...] = (
+    *(int, float, bool, complex, str, type(None)),
+    *(torch.dtype, torch.memory_format, torch.device, torch.layout),
+    *_SYMBOLIC,
+)
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _ASKED: dict[Any, bool] = {}
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError)
