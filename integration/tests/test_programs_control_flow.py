@@ -108,6 +108,44 @@ def while_loop_until_converged_with_a_closure(c):
     return both_ways(c, fn, *data((3,)))
 
 
+@program()
+def while_loop_reads_the_number_that_it_carries(c):
+    xs = torch.arange(6.0).view(3, 2)
+
+    def body(i, a):
+        return i + 1, a + xs[i.item()]
+
+    def fn():
+        return while_loop(lambda i, a: i < 3, body, (torch.tensor(0), torch.zeros(2)))
+
+    return c(fn)()
+
+
+@program()
+def scan_reads_the_number_that_it_carries(c):
+    xs = torch.arange(6.0).view(3, 2)
+    return c(lambda: scan(lambda t, x: (t + 1, x * t.item()), torch.tensor(1), xs))()
+
+
+@program(graphs=1, breaks=0)
+def while_loop_returns_what_its_body_returns(c):
+    def fn(x):
+        return while_loop(
+            lambda d: d["x"][0].sum() < 10, lambda d: {"x": [d["x"][0] + 1]}, ({"x": [x]},)
+        )
+
+    return c(fn)(torch.zeros(2))
+
+
+@program()
+def loop_that_writes_to_its_carry(c):
+    def fn(x):
+        return while_loop(lambda a: a.sum() < 3, lambda a: (a.add_(1),), (x,))
+
+    x = torch.zeros(2)
+    return attempt(c(fn), x)[0], x
+
+
 @program(graphs=1, breaks=0)
 def map_with_a_closure_is_differentiated(c):
     x, w = data((4, 3), (3,))

@@ -163,7 +163,7 @@ def while_loop(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any
     results = call.made(carried, gradient=_any_gradient(inputs, free))
     more = (*call.operands(additional), *free)
     node_args = (cond_graph, body_graph, tuple(call.operands(carried)), more)
-    return call.write(node_args, results, pytree.tree_structure((None,) * len(results)))
+    return call.write(node_args, results, body.spec)
 
 
 def map_(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from fxstack_capture.breaks import graph_break
@@ -47,9 +48,11 @@ class Subgraph:
 
 
 def stand_in(tracer: TorchTracer, like: torch.Tensor) -> torch.Tensor:
-    """A tensor of its own with the metadata of ``like``."""
+    """A tensor of its own with the metadata of ``like``, whose value is not known: another one comes in each round."""
     with tracer.unrecorded(), tracer.mode, torch.no_grad():
         made = like.detach()
+    if isinstance(made, FakeTensor):
+        made.constant = None
     return made.requires_grad_() if like.requires_grad else made
 
 

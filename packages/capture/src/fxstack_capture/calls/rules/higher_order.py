@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._higher_order_ops import utils
+from torch._higher_order_ops import associative_scan, scan, utils, while_loop
+from torch._higher_order_ops import map as map_
 from torch.utils import _pytree as pytree
 
+from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -44,9 +46,25 @@ def _run(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     return trace.calls.call(args[0], args[1:], {})
 
 
-@RULES.rule(torch.cond)
-def _cond(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.interp.call_function(_choose, args, kwargs)  # type: ignore[arg-type]
+def _whole(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Interpret ``fn``; where the graph has to end inside, it ends before the call, so that plain Python makes all of it.
+
+    Called as a whole, the function decides like in eager what it takes: the operator alone, below it, takes anything.
+    """
+    try:
+        return trace.interp.call_function(fn, args, kwargs)
+    except GraphBreak as reason:
+        reason.below_c_code = False  # there is no other way to make the call
+        raise
+
+
+def _add_whole(fn: Any, as_: Any = None) -> None:
+    body = fn if as_ is None else as_
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _whole(trace, body, args, kwargs)
+
+    RULES.add(fn, rule)
 
 
 def _choose(
@@ -72,3 +90,8 @@ def _choose(
             f"consists of tensor leaves, but got {operands}."
         )
     return torch.ops.higher_order.cond(pred, true_fn, false_fn, operands)
+
+
+_add_whole(torch.cond, _choose)
+for _function in (while_loop, map_, scan, associative_scan):
+    _add_whole(_function)
