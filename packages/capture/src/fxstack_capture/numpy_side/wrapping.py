@@ -73,8 +73,7 @@ def traced_to_arrays(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any
         view = trace.torch.call(torch.Tensor.view_as, (tensor, tensor), {})
         return trace.torch.arrays.from_tensor(view)
 
-    _complete(trace, args[0])
-    return pytree.tree_map_only(torch.Tensor, array, args[0])
+    return _mapped(trace, torch.Tensor, array, args[0])
 
 
 def traced_to_tensors(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
@@ -85,14 +84,11 @@ def traced_to_tensors(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, An
             trace.torch.arrays.refuse("a tensor over an array that is read-only or backwards")
         return array.tensor
 
-    _complete(trace, args[0])
-    return pytree.tree_map_only(Array, tensor, args[0])
+    return _mapped(trace, Array, tensor, args[0])
 
 
-def _complete(trace: Trace, value: Any) -> None:
-    """Fill in the dictionaries that have not been read, those inside of others, too."""
-    if isinstance(value, dict):
-        trace.world.expand(value)
-    if isinstance(value, (dict, list, tuple)):
-        for item in dict.values(value) if isinstance(value, dict) else value:
-            _complete(trace, item)
+def _mapped(trace: Trace, kind: type, fn: Callable[[Any], Any], nest: Any) -> Any:
+    """``tree_map_only``, of containers of the program, too, which are read while they are taken apart."""
+    leaves, spec = trace.calls.call(pytree.tree_flatten, (nest,), {})
+    leaves = [fn(leaf) if isinstance(leaf, kind) else leaf for leaf in leaves]
+    return trace.calls.call(pytree.tree_unflatten, (leaves, spec), {})

@@ -37,6 +37,8 @@ def kernel_of(func: Any) -> Any:
             return _decomposed
         if func._can_decompose():
             return _composite
+    if func in _RESIZED:
+        return _resized
     if any(check(func) for check, _ in op_implementations_checks):
         return _special
     return _meta if has_meta(func) else None
@@ -73,6 +75,24 @@ def _meta(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
     return mode.wrap_meta_outputs_with_default_device_logic(
         result, func, tree_leaves((args, kwargs)), device=kwargs.get("device")
     )
+
+
+_RESIZED = frozenset(
+    getattr(torch.ops.aten, f"{name}{dims}d").default
+    for name in ("upsample_nearest", "_upsample_nearest_exact")
+    for dims in (1, 2, 3)
+) | {torch.ops.aten.upsample_bilinear2d.default}
+
+
+def _resized(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+    """Torch's rules raise a TypeError for empty batches, which eager takes."""
+    x, *rest = args
+    if x.numel():
+        return _meta(mode, func, args, kwargs)
+    with mode:
+        one = x.new_empty((1, *x.shape[1:]))
+        made = func(one, *rest, **kwargs)
+        return made.new_empty((0, *made.shape[1:]))
 
 
 _SHIFTS = {

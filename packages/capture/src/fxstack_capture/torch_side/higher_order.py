@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side import subgraphs
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import fx
+    from torch.utils import _pytree as pytree
 
     from fxstack_capture.torch_side.subgraphs import Subgraph
     from fxstack_capture.torch_side.tracer import TorchTracer
@@ -80,7 +80,7 @@ class GraphsOfCall:
         self.tracer.annotate(node)
         builder.bind(tuple(results), node)
         self.tracer.all_bound()
-        return pytree.tree_unflatten(results, spec)
+        return subgraphs.unflattened(self.tracer, list(results), spec)
 
     def made(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
         """New stand-ins with the metadata of ``likes``."""
@@ -136,7 +136,7 @@ def cond(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``cond(pred, true_fn, false_fn, operands)``."""
     pred, true_fn, false_fn, operands = bound(args, kwargs, "pred true_fn false_fn operands")
     call = GraphsOfCall(tracer, _OPERATORS.cond)
-    flat, spec = pytree.tree_flatten(operands)
+    flat, spec = subgraphs.flattened(tracer, operands)
     _demand_tensors(call, flat)
     yes, no = (call.trace(fn, flat, spec) for fn in (true_fn, false_fn))
     if yes.spec != no.spec or not _same_layout(yes.outputs, no.outputs):

@@ -56,6 +56,16 @@ def stand_in(tracer: TorchTracer, like: torch.Tensor) -> torch.Tensor:
     return made.requires_grad_() if like.requires_grad else made
 
 
+def flattened(tracer: TorchTracer, value: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    """The leaves of a container of the trace, and how they are nested; what it reads of the program is guarded."""
+    leaves, spec = tracer.trace.calls.call(pytree.tree_flatten, (value,), {})
+    return leaves, spec
+
+
+def unflattened(tracer: TorchTracer, leaves: list[Any], spec: pytree.TreeSpec) -> Any:
+    return tracer.trace.calls.call(pytree.tree_unflatten, (leaves, spec), {})
+
+
 def trace(
     tracer: TorchTracer,
     fn: Callable[..., Any],
@@ -76,10 +86,10 @@ def trace(
     written, tracer.mutated_storages = tracer.mutated_storages, set()
     before = Surroundings(tracer.trace, fn)
     try:
-        args = inputs if nested is None else pytree.tree_unflatten(inputs, nested)
+        args = inputs if nested is None else unflattened(tracer, list(inputs), nested)
         with tracer.assumptions.none_inside():
             value = tracer.trace.calls.call(fn, tuple(args), {})
-        outputs, spec = pytree.tree_flatten(value)
+        outputs, spec = flattened(tracer, value)
         if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
             raise _refusal(fn, "which does not return tensors alone")
         results = tuple(builder.node_of(out) for out in outputs)
