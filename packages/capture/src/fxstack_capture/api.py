@@ -33,10 +33,17 @@ from fxstack_capture.driver.calling import frame_of_call
 from fxstack_capture.driver.compiler import FrameCompiler
 from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.disabling import what_is_disabled
-from fxstack_capture.driver.errors import BackendError, SkipFrame, Unsupported, WrongResultError
+from fxstack_capture.driver.errors import (
+    BackendError,
+    SkipFrame,
+    Unsupported,
+    WrongResultError,
+    plain,
+)
 from fxstack_capture.driver.explanation import Explanation
 from fxstack_capture.driver.policy import is_foreign
 from fxstack_capture.driver.whole import Captured, capture_whole
+from fxstack_capture.driver.whole_only import first_frame_of, runs_later
 from fxstack_capture.numpy_side.wrapping import ours
 from fxstack_capture.optimized_module import OptimizedModule, wrap
 from fxstack_capture.options import CaptureOptions
@@ -70,7 +77,7 @@ def optimize(
     Args:
         backend: ``(GraphModule, example_inputs) -> callable``; ``example_inputs`` are fake tensors and
             ``SymInt``s. The default runs the captured graph as it is.
-        fullgraph: Raise ``Unsupported`` where the graph would break.
+        fullgraph: Raise ``Unsupported`` where the graph would break, or the call would run in plain Python for any reason.
         dynamic: True: sizes and numbers are symbolic from the start; False: never; None: once they change.
         options: More options; ``fullgraph`` and ``dynamic`` are taken from the arguments above unless given here.
         observer: Told of every trace and graph break.
@@ -139,8 +146,11 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
         fn = fn._orig_mod
     if isinstance(fn, torch.nn.Module):
         compiler.root = fn
+        compiler.first = torch.nn.Module._wrapped_call_impl.__code__
         return wrap(fn, run, again)
-    made = run(_with_frame(ours(what_is_disabled(fn))))
+    entered = _with_frame(ours(what_is_disabled(fn)), always=compiler.options.fullgraph)
+    compiler.first = first_frame_of(entered)
+    made = run(entered)
     functools.update_wrapper(made, fn)
     if isinstance(fn, MethodType):  # a copy of the object that holds it is to call the copy's
         made.__deepcopy__ = lambda memo: again(copy.deepcopy(fn, memo))
@@ -156,13 +166,17 @@ def _name_of(compiled: Any) -> str:
 copyreg.pickle(native.Optimized, _name_of)  # type: ignore[arg-type]
 
 
-def _with_frame(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
     """A function of Python for one of C (``torch.sin``, a partial of it), or of a library whose frames run plainly.
 
     Only frames are compiled. ``torch.vmap(f)``, say, is such a function of a library, which is traced where it is called.
+    ``always``: whatever is called has to be compiled.
     """
     inner = fn.func if isinstance(fn, functools.partial) else fn
-    if not isinstance(inner, _WITHOUT_FRAME) and not _runs_plainly(
+    code = first_frame_of(fn)
+    if always and code is not None and runs_later(code):
+        raise plain(f"{code.co_qualname}, a generator or coroutine, which runs after the call,")
+    if not (isinstance(inner, _WITHOUT_FRAME) or (always and code is None)) and not _runs_plainly(
         getattr(inner, "__func__", inner)
     ):
         return fn

@@ -169,6 +169,12 @@ _REASONS = (
         "Raise the option inline_limit, or write the recursion as a loop.",
     ),
     Reason(
+        "plain-python",
+        "{detail} would run in plain Python",
+        "fullgraph=True asks for one graph of the whole call, so nothing of it may run uncompiled.",
+        "Remove the cause, or leave fullgraph=True out.",
+    ),
+    Reason(
         "tracing-error",
         "tracing failed: {detail}",
         "This is a limitation or a defect of the tracer; the program continues in plain Python.",

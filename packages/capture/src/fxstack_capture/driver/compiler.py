@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,11 +25,10 @@ from fxstack_capture.driver.errors import (
     BackendError,
     ComptimeError,
     RecompileError,
-    RecompileLimitError,
     SkipFrame,
-    TracingWarning,
     Unsupported,
     graph_error,
+    plain,
 )
 from fxstack_capture.driver.forcing import Twins
 from fxstack_capture.driver.lazy_modules import first_lazy, while_lazy
@@ -42,10 +40,11 @@ from fxstack_capture.driver.policy import (
     is_own,
 )
 from fxstack_capture.driver.postponing import end_postponement, postpone
-from fxstack_capture.driver.recompiling import LOG, fitting_entry, refusal
+from fxstack_capture.driver.recompiling import LOG, fitting_entry, limit_reached, refusal
 from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
 from fxstack_capture.driver.replaced_functions import ReplacedFunctions
 from fxstack_capture.driver.states import CodeState, CodeStates
+from fxstack_capture.driver.whole_only import demand_compiled
 from fxstack_capture.driver.written import Written, gets_tensors, has_tensors, late_guards
 from fxstack_capture.emit.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
@@ -111,6 +110,8 @@ class FrameCompiler:
         """The module whose calls are compiled, if it is one."""
         self.contract: CallContract | None = None
         """What was agreed on about the sizes of the arguments of a call."""
+        self.first: CodeType | None = None
+        """That of the frame that a call begins with."""
         self.records = records
         self.programs: ProgramTable = program_table()
         self.resumptions = Resumptions(self._never_trace)
@@ -133,7 +134,7 @@ class FrameCompiler:
     def with_backend(self, backend: Backend) -> FrameCompiler:
         """This compiler with another backend, and entries of its own."""
         made = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
-        made.root, made.contract = self.root, self.contract
+        made.root, made.contract, made.first = self.root, self.contract, self.first
         made.states.profile = self.states.profile
         return made
 
@@ -156,11 +157,15 @@ class FrameCompiler:
     ) -> Any:
         """Called by the frame hook for a frame without a valid entry; see ``native``."""
         if builtins_in_use.are_replaced() or self._replaced.are_there():
-            return native.RUN
+            return self._forbidden(
+                code, "while the program replaces functions that a compiler needs"
+            )
         replaced = builtins_in_use.replaced_in_libraries()
         if replaced is not None and not self.options.fullgraph:
             builtins_in_use.say_once(replaced)
             return native.RUN
+        if code is self.first and self.options.fullgraph:
+            demand_compiled(function)
         if is_skipping(code):
             return native.SKIP
         if is_skipping(sys._getframe(1).f_code):
@@ -209,7 +214,15 @@ class FrameCompiler:
                 self._announce(again)
             return self._compile(frame, code, state, again)
 
+    def _forbidden(self, code: CodeType, why: str) -> Any:
+        """The frame runs in plain Python, unless it is the first one of what has to be one graph."""
+        if code is self.first and self.options.fullgraph:
+            raise plain(f"{code.co_qualname}, {why},")
+        return native.RUN
+
     def _postpone(self, frame: RealFrame, code: CodeType, until: Guard, why: str) -> Any:
+        if self.options.fullgraph:
+            raise plain(f"{code.co_qualname} ({why})")
         self._record(code, Verdict.PLAIN, why=why)
         return postpone(self.owner, frame, code, self.states.of(code), until)
 
@@ -381,7 +394,8 @@ class FrameCompiler:
         again: Recompilation,
     ) -> Any:
         draft, demanded = written.draft, written.guards
-        if draft is not None and written.graph_break is None and not has_tensors(draft):
+        whole = self.options.fullgraph
+        if draft is not None and not (whole or written.graph_break or has_tensors(draft)):
             return self._plain(code, state, "no torch operation was captured")
         written = replace(written, guards=self._kept(frame, demanded))
         try:
@@ -396,7 +410,7 @@ class FrameCompiler:
             is_demand_of_unbacked(failure.guard) or state.may_have_changed()
         ):
             self._record(code, Verdict.PLAIN, why=failure.message)
-            return native.RUN
+            return self._forbidden(code, failure.message)
         if failure is not None:
             return self._failed(
                 code, RuntimeError(f"guards reject their own frame: {failure.message}")
@@ -413,6 +427,8 @@ class FrameCompiler:
                 return native.RUN
             except SkipFrame as reason:
                 record = graph_break("skipped-by-backend", str(reason)).record
+                if whole:
+                    raise Unsupported(record) from None
                 return self._plain(code, state, record.message)
             late = self._kept(frame, late_guards(draft.captured, demanded))
             if late:
@@ -467,17 +483,8 @@ class FrameCompiler:
         return self._plain(code, state, why)
 
     def _limit_reached(self, again: Recompilation, option: str, count: int) -> Any:
-        text = f"{again.name} ({again.file}:{again.line}) was compiled {count} times ({option})"
-        reasons = "".join(f"\n  {failure.message}" for failure in again.failures)
-        why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""
-        if self.options.fail_on_recompile_limit or self.options.fullgraph:
-            raise RecompileLimitError(f"{text}; raise the limit or pass dynamic=True.{why}")
-        warnings.warn(
-            f"{text} and runs in plain Python from now on for new kinds of arguments; "
-            f"pass dynamic=True or make its arguments more uniform.{why}",
-            TracingWarning,
-            stacklevel=2,
-        )
+        raises = self.options.fail_on_recompile_limit or self.options.fullgraph
+        text = limit_reached(again, f"was compiled {count} times ({option})", raises=raises)
         if self.records is not None:
             where = again.name, again.file, again.line
             self.records.append(FrameRecord(*where, Verdict.PLAIN, why=text))

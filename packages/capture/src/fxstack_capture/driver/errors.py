@@ -54,6 +54,11 @@ class TracingWarning(UserWarning):
     """A frame runs in plain Python because tracing it failed in a way that is not the program's doing."""
 
 
+def plain(why: str) -> Unsupported:
+    """What is raised instead of running a frame in plain Python, under ``fullgraph=True``."""
+    return Unsupported(graph_break("plain-python", why).record)
+
+
 def graph_error(error: Exception) -> Unsupported:
     """An internal error where one whole graph was asked for."""
     return Unsupported(graph_break("internal-error", f"{type(error).__name__}: {error}").record)

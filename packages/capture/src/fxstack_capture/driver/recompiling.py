@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture import native
-from fxstack_capture.driver.errors import RecompileError
+from fxstack_capture.driver.errors import RecompileError, RecompileLimitError, TracingWarning
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 
 if TYPE_CHECKING:
@@ -62,3 +63,19 @@ def fitting_entry(frame: RealFrame, code: CodeType, owner: Any) -> tuple[Any, Re
             failures.append(failure)
     where = code.co_qualname, code.co_filename, code.co_firstlineno
     return fitting, Recompilation(*where, tuple(failures))
+
+
+def limit_reached(again: Recompilation, what: str, *, raises: bool) -> str:
+    """Say that a function is compiled no more; what became of it, in words."""
+    text = f"{again.name} ({again.file}:{again.line}) {what}"
+    reasons = "".join(f"\n  {failure.message}" for failure in again.failures)
+    why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""
+    if raises:
+        raise RecompileLimitError(f"{text}; raise the limit or pass dynamic=True.{why}")
+    warnings.warn(
+        f"{text} and runs in plain Python from now on for new kinds of arguments; "
+        f"pass dynamic=True or make its arguments more uniform.{why}",
+        TracingWarning,
+        stacklevel=3,
+    )
+    return text

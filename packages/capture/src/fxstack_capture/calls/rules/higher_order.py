@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._higher_order_ops import associative_scan, scan, utils, while_loop
 from torch._higher_order_ops import map as map_
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 from torch.utils import _pytree as pytree
 
 from fxstack_capture.breaks import GraphBreak
@@ -28,6 +29,13 @@ _CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all ver
 @RULES.rule(torch._higher_order_ops.wrap.wrap)
 def _wrapped(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``wrap(fn, *args)`` calls ``fn``: it marks a region for compilers that keep it as one."""
+    fn, *rest = args
+    return trace.calls.call(fn, tuple(rest), kwargs)
+
+
+@RULES.rule(invoke_subgraph_placeholder)
+def _region(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A region that torch's compiler would compile once for all of its calls: it is compiled at each of them."""
     fn, *rest = args
     return trace.calls.call(fn, tuple(rest), kwargs)
 

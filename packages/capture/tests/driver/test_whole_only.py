@@ -1,0 +1,102 @@
+"""Under ``fullgraph=True`` nothing runs in plain Python: a call that would is an error that names the reason."""
+
+import functools
+import re
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import fxstack_capture as fx
+from fxstack_capture import native
+
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
+X = torch.ones(3)
+
+
+def compiled(fn):
+    return fx.optimize(fullgraph=True)(fn)
+
+
+@functools.lru_cache
+def table(size):
+    return torch.arange(size)
+
+
+def raises_while_traced(x):
+    if torch.compiler.is_compiling():
+        raise ValueError("not compiled")
+    return x + 1
+
+
+def skipping(_graph_module, _inputs):
+    raise fx.SkipFrame("not this one")
+
+
+FORBIDDEN = {
+    "torch's mark": (torch.compiler.disable(lambda x: x + 1), "marked as not to be compiled"),
+    "our mark": (fx.disable(lambda x: x + 1), "a function of the compiler"),
+    "raises": (raises_while_traced, "which plain Python does not raise"),
+    "a cache": (lambda x: x + table(3), "cache does not hold the result"),
+    "a lazy module": (torch.nn.LazyLinear(2), "still lazy"),
+    "a script": (torch.jit.script(torch.nn.Linear(3, 3)), "cannot be traced"),
+}
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_forbidden(name):
+    fn, why = FORBIDDEN[name]
+    with pytest.raises(fx.Unsupported, match=re.escape(why)):
+        compiled(fn)(X)
+
+
+def test_forbidden_under_modes_and_transforms():
+    fn = compiled(lambda x: x + 1)
+    with pytest.raises(fx.Unsupported, match="under a mode"), FlopCounterMode(display=False):
+        fn(X)
+    with pytest.raises(fx.Unsupported, match="a transform"):
+        torch.vmap(fn)(X)
+    assert torch.equal(fn(X), X + 1)
+
+
+def test_forbidden_by_the_backend():
+    with pytest.raises(fx.Unsupported, match="not this one"):
+        fx.optimize(skipping, fullgraph=True)(lambda x: x + 1)(X)
+
+
+def test_generators_are_refused():
+    def generate(x):
+        yield x + 1
+
+    with pytest.raises(fx.Unsupported, match="generator"):
+        compiled(generate)
+
+
+@torch.compiler.nested_compile_region
+def region(x):
+    return x.sin()
+
+
+TAKEN = {
+    "a region": lambda x: region(x) + 1,
+    "the argument": lambda x: x,
+    "a number": lambda _: 3,
+    "a partial": functools.partial(torch.add, torch.ones(3)),
+    "a decorated one": torch.no_grad()(lambda x: x + 1),
+    "a cached one": lambda x: x + len(re.findall("a", "banana")),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_taken(name):
+    fn = compiled(TAKEN[name])
+    for _ in range(2):
+        torch.testing.assert_close(fn(X), TAKEN[name](X))
+
+
+def test_programs_that_raise_do_so():
+    def fn(x):
+        raise KeyError(x.shape[0])
+
+    with pytest.raises(KeyError, match="3"):
+        compiled(fn)(X)
