@@ -196,9 +196,8 @@ class NativeWriter:
                 self._integer(symbol, self.objects[source])
             else:
                 what = "stride" if binding.stride else "size"
-                self.line(
-                    f"const int64_t {symbol} = fx_{what}({self.handles[source]}, {binding.dim});"
-                )
+                size = f"fx_{what}({self.handles[source]}, {binding.dim}){binding.less}"
+                self.line(f"const int64_t {symbol} = {size};")
 
     def _integer(self, symbol: str, place: str) -> None:
         self.objects[symbol] = place

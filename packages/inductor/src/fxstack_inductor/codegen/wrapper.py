@@ -270,8 +270,12 @@ class HostWriter:
         for output in step.outputs:
             path = "".join(f"[{k}]" for k in output.path)
             self.line(f"{identifier(output.name)} = {identifier(step.name)}{path}")
+        for name, places in step.numbers:
+            path = "".join(f"[{k}]" for k in places)
+            self.line(f"{identifier(name)} = {identifier(step.name)}{path}")
         self.line(f"del {identifier(step.name)}")
         self._bind_symbols({output.name for output in step.outputs})
+        self._bind_symbols({name for name, _ in step.numbers})
 
     def _draws(self, step: ExternCall) -> bool:
         """Whether the program's own ``bernoulli`` takes the place of ``step``."""
@@ -361,7 +365,7 @@ class HostWriter:
                 self.line(f"{binding.symbol} = {source}")
             else:
                 what = "stride" if binding.stride else "size"
-                self.line(f"{binding.symbol} = {source}.{what}({binding.dim})")
+                self.line(f"{binding.symbol} = {source}.{what}({binding.dim}){binding.less}")
 
     # --- lifetimes ------------------------------------------------------------------------------------
 

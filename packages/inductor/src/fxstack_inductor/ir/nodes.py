@@ -269,6 +269,8 @@ class ExternCall:
     alias: bool = False
     comment: str = ""
     outputs: list[Extern] = field(default_factory=list)
+    numbers: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    """Names for the numbers among the results, and where they are in them."""
 
 
 def resolve(node: Node, coords: Sequence[Coord]) -> tuple[Node, tuple[Coord, ...]]:

@@ -16,8 +16,7 @@ from torch.fx.node import map_arg
 from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import NotLowered, UnsupportedGraphError
 from fxstack_inductor.failures import about
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
+from fxstack_inductor.ir.expr import ZERO
 from fxstack_inductor.ir.nodes import (
     Computed,
     Extern,
@@ -31,6 +30,7 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.lower.assertions import asserted_numbers, is_simplified
 from fxstack_inductor.lower.attention import attention_rule
+from fxstack_inductor.lower.bindings import Symbols
 from fxstack_inductor.lower.context import Context
 from fxstack_inductor.lower.facts import (
     handled,
@@ -57,7 +57,7 @@ from fxstack_inductor.lower.program import (
     SymbolBinding,
 )
 from fxstack_inductor.lower.registry import Updates
-from fxstack_inductor.lower.symbols import evaluator, size_expr
+from fxstack_inductor.lower.symbols import size_expr
 from fxstack_interchange.attention_operators import attention_of
 from fxstack_interchange.effects import is_ordered
 
@@ -111,7 +111,7 @@ class Lowering:
         self.program = Program()
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
-        self.bound: set[str] = set()
+        self.symbols = Symbols(self.program)
         self.given: list[Any] = []
         """Values of placeholders, whose sizes are defined once all placeholders are known."""
         self.numbers = HostNumbers(self.program, device)
@@ -132,7 +132,7 @@ class Lowering:
         self.context.comment = user_line(node)
         self.context.value = node.meta.get("val")
         if node.op == "call_function":
-            self._define_sizes((*self.given, node.meta.get("val")))
+            self.symbols.define((*self.given, node.meta.get("val")))
             self.given.clear()
         made = self.values[node] = handler(node)
         if isinstance(made, HostValue) and isinstance(node.meta.get("val"), torch.SymFloat):
@@ -145,11 +145,11 @@ class Lowering:
         value = node.meta.get("val")
         self.given.append(value)
         if isinstance(value, torch.Tensor):
-            self._bind_sizes(node.name, value)
+            self.symbols.bind_sizes(node.name, value)
             return self._input(node.name, value)
         if isinstance(value, torch.SymInt):
             expr = size_expr(value)
-            self._bind(expr, SymbolBinding("", node.name))
+            self.symbols.bind(expr, SymbolBinding("", node.name))
             return expr
         return HostValue(node.name)
 
@@ -170,44 +170,6 @@ class Lowering:
         made = Input(name=name, layout=layout_of(value), origin=name, delta=delta)
         self.program.inputs[name] = made
         return made
-
-    def _bind_sizes(self, name: str, value: torch.Tensor) -> None:
-        for dim, size in enumerate(value.shape):
-            if isinstance(size, torch.SymInt):
-                self._bind(size_expr(size), SymbolBinding("", name, dim))
-        if value.layout is not torch.strided:
-            return
-        for dim, stride in enumerate(value.stride()):
-            if isinstance(stride, torch.SymInt):
-                self._bind(size_expr(stride), SymbolBinding("", name, dim, stride=True))
-
-    def _bind(self, expr: Expr, binding: SymbolBinding) -> None:
-        var = expr.as_var()
-        if var is None or var.name in self.bound:
-            return
-        self.bound.add(var.name)
-        bound = SymbolBinding(var.name, binding.source, binding.dim, binding.stride)
-        self.program.bindings.append(bound)
-
-    def _define_sizes(self, value: Any) -> None:
-        """Have the host compute the sizes in ``value`` that are no polynomials."""
-        for number in symbolic(value):
-            try:
-                variables = size_expr(number).variables
-            except NotLowered:
-                continue
-            for var in sorted(variables, key=lambda v: v.name):
-                if var.definition and var.name not in self.bound:
-                    self._define(var)
-
-    def _define(self, var: Var) -> None:
-        function, names = evaluator(var.definition)
-        if not self.bound.issuperset(names):
-            return
-        name = f"{var.name}_value"
-        args = tuple(of_atom(Var(symbol, VarKind.INTEGER)) for symbol in names)
-        self.program.steps.append(HostCall(name, function, args, {}))
-        self._bind(of_atom(var), SymbolBinding("", name))
 
     # --- calls ----------------------------------------------------------------------------------------
 
@@ -284,7 +246,7 @@ class Lowering:
 
     def _is_bound(self, value: torch.SymInt) -> bool:
         try:
-            return all(v.name in self.bound for v in size_expr(value).variables)
+            return all(v.name in self.symbols.bound for v in size_expr(value).variables)
         except NotLowered:
             return False
 
@@ -414,11 +376,21 @@ class Lowering:
                 comment=call.comment,
             )
             call.outputs.append(made)
-            self._bind_sizes(name, value)
+            self.symbols.bind_sizes(name, value)
             return made
         if isinstance(value, (tuple, list)):
             return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
-        return value
+        return self._number(call, value, path) if path and symbolic(value) else value
+
+    def _number(self, call: ExternCall, value: Any, path: tuple[int, ...]) -> Any:
+        """A number among the results of ``call``."""
+        made = HostValue(f"{call.name}_out{'_'.join(map(str, path))}")
+        call.numbers.append((made.name, path))
+        if isinstance(value, torch.SymInt):
+            expr = size_expr(value)
+            self.symbols.bind(expr, SymbolBinding("", made.name))
+            return expr
+        return made
 
     def _append_host_call(self, node: FxNode) -> None:
         operands = (node.args, node.kwargs)
@@ -433,7 +405,7 @@ class Lowering:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             expr = size_expr(value)
-            self._bind(expr, SymbolBinding("", node.name))
+            self.symbols.bind(expr, SymbolBinding("", node.name))
             return expr
         return HostValue(node.name)
 

@@ -32,12 +32,18 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True)
 class SymbolBinding:
-    """``symbol`` is the size (or stride) ``dim`` of input ``source``, or the input itself when ``dim`` is None."""
+    """``symbol`` is the size (or stride) ``dim`` of input ``source``, or the input itself when ``dim`` is None, less ``rest``."""
 
     symbol: str
     source: str
     dim: int | None = None
     stride: bool = False
+    rest: int = 0
+
+    @property
+    def less(self) -> str:
+        """What is written behind the size, in Python and in C."""
+        return f" - ({self.rest})" if self.rest else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,5 +88,5 @@ def symbol_values(plan: Plan, inputs: Sequence[Any]) -> Mapping[str, int]:
             found[binding.symbol] = whole((value,))[0]
         else:
             sizes = value.stride() if binding.stride else value.shape
-            found[binding.symbol] = whole(sizes)[binding.dim]
+            found[binding.symbol] = whole(sizes)[binding.dim] - binding.rest
     return found

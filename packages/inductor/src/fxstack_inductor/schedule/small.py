@@ -69,7 +69,9 @@ def too_large(exprs: Sequence[Expr], program: Program) -> Callable[[Sequence[Any
         if binding.symbol in wanted:
             source = f"inputs[{places[binding.source]}]"
             what = "stride" if binding.stride else "size"
-            value = source if binding.dim is None else f"{source}.{what}({binding.dim})"
+            value = (
+                source if binding.dim is None else f"{source}.{what}({binding.dim}){binding.less}"
+            )
             lines.append(f"    {binding.symbol} = {value}")
     tests = " or ".join(f"{expr} > {INT32}" for expr in exprs)
     namespace: dict[str, Any] = {}
