@@ -93,8 +93,8 @@ class MemoNode(SymNode):  # type: ignore[misc]
 
 
 def remembering(node: Any) -> Any:
-    """The same node, from now on with a memory."""
-    if type(node) is SymNode:
+    """The same node, from now on with a memory, if its environment has one: stages that trace again may bring theirs."""
+    if type(node) is SymNode and hasattr(node.shape_env, "memo"):
         node.__class__ = MemoNode
     return node
 

@@ -17,6 +17,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from torch import fx
+
     from fxstack_capture.torch_side.tracer import TorchTracer
 
 _OWN = frozenset({"aten", "prims", "prim"})
@@ -39,18 +41,22 @@ class Assumptions:
 
     def __init__(self, tracer: TorchTracer) -> None:
         self._tracer = tracer
-        self._regions = 0
+        self.region: fx.Node | None = None
+        """The node behind which the code begins whose nodes do not stay in the graph; None outside of such code."""
+        self.may_assert = False
+        """Whether these nodes become a nested graph, which can hold assertions."""
         self.allowed = True
         self.passed: torch.Tensor | None = None
 
     @contextmanager
-    def none_inside(self) -> Iterator[None]:
-        """Around code whose nodes do not stay in the graph."""
-        self._regions += 1
+    def none_inside(self, *, nested: bool) -> Iterator[None]:
+        """Around code whose nodes do not stay in the graph; ``nested``: they become a graph of their own."""
+        before = self.region, self.may_assert
+        self.region, self.may_assert = self._tracer.builder.mark(), nested
         try:
             yield
         finally:
-            self._regions -= 1
+            self.region, self.may_assert = before
 
     def add(self, value: torch.Tensor, *, truth: bool) -> bool:
         """Whether ``bool(value) is truth`` could be assumed."""
@@ -58,7 +64,7 @@ class Assumptions:
         trace = tracer.trace
         if (
             not (trace.may_retreat and self.allowed and trace.options.assume_checks)
-            or self._regions
+            or self.region is not None
         ):
             return False
         if tracer.transforms.inside or value.numel() != 1 or value.is_sparse:

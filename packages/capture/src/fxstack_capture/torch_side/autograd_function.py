@@ -150,7 +150,7 @@ def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
     needs = tuple(isinstance(x, torch.Tensor) and x.requires_grad and enabled for x in inputs)
     try:
         torch._C._set_grad_enabled(False)
-        with tracer.assumptions.none_inside():
+        with tracer.assumptions.none_inside(nested=False):
             context, output = _forward(tracer, cls, inputs, needs)
             torch._C._set_grad_enabled(enabled)
             changed = before.have_changed()  # a backward, which runs later, may take it back

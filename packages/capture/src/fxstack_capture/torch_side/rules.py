@@ -26,6 +26,7 @@ from fxstack_capture.torch_side import (
     known_values,
     layers,
     library_flags,
+    nested_checks,
     number_tensors,
     numpy_arrays,
     override_rules,
@@ -155,13 +156,6 @@ def convert(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 _TENSOR_TYPE = type(torch.FloatTensor)
-
-
-def check_number(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``torch._check`` and relatives: facts about symbols become assertions of the graph."""
-    if args and isinstance(args[0], (torch.SymBool, torch.SymInt)):
-        return fn(args[0])
-    return tracer.trace.interp.call_function(fn, args, kwargs)
 
 
 def outside_of_graph(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
@@ -414,11 +408,11 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.as_strided: reads_offset,
     operator.getitem: symbolic_indices.read,
     operator.setitem: symbolic_indices.write,
-    torch._check: check_number,
-    torch._check_is_size: check_number,
-    torch._check_index: check_number,
-    torch._check_value: check_number,
-    torch._check_type: check_number,
+    torch._check: nested_checks.check_number,
+    torch._check_is_size: nested_checks.check_number,
+    torch._check_index: nested_checks.check_number,
+    torch._check_value: nested_checks.check_number,
+    torch._check_type: nested_checks.check_number,
     **{
         method: rule
         for name, rule in _METHOD_RULES.items()

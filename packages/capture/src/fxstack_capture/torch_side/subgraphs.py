@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side import nested_checks
 from fxstack_capture.torch_side.execution import name_of
 from fxstack_capture.torch_side.surroundings import Surroundings
 from fxstack_capture.torch_side.wrapping import is_wrapped
@@ -84,17 +85,19 @@ def trace(
     for fake in inputs:
         builder.bind(fake, builder.add("call_function", parameter, (), {}))
     written, tracer.mutated_storages = tracer.mutated_storages, set()
-    before = Surroundings(tracer.trace, fn)
+    before, known = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
     try:
         args = inputs if nested is None else unflattened(tracer, list(inputs), nested)
-        with tracer.assumptions.none_inside():
-            value = tracer.trace.calls.call(fn, tuple(args), {})
+        with tracer.assumptions.none_inside(nested=True):
+            value = _called(tracer, fn, tuple(args))
         outputs, spec = flattened(tracer, value)
         if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
             raise _refusal(fn, "which does not return tensors alone")
         results = tuple(builder.node_of(out) for out in outputs)
         if before.have_changed():
             raise _refusal(fn, "which changes what was there before it")
+        if nested_checks.assumed_outside(tracer, mark, known):
+            raise _refusal(fn, "which assumes something of a number from outside")
         made = Subgraph(_since(builder, mark), results, tuple(outputs), spec)
         free = tuple(n for n in _outer(made) if type(n.meta["val"]) not in _FIXED)
         made = replace(made, free=free)
@@ -104,6 +107,15 @@ def trace(
     finally:
         tracer.mutated_storages |= written
     return made
+
+
+def _called(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """What ``fn`` returns. It may never run: an exception that it raises while it is traced is not the program's yet."""
+    try:
+        return tracer.trace.calls.call(fn, args, {})
+    except Exception as error:
+        text = f"which raises {type(error).__name__} ({error})"
+        raise _refusal(fn, text) from error
 
 
 def _refusal(fn: object, why: str) -> BaseException:

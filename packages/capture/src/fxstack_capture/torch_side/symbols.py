@@ -60,6 +60,11 @@ class Symbols:
     def _is_known(self, symbol: sympy.Symbol) -> bool:
         return symbol in self._nodes or symbol in self.sources or symbol in self._geometry.computed
 
+    def is_after(self, symbol: sympy.Symbol, mark: fx.Node) -> bool:
+        """Whether a node behind ``mark`` computes ``symbol``."""
+        node = self._nodes.get(symbol)
+        return node is not None and mark < node
+
     def forget(self, gone: set[fx.Node]) -> None:
         """These nodes were taken back."""
         self._nodes = {expr: node for expr, node in self._nodes.items() if node not in gone}
