@@ -127,6 +127,18 @@ def _unsavable(node: Node, _facts: JointFacts, _options: PartitionOptions) -> Ve
     return Verdict.RECOMPUTE if "val" in node.meta and not known else None
 
 
+_LAYOUT = frozenset(
+    {
+        *(torch.ops.aten.sym_stride.int, torch.ops.aten.sym_stride.default),
+        *(torch.ops.aten.sym_storage_offset.default, torch.ops.aten.sym_is_contiguous.default),
+    }
+)
+
+
+def _layout(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return Verdict.KEEP if node.target in _LAYOUT and node not in facts.backward else None
+
+
 _PURE = (OpKind.SYMBOLIC, OpKind.OTHER, OpKind.VIEW)
 
 NECESSITIES: tuple[Rule, ...] = (
@@ -154,6 +166,12 @@ NECESSITIES: tuple[Rule, ...] = (
         "element", "is an element of a multiple result", OpKind.GETITEM, verdict=Verdict.EITHER
     ),
     Rule("unsavable", _UNSAVABLE_NOTE, _unsavable, _PURE),
+    Rule(
+        "layout",
+        "says how a tensor lies in memory: what is handed to the backward may be a copy that lies otherwise",
+        _layout,
+        (OpKind.SYMBOLIC,),
+    ),
 )
 """What correctness demands; every partitioner starts with these."""
 
