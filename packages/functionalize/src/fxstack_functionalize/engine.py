@@ -33,6 +33,12 @@ class Engine(Protocol):
     """The ids of the inputs that are views of leaves with a gradient, which autograd protects from changes."""
     gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]]
     """By storage: the tensor that owns it, and its strides in eager, where there are gaps that its present value has not."""
+    moved: dict[int, tuple[torch.Tensor, Any]]
+    """By storage: the tensor that owns it, and its offset in eager, where its present value has another."""
+    has_absolute_views: set[int]
+    """The storages of which ``as_strided`` made views: these lie at an offset from the storage's start."""
+    flat_views: bool
+    """Whether views that have no exact inverse are made by ``as_strided`` of the tensor that they view (``inverses``)."""
 
     def active(self) -> Any:
         """Return the context in which wrapped tensors may be used."""
@@ -53,11 +59,14 @@ class Engine(Protocol):
 class DispatcherEngine:
     """C++ functionalisation kernels, called straight from autograd."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, flat_views: bool = False) -> None:
+        self.flat_views = flat_views
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
         self.cut_off_from: dict[int, torch.Tensor] = {}
         self.views_of_leaves: set[int] = set()
         self.gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]] = {}
+        self.moved: dict[int, tuple[torch.Tensor, Any]] = {}
+        self.has_absolute_views: set[int] = set()
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -83,12 +92,15 @@ class DispatcherEngine:
 class ModeEngine:
     """``FunctionalTensorMode``: the same kernels, through a Python mode."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, flat_views: bool = False) -> None:
+        self.flat_views = flat_views
         self.mode = ExactRandomMode(_allow_token_discovery=True)
         self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
         self.cut_off_from: dict[int, torch.Tensor] = {}
         self.views_of_leaves: set[int] = set()
         self.gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]] = {}
+        self.moved: dict[int, tuple[torch.Tensor, Any]] = {}
+        self.has_absolute_views: set[int] = set()
 
     def active(self) -> FunctionalTensorMode:
         return self.mode

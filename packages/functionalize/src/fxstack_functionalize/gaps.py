@@ -6,13 +6,14 @@ gaps that the changed tensor still has in eager.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
@@ -23,12 +24,22 @@ def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
     )
 
 
-def with_gaps(value: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
-    """Copy ``value`` into new memory with these strides."""
+def with_gaps(value: torch.Tensor, strides: Sequence[Any], offset: Any = 0) -> torch.Tensor:
+    """Copy ``value`` into new memory with these strides, ``offset`` elements behind its start."""
     reach = sum((n - 1) * step for n, step in zip(value.shape, strides, strict=True)) + 1
-    memory = value.new_zeros((reach,))
-    filled = torch.ops.aten.as_strided_scatter.default(memory, value, value.shape, strides, 0)
-    return filled.as_strided(value.shape, strides, 0)
+    memory = value.new_zeros((offset + reach,))
+    filled = torch.ops.aten.as_strided_scatter.default(memory, value, value.shape, strides, offset)
+    return filled.as_strided(value.shape, strides, offset)
+
+
+@contextmanager
+def plain_only() -> Iterator[None]:
+    """Work on the values under functional tensors, without history."""
+    excluded = torch._C._ExcludeDispatchKeyGuard(
+        torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+    )
+    with torch.no_grad(), excluded:
+        yield
 
 
 def replace_value(core: torch.Tensor, value: torch.Tensor) -> None:

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.overrides import TorchFunctionMode
 
 from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.gaps import replace_value, same_strides, with_gaps
+from fxstack_functionalize.gaps import plain_only, replace_value, same_strides, with_gaps
+from fxstack_functionalize.inverses import check_inverses, flattened, overlaps_itself
 from fxstack_functionalize.metadata import Relayout, view_steps
 from fxstack_functionalize.overlap import check_lists, check_reads
 from fxstack_functionalize.recurrent import steps_of
 from fxstack_functionalize.roots import root_of
 from fxstack_functionalize.runtime.tangents import dense_like
-from fxstack_functionalize.strided import NAMES, check_reach
+from fxstack_functionalize.strided import NAMES, check_reach, keep_offset, note_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,6 +94,9 @@ def run_in_place_safely(
         _restore_gaps(engine, target)
     if isinstance(target, torch.Tensor) and _name(function) in NAMES:
         check_reach(target, args[1:], kwargs)
+        note_view(engine, target)
+    if isinstance(target, torch.Tensor) and _name(function) == "storage_offset":
+        note_view(engine, target)
     if isinstance(target, torch.Tensor) and _name(function) in METADATA_METHODS:
         if _name(function) != "requires_grad_":
             _check_leaf(engine, _name(function), target)
@@ -103,17 +107,19 @@ def run_in_place_safely(
         outs = _outs(kwargs)
         for out in outs:
             check_reads(engine, _name(function), out, args, {})
+            _check_overlaps(_name(function), out)
+            check_inverses(engine, _name(function), out)
         with _keeping_strides(engine, outs):
             result = _functional(engine, function(*args, **kwargs))
         if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
             _note_detached(engine, target, result)
-        return result
+        return flattened(engine, result, (args, kwargs)) if engine.flat_views else result
     if target.layout is not torch.strided:
         return function(*args, **kwargs)
     _check_leaf(engine, _name(function), target)
-    if _overlaps(target):
-        raise _overlapping(_name(function))
+    _check_overlaps(_name(function), target)
     check_reads(engine, _name(function), target, args[1:], kwargs)
+    check_inverses(engine, _name(function), target)
     changed = [target, target._base, _detached_from(engine, target)]
     changed = list({id(tensor): tensor for tensor in changed if tensor is not None}.values())
     with _keeping_strides(engine, changed):
@@ -127,10 +133,15 @@ def run_in_place_safely(
 def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterator[None]:
     before = [tensor.stride() if tensor.layout is torch.strided else None for tensor in changed]
     sizes = [tensor.shape for tensor in changed]
+    offsets = [
+        0 if strides is None else t.storage_offset()
+        for t, strides in zip(changed, before, strict=True)
+    ]
     yield
-    for tensor, size, strides in zip(changed, sizes, before, strict=True):
+    for tensor, size, strides, offset in zip(changed, sizes, before, offsets, strict=True):
         if strides is not None and tensor.shape == size:  # else out= has given it another size
             _keep_strides(engine, tensor, strides)
+            keep_offset(engine, tensor, offset)
 
 
 def _functional(engine: Engine, result: Any) -> Any:
@@ -202,7 +213,7 @@ def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
     torch._sync(owner)
     core = engine.core(owner)
     value = torch._from_functional_tensor(core)
-    with _plain_only():
+    with plain_only():
         replace_value(core, with_gaps(value, strides))
     torch._sync(target)
 
@@ -242,6 +253,9 @@ def _run_on_list(
     """Call an operator that changes a list of tensors: functionalisation does not raise their version counters."""
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
+    for tensor in tensors:
+        _check_overlaps(_name(function), tensor)
+        check_inverses(engine, _name(function), tensor)
     before = [tensor._version for tensor in tensors]
     with _keeping_strides(engine, tensors):
         result = function(*args, **kwargs)
@@ -285,28 +299,15 @@ def _name(function: Any) -> str:
     return name.partition(".")[0] if isinstance(function, torch._ops.OpOverload) else name
 
 
-def _overlapping(name: str) -> UnsupportedGraphError:
-    return UnsupportedGraphError(
-        f"{name!r} changes a tensor in place of which several elements share memory",
-        why="eager has an error for most such calls, and a functional graph would give a value",
-        fix="clone the tensor first",
-    )
-
-
-def _overlaps(tensor: torch.Tensor) -> bool:
-    """Whether elements may share memory: a dimension's step lies within what the dimensions of smaller steps cover."""
-    dims = list(zip(tensor.stride(), tensor.shape, strict=True))
-    if any(type(n) is int and n == 0 for _, n in dims):
-        return False
-    dims = [(step, n) for step, n in dims if not (type(n) is int and n == 1)]
-    if any(type(step) is not int for step, _ in dims):
-        return any(type(step) is int and step == 0 for step, _ in dims)
-    covered: Any = 0
-    for step, n in sorted(dims, key=operator.itemgetter(0)):
-        if not guard_or_false(step > covered):
-            return True
-        covered += (n - 1) * step
-    return False
+def _check_overlaps(name: str, target: torch.Tensor) -> None:
+    """Refuse to change a tensor of which several elements share memory, or a view of such a one."""
+    strided = [t for t in (target, root_of(target)) if t.layout is torch.strided]
+    if any(map(overlaps_itself, strided)):
+        raise UnsupportedGraphError(
+            f"{name!r} changes a tensor in place of which several elements share memory",
+            why="eager has an error for most such calls, and a functional graph would give a value",
+            fix="clone the tensor first",
+        )
 
 
 def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) -> None:
@@ -321,20 +322,10 @@ def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) 
     value = torch._from_functional_tensor(core)
     if value.stride() == strides:
         return
-    with _plain_only():
+    with plain_only():
         example = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
         laid_out = dense_like(example)(value)
     replace_value(core, laid_out)
     empty = any(statically_known_true(size == 0) for size in value.shape)
     if not (empty or view_steps(core) or same_strides(laid_out, strides)):
         engine.gapped[storage_key(target)] = target, strides
-
-
-@contextmanager
-def _plain_only() -> Iterator[None]:
-    """Work on the values under functional tensors, without history."""
-    plain_only = torch._C._ExcludeDispatchKeyGuard(
-        torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
-    )
-    with torch.no_grad(), plain_only:
-        yield

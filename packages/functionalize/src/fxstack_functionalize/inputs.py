@@ -58,6 +58,8 @@ class Captured:
     fake_mode: FakeTensorMode
     keep_views: bool = False
     """Whether inputs that are views, and get a history from the graph, are views in the trace, too."""
+    flat_views: bool = False
+    """Whether views that have no exact inverse are made by ``as_strided`` (``inverses``)."""
 
     @property
     def lifted(self) -> tuple[torch.Tensor, ...]:

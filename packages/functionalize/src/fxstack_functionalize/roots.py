@@ -163,7 +163,9 @@ def _regular(root: Place, member: Place) -> Way | None:
         view = argument[index].permute(permutation)
         for place in added:
             view = view.unsqueeze(place)
-        return view.expand(member.shape)
+        # An expand that changes nothing is left out: it cannot be written back exactly (``inverses``).
+        same = all(_known(a == b) for a, b in zip(view.shape, member.shape, strict=True))
+        return view if same else view.expand(member.shape)
 
     return way
 

@@ -1,7 +1,8 @@
 """``as_strided``, which looks at the memory of its argument's whole storage, not at the argument.
 
 torch's functionalisation takes it for a view of the argument: a change of what lies outside of that is lost. Such
-calls are refused.
+calls are refused. The offset of such a view counts from the start of the storage, so a tensor that is changed in place keeps its
+own offset where there is such a view, or one is made later.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import guard_or_false
+from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
+from fxstack_functionalize.engine import storage_key
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.gaps import plain_only, replace_value, with_gaps
+from fxstack_functionalize.metadata import view_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from fxstack_functionalize.engine import Engine
 
 NAMES = frozenset({"as_strided", "as_strided_"})
 
@@ -63,3 +69,38 @@ def _is_its_own(
 
 def _key(number: Any) -> Any:
     return number.node.expr if isinstance(number, torch.SymInt) else number
+
+
+def note_view(engine: Engine, target: torch.Tensor) -> None:
+    """Remember that ``as_strided`` is called on ``target``; give what owns its memory the offset that it has in eager."""
+    if target.layout is not torch.strided or not engine.is_functional(target):
+        return
+    key = storage_key(target)
+    engine.has_absolute_views.add(key)
+    owner, offset = engine.moved.pop(key, (None, 0))
+    if owner is not None:
+        _move(engine, owner, offset)
+        torch._sync(target)
+
+
+def keep_offset(engine: Engine, target: torch.Tensor, offset: Any) -> None:
+    """Give a tensor that was changed in place its ``offset`` from before; later, if no view depends on it yet."""
+    core = engine.core(target)
+    if not torch._is_functional_tensor(core) or view_steps(core):
+        return
+    value = torch._from_functional_tensor(core)
+    if statically_known_true(value.storage_offset() == offset):
+        return
+    key = storage_key(target)
+    if key in engine.has_absolute_views:
+        _move(engine, target, offset)
+    else:
+        engine.moved[key] = target, offset
+
+
+def _move(engine: Engine, owner: torch.Tensor, offset: Any) -> None:
+    torch._sync(owner)
+    core = engine.core(owner)
+    value = torch._from_functional_tensor(core)
+    with plain_only():
+        replace_value(core, with_gaps(value, value.stride(), offset))

@@ -22,6 +22,7 @@ from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.finalize import FlatSlot, GradientSlot, finish
 from fxstack_functionalize.functional import copy_back_in_graph
 from fxstack_functionalize.interpret import CapturedRun
+from fxstack_functionalize.inverses import NeedsFlatViewsError
 from fxstack_functionalize.joint import add_backward
 from fxstack_functionalize.metadata import AliasSource, GraphInfo
 from fxstack_functionalize.new_leaves import check_inputs
@@ -102,6 +103,8 @@ def _trace_inputs(
         return _trace_inputs(with_bases(captured, needed.groups, needed.rooted), request, table)
     except NeedsViewsError:
         return _trace_inputs(replace(captured, keep_views=True), request, table)
+    except NeedsFlatViewsError:
+        return _trace_inputs(replace(captured, flat_views=True), request, table)
 
 
 def _trace_any(
@@ -109,10 +112,12 @@ def _trace_any(
 ) -> Traced:
     if not _needs_modes(captured):
         with suppress(NeedsModesError):
-            return _trace_with(DispatcherEngine(), captured, request, table)
+            return _trace_with(
+                DispatcherEngine(flat_views=captured.flat_views), captured, request, table
+            )
     if captured.fake_mode.shape_env is None and _has_higher_order(captured):
         captured.fake_mode.shape_env = ShapeEnv()  # loops ask for symbols, whatever the sizes
-    return _trace_with(ModeEngine(), captured, request, table)
+    return _trace_with(ModeEngine(flat_views=captured.flat_views), captured, request, table)
 
 
 def _has_higher_order(captured: Captured) -> bool:
