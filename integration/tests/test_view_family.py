@@ -1,0 +1,16 @@
+"""Changes through chains of views: a sample of the family in ``view_family``."""
+
+import pytest
+from view_family import cases, differences
+
+SAMPLE = [*cases(1, 24, seed=1), *cases(2, 40, seed=2), *cases(3, 16, seed=3)]
+
+
+@pytest.mark.parametrize("case", SAMPLE, ids=str)
+def test_changes_are_eagers(case):
+    assert differences(case) is None
+
+
+@pytest.mark.parametrize("case", cases(2, 6, seed=4), ids=str)
+def test_kernels_are_eagers(case):
+    assert differences(case, "inductor") is None
