@@ -1,7 +1,7 @@
 """Views through which a change cannot be written back to the tensor that they view.
 
-torch's functionalisation writes a changed view back operator by operator, by the inverse of each view operator. The
-inverse of ``unfold`` is its gradient formula, which has zeros where no window lies and sums where several do. That of ``expand`` adds a
+torch's functionalisation writes a changed view back operator by operator, by the inverse of each view operator. That of
+``unfold`` is its gradient formula, which has zeros where no window lies and sums where several do. That of ``expand`` adds a
 difference, which rounds and makes NaN of infinities. That of an ``as_strided`` with overlaps writes old values beside
 new ones. If a graph changes a tensor through such a view, the trace starts again, and makes these views, and all views of them,
 in one step: ``as_strided`` of the tensor that owns the memory. Its inverse writes exactly the elements of the view.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fxstack_functionalize.engine import Engine
-from fxstack_functionalize.metadata import Step
+    from fxstack_functionalize.metadata import Step
 
 EXPAND, UNFOLD, AS_STRIDED = (
     getattr(views, f"{name}_ViewMeta") for name in ("expand", "unfold", "as_strided")
