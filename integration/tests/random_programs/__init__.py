@@ -1,1 +1,1 @@
-"""Random programs over the whole stack: ``writer`` writes one from a seed, ``running`` compares its eager and its compiled run."""
+"""Random programs over the whole stack: ``writer`` writes one from a seed, ``running`` compares eager and compiled."""

@@ -51,7 +51,7 @@ POINTWISE = [
         "torch.sin torch.cos torch.tanh torch.sigmoid torch.relu F.gelu F.silu torch.exp torch.erf torch.abs torch.neg "
         "torch.square F.softplus F.elu F.selu F.mish F.hardswish F.relu6 F.logsigmoid torch.atan torch.sinh torch.expm1 "
         "torch.floor torch.ceil torch.round torch.trunc torch.frac torch.sign torch.isfinite torch.isnan torch.signbit "
-        "F.hardtanh F.softsign F.tanhshrink torch.asinh torch.erfc torch.positive torch.deg2rad torch.sinc torch.logical_not".split()
+        "F.hardtanh F.softsign F.tanhshrink torch.asinh torch.erfc torch.positive torch.deg2rad torch.sinc torch.logical_not".split()  # noqa: E501 - text of a program
     ),
     text("{a} + {b}", "number"),
     text("{a} * {b}", "number"),
@@ -294,14 +294,24 @@ INDEXING = [
     text("{a}.argsort({d}, stable=True)", "number", 1),
     text("{a}.topk(1, {d}).values", "number", 1),
     text("{a}.topk(min(2, {a}.shape[{d}]), {d})[0]", "float", 1),
-    text("{a}.index_add(0, torch.tensor([0, 0]), {a}[:1].repeat(2, *[1] * ({a}.dim() - 1)))", "number", 1),
+    text(
+        "{a}.index_add(0, torch.tensor([0, 0]), {a}[:1].repeat(2, *[1] * ({a}.dim() - 1)))",
+        "number",
+        1,
+    ),
     text("{a}.index_copy(0, torch.tensor([0]), {a}[-1:])", "any", 1),
     text("{a}.index_fill({d}, torch.tensor([0, -1]), {k})", "number", 1),
     text("{a}.index_put((torch.tensor([0, 0]),), {a}[:1] * 2, accumulate=True)", "number", 1),
     text("{a}.scatter({d}, torch.zeros({a}.shape, dtype=torch.long), {k})", "number", 1),
     text("{a}.scatter_add({d}, {a}.argsort({d}, stable=True), {a})", "number", 1),
-    text("{a}.scatter_reduce({d}, torch.zeros_like({a}, dtype=torch.long), {a}, 'amax')", "number", 1),
-    text("{a}.scatter_reduce({d}, {a}.argsort({d}, stable=True) // 2, {a}, 'sum', include_self=False)", "number", 1),
+    text(
+        "{a}.scatter_reduce({d}, torch.zeros_like({a}, dtype=torch.long), {a}, 'amax')", "number", 1
+    ),
+    text(
+        "{a}.scatter_reduce({d}, {a}.argsort({d}, stable=True) // 2, {a}, 'sum', include_self=False)",
+        "number",
+        1,
+    ),
     text("{a}.scatter_reduce({d}, {a}.argsort({d}, stable=True) // 2, {a}, 'mean')", "float", 1),
     text("{a}.select_scatter({a}[..., 0] * 2, -1, -1)", "any", 1),
     text("{a}.slice_scatter({a}[:1] * 2, 0, 0, 1)", "number", 1),
@@ -339,10 +349,30 @@ PRODUCTS = [
     text("{a} @ {a}[0]", "float", 2, 2),
     text("torch.dot({a}.reshape(-1), {a}.reshape(-1))"),
     text("torch.tensordot({a}, {a}, dims=([0], [0]))", "float", 2, 2),
-    text("F.conv1d({a}, torch.ones({a}.shape[1], {a}.shape[1], 2, dtype={a}.dtype) * 0.1, padding=1)", "float", 3, 3),
-    text("F.conv1d({a}, torch.ones({a}.shape[1], 1, 3, dtype={a}.dtype), groups={a}.shape[1], padding=1)", "float", 3, 3),
-    text("F.conv2d({a}, torch.ones(2, {a}.shape[1], 2, 2, dtype={a}.dtype) * 0.1, stride={k}, padding=1)", "float", 4, 4),
-    text("F.conv_transpose1d({a}, torch.ones({a}.shape[1], 2, 2, dtype={a}.dtype) * 0.1)", "float", 3, 3),
+    text(
+        "F.conv1d({a}, torch.ones({a}.shape[1], {a}.shape[1], 2, dtype={a}.dtype) * 0.1, padding=1)",
+        "float",
+        3,
+        3,
+    ),
+    text(
+        "F.conv1d({a}, torch.ones({a}.shape[1], 1, 3, dtype={a}.dtype), groups={a}.shape[1], padding=1)",
+        "float",
+        3,
+        3,
+    ),
+    text(
+        "F.conv2d({a}, torch.ones(2, {a}.shape[1], 2, 2, dtype={a}.dtype) * 0.1, stride={k}, padding=1)",
+        "float",
+        4,
+        4,
+    ),
+    text(
+        "F.conv_transpose1d({a}, torch.ones({a}.shape[1], 2, 2, dtype={a}.dtype) * 0.1)",
+        "float",
+        3,
+        3,
+    ),
     text("F.avg_pool1d({a}, 2, padding=1)", "float", 2, 3),
     text("F.max_pool1d({a}, 2, stride=1)", "float", 2, 3),
     text("F.max_pool1d({a}, 2, return_indices=True)[1]", "float", 2, 3),
@@ -361,7 +391,12 @@ PRODUCTS = [
     text("F.local_response_norm({a}, 2)", "float", 3, 4),
     text("torch.cdist({a}, {a}[:1])", "float", 2, 2),
     text("torch.linalg.norm({a})", "float", 2, 2),
-    text("torch.linalg.det({a} @ {a}.mT + 2 * torch.eye({a}.shape[-2], dtype={a}.dtype))", "float", 2, 2),
+    text(
+        "torch.linalg.det({a} @ {a}.mT + 2 * torch.eye({a}.shape[-2], dtype={a}.dtype))",
+        "float",
+        2,
+        2,
+    ),
     text("torch.fft.rfft({a}).abs()", "float", 1),
 ]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
 
 SIZES = (
     (5, 5, 5),
@@ -22,7 +25,17 @@ SIZES = (
 )
 """The size N of each call."""
 WIDTHS = (1, 2, 3, 4, 6, 7, 8, 9, 16, 17, 24, 33)
-FORMS = (("N", "C"), ("N", "C"), ("N", "C"), ("C",), ("N",), ("N", 1), (1, "C"), ("B", "N", "C"), ("B", 1, "C"))
+FORMS = (
+    ("N", "C"),
+    ("N", "C"),
+    ("N", "C"),
+    ("C",),
+    ("N",),
+    ("N", 1),
+    (1, "C"),
+    ("B", "N", "C"),
+    ("B", 1, "C"),
+)
 FORMS += ((), ("B", "C", "H", "N"), ("B", "C", "N"), ("C", "C"), ("N", "N"))
 FLOATS = ("float32",) * 6 + ("float64", "bfloat16", "float16")
 OTHERS = ("int64", "int64", "int32", "uint8", "bool", "int8", "int16", "complex64")
@@ -37,7 +50,9 @@ class Inputs:
         self.calls = r.choice([2, 2, 3])
         self.is_large = r.random() < 0.08
         self.largest = 90000 if self.is_large else 5000
-        self.sizes = r.choice(SIZES) if not self.is_large else r.choice([(70, 70, 70), (64, 64, 90)])
+        self.sizes = (
+            r.choice(SIZES) if not self.is_large else r.choice([(70, 70, 70), (64, 64, 90)])
+        )
         self.width = r.choice(WIDTHS) if not self.is_large else r.choice([256, 257, 300])
         self.batch = r.choice([1, 2, 3])
         self.grad = r.random() < 0.5
@@ -96,7 +111,7 @@ class Inputs:
             f"        self.bn = nn.BatchNorm1d({self.width}, dtype=torch.{self.dtype})",
             "        self.emb = nn.Embedding(5, 3)",
             "        self.drop = nn.Dropout(0.5)",
-            f"        self.seq = nn.Sequential(nn.Linear({self.width}, 4, dtype=torch.{self.dtype}), nn.ReLU(), nn.Linear(4, 2, dtype=torch.{self.dtype}))",
+            f"        self.seq = nn.Sequential(nn.Linear({self.width}, 4, dtype=torch.{self.dtype}), nn.ReLU(), nn.Linear(4, 2, dtype=torch.{self.dtype}))",  # noqa: E501 - text of a program
             f"        self.register_buffer('buf', torch.ones({self.width}, dtype=torch.{self.dtype}))",
             "        self.count = 0",
             "        self.scale = 1.5",
@@ -119,7 +134,9 @@ class Inputs:
         form, dtype, layout, grad = self.tensors[k]
         more = f", '{layout}'" if layout != "plain" or grad else ""
         more += ", True" if grad else ""
-        return f"tensor({self.noise + 10 * call + k}, {self.shape(form, call)}, torch.{dtype}{more})"
+        return (
+            f"tensor({self.noise + 10 * call + k}, {self.shape(form, call)}, torch.{dtype}{more})"
+        )
 
     def arguments(self, call: int) -> str:
         made = [self._argument(k, call) for k in range(3)]
@@ -133,7 +150,10 @@ class Inputs:
         start = "f" if not self.is_module else f"Model().train({self.training})"
         lines = [
             "def arguments(call):",
-            *(f"    if call == {call}: return {self.arguments(call)}" for call in range(self.calls)),
+            *(
+                f"    if call == {call}: return {self.arguments(call)}"
+                for call in range(self.calls)
+            ),
             "",
             "def state():",
             f"    return [{k}, 1, 2], {{'k': {k}, 1: 'one'}}, Box({box}, [1])",

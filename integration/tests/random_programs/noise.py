@@ -42,7 +42,9 @@ class Noise(TorchDispatchMode):
         rounded = changed.to(t.dtype)
         if t.dtype in (torch.bfloat16, torch.float16):
             # Half of a unit either way may round to where it was: take the neighbour in a third of the elements.
-            rounded = torch.where(off.abs() > 0.33, (t.double() * (1 + 2 * eps * off.sign())).to(t.dtype), t)
+            rounded = torch.where(
+                off.abs() > 0.33, (t.double() * (1 + 2 * eps * off.sign())).to(t.dtype), t
+            )
         t.copy_(rounded)
 
 

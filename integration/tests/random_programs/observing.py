@@ -170,7 +170,9 @@ class Run:
         self.kept.append(result)
 
     def random(self, name: str) -> None:
-        self.note(name, (torch.get_rng_state().sum().item(), random.random(), torch.is_grad_enabled()))
+        self.note(
+            name, (torch.get_rng_state().sum().item(), random.random(), torch.is_grad_enabled())
+        )
 
     def backward(self, result: Any, arguments: Any, lasting: Any, module: Any, call: int) -> None:
         """Gradients of the results: together, or one after the other, or twice."""
@@ -238,7 +240,9 @@ class Comparison:
     def __call__(self, got: Observed, want: Observed) -> list[Difference]:
         for (name, mine), (other, theirs) in zip(got.records, want.records):
             if name != other:
-                self.found.append(Difference(name, f"{name} {brief(mine)} instead of {other} {brief(theirs)}"))
+                self.found.append(
+                    Difference(name, f"{name} {brief(mine)} instead of {other} {brief(theirs)}")
+                )
                 return self.found
             self.compare(mine, theirs, name)
         if len(got.records) != len(want.records):
@@ -291,5 +295,3 @@ def brief(value: Any) -> str:
 
 def values(t: torch.Tensor) -> str:
     return f"{t.flatten()[:6].tolist()}"
-
-

@@ -9,8 +9,7 @@ import logging
 import sys
 import types
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,7 +19,11 @@ import fxstack.pipeline
 from .expressions import SUMS
 from .noise import TRIALS, Noise, unexplained
 from .observing import TOLERANCE, Comparison, Difference, Observed, Run
-from .writer import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .writer import Program
 
 NAME = "random_program"
 OURS = (
@@ -30,6 +33,7 @@ OURS = (
     "runs in eager torch",
     "failed with",
     "it runs in plain python",
+    "running in plain python",
     "gcc",
 )
 """Parts of warnings that count as differences."""
@@ -110,7 +114,9 @@ def defects() -> Iterator[list[str]]:
 
 def coarsest(source: str) -> float:
     """The tolerance of the least precise dtype that the source names."""
-    named = [limit for dtype, limit in TOLERANCE.items() if str(dtype).removeprefix("torch.") in source]
+    named = [
+        limit for dtype, limit in TOLERANCE.items() if str(dtype).removeprefix("torch.") in source
+    ]
     return max(named, default=TOLERANCE[torch.float32])
 
 

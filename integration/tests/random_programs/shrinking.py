@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import ast
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .running import Outcome, check_program
 from .tree import Node, bodies
-from .writer import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .writer import Program
 
 
 def kind(outcome: Outcome) -> str:
     """How a program fails: the threads and the record of the first difference, without its numbers."""
     text = outcome.differences[0] if outcome.differences else ""
     words = text.split(":")
-    return " ".join(word for word in words[1].split()[:2] if not word[:1].isdigit()) if len(words) > 1 else text
+    return (
+        " ".join(word for word in words[1].split()[:2] if not word[:1].isdigit())
+        if len(words) > 1
+        else text
+    )
 
 
 def shrink(program: Program, outcome: Outcome, seconds: float, threads: tuple[int, ...]) -> Outcome:
@@ -50,7 +58,9 @@ def without(
     body: list[Node], at: int, size: int, stays: Callable[[], Outcome | None]
 ) -> Outcome | None:
     removed = body[at : at + size]
-    if not removed or any(node.text.startswith("return") or " -= 1" in node.text for node in removed):
+    if not removed or any(
+        node.text.startswith("return") or " -= 1" in node.text for node in removed
+    ):
         return None  # a loop that counts down ends by its count
     del body[at : at + size]
     if (found := stays()) is not None:
@@ -86,7 +96,7 @@ def plainer(program: Program, best: Outcome, stays: Callable[[], Outcome | None]
     return best
 
 
-RUN = '''
+RUN = """
 def run(compile_):
     STATE.update(calls=0, list=[])
     made, lasting, shown = compile_(make()), state(), []
@@ -115,7 +125,7 @@ if __name__ == "__main__":
     run(lambda fn: fn)
     print("compiled")
     run(lambda fn: fxstack.compile(fn, dynamic={dynamic}, options={options}))
-'''
+"""
 
 
 def script(program: Program, threads: int) -> str:
@@ -139,7 +149,9 @@ def used(source: str) -> str:
         for node in defined:
             start = min([node.lineno, *(d.lineno for d in node.decorator_list)]) - 1
             rest = lines[:start] + lines[node.end_lineno :]
-            words = set("".join(c if c.isalnum() or c == "_" else " " for c in "\n".join(rest)).split())
+            words = set(
+                "".join(c if c.isalnum() or c == "_" else " " for c in "\n".join(rest)).split()
+            )
             if node.name not in words:
                 source = "\n".join(rest) + "\n"
                 break

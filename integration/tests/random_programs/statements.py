@@ -158,7 +158,11 @@ def data_condition(w):
     if name is None or not w.breaks:
         return None
     return w.r.choice(
-        [f"{name}.sum() > {w.r.randrange(-1, 2)}", f"({name} > 0).any()", f"{name}.numel() and {name}.max() < 2"]
+        [
+            f"{name}.sum() > {w.r.randrange(-1, 2)}",
+            f"({name} > 0).any()",
+            f"{name}.numel() and {name}.max() < 2",
+        ]
     )
 
 
@@ -317,7 +321,9 @@ def unpack(w):
                 f"{p}, {q} = torch.frexp({a})",
                 f"{p}, {q} = {a}.cummax(-1)",
                 f"{p}, {q} = {a}.unique(return_inverse=True)",
-                f"{p}, {q} = torch.linalg.qr({a} * 1.0)" if w.rank(a) == 0 else f"{p}, {q} = {a}.min(0)",
+                f"{p}, {q} = torch.linalg.qr({a} * 1.0)"
+                if w.rank(a) == 0
+                else f"{p}, {q} = {a}.min(0)",
             ]
         )
     )
@@ -330,16 +336,49 @@ def views(w):
         return False
     v = w.name("t")
     view = w.r.choice(
-        ["{a}.view(-1)", "{a}[0]", "{a}[..., 1:]", "{a}.t()", "{a}.unsqueeze(0)", "{a}.view_as({a})", "{a}.detach()"]
-        + ["{a}.transpose(0, -1)", "{a}[::2]", "{a}.diagonal()", "{a}.expand(2, *{a}.shape)", "{a}.flatten()"]
-        + ["{a}.as_strided((2,), (1,), 0)", "{a}.narrow(-1, 0, 1)", "{a}.real", "torch.view_as_real({a})", "{a}.T"]
-        + ["{a}.unfold(0, 2, 2)", "{a}.permute(*range({a}.dim())[::-1])", "{a}.squeeze()", "{a}.chunk(2)[-1]"]
-        + ["{a}.movedim(0, -1)[0]", "{a}.data", "{a}.reshape({a}.shape)", "{a}.select(-1, 0)", "{a}[:, None]"]
+        [
+            "{a}.view(-1)",
+            "{a}[0]",
+            "{a}[..., 1:]",
+            "{a}.t()",
+            "{a}.unsqueeze(0)",
+            "{a}.view_as({a})",
+            "{a}.detach()",
+        ]
+        + [
+            "{a}.transpose(0, -1)",
+            "{a}[::2]",
+            "{a}.diagonal()",
+            "{a}.expand(2, *{a}.shape)",
+            "{a}.flatten()",
+        ]
+        + [
+            "{a}.as_strided((2,), (1,), 0)",
+            "{a}.narrow(-1, 0, 1)",
+            "{a}.real",
+            "torch.view_as_real({a})",
+            "{a}.T",
+        ]
+        + [
+            "{a}.unfold(0, 2, 2)",
+            "{a}.permute(*range({a}.dim())[::-1])",
+            "{a}.squeeze()",
+            "{a}.chunk(2)[-1]",
+        ]
+        + [
+            "{a}.movedim(0, -1)[0]",
+            "{a}.data",
+            "{a}.reshape({a}.shape)",
+            "{a}.select(-1, 0)",
+            "{a}[:, None]",
+        ]
     ).format(a=a)
     if not w.line(f"{v} = {view}"):
         return False
     if w.r.random() < 0.5:
-        change = w.r.choice(["{v}.add_(1)", "{v}.mul_(0.5)", "{a}.add_(1)", "{v}.zero_()", "{v}[0] = 1", "{a} *= 2"])
+        change = w.r.choice(
+            ["{v}.add_(1)", "{v}.mul_(0.5)", "{a}.add_(1)", "{v}.zero_()", "{v}[0] = 1", "{a} *= 2"]
+        )
         w.line(change.format(a=a, v=v))
     return True
 
@@ -381,9 +420,26 @@ def for_(w):
     r, a = w.r, w.tensor("number", 1)
     j = w.name("j")
     over = r.choice(
-        [f"{j} in range({r.randrange(1, 4)})", f"{j} in reversed([1, n])", f"{j} in list(items)[:2]"]
-        + [f"{j}, q{j} in enumerate(({a}, {a}))", f"{j}, q{j} in table.items()", f"{j} in range(len(items))"]
-        + ([f"{j} in {a}", f"{j} in gen(2, {a})", f"{j} in {a}.split(1)", f"{j}, q{j} in zip({a}, {a})"] if a else [])
+        [
+            f"{j} in range({r.randrange(1, 4)})",
+            f"{j} in reversed([1, n])",
+            f"{j} in list(items)[:2]",
+        ]
+        + [
+            f"{j}, q{j} in enumerate(({a}, {a}))",
+            f"{j}, q{j} in table.items()",
+            f"{j} in range(len(items))",
+        ]
+        + (
+            [
+                f"{j} in {a}",
+                f"{j} in gen(2, {a})",
+                f"{j} in {a}.split(1)",
+                f"{j}, q{j} in zip({a}, {a})",
+            ]
+            if a
+            else []
+        )
         + ([f"{j} in {a}.shape", f"{j} in range({a}.shape[0])", f"{j} in pieces({a})"] if a else [])
     )
     w.loops += 1
@@ -392,7 +448,9 @@ def for_(w):
         test = data_condition(w) if r.random() < 0.3 else None
         end = r.choice(["break", "continue"])
         place = 0 if r.random() < 0.5 else len(node.clauses[0][1])
-        node.clauses[0][1].insert(place, Node(clauses=[(f"if {test or condition(w)}:", [Node(end)])]))
+        node.clauses[0][1].insert(
+            place, Node(clauses=[(f"if {test or condition(w)}:", [Node(end)])])
+        )
     w.loops -= 1
     return w.settle(node)
 
@@ -426,7 +484,9 @@ RAISING = (
 
 def try_(w):
     r, e = w.r, w.name("e")
-    kinds = r.choice(["(ValueError, KeyError)", "Exception", "(IndexError, Oops, TypeError)", "RuntimeError"])
+    kinds = r.choice(
+        ["(ValueError, KeyError)", "Exception", "(IndexError, Oops, TypeError)", "RuntimeError"]
+    )
     headers = ["try:", f"except {kinds} as {e}:"]
     headers += ["else:"] if r.random() < 0.2 else []
     headers += ["finally:"] if r.random() < 0.3 else []
@@ -443,9 +503,22 @@ def with_(w):
     r = w.r
     context = r.choice(
         ["torch.no_grad()"] * 3
-        + ["torch.enable_grad()", "Context(STATE['list'])", "Context(box.log, True)", "noting(box.log, 'c') as depth"]
-        + ["contextlib.suppress(ValueError, KeyError)", "torch.set_grad_enabled(n > 1)", "contextlib.nullcontext()"]
-        + ["torch.autocast('cpu', torch.bfloat16)", "torch.random.fork_rng()", "Context(box.log), torch.no_grad()"]
+        + [
+            "torch.enable_grad()",
+            "Context(STATE['list'])",
+            "Context(box.log, True)",
+            "noting(box.log, 'c') as depth",
+        ]
+        + [
+            "contextlib.suppress(ValueError, KeyError)",
+            "torch.set_grad_enabled(n > 1)",
+            "contextlib.nullcontext()",
+        ]
+        + [
+            "torch.autocast('cpu', torch.bfloat16)",
+            "torch.random.fork_rng()",
+            "Context(box.log), torch.no_grad()",
+        ]
     )
     node = w.block(f"with {context}:")
     if "Context(box.log, True)" in context or "suppress" in context:
@@ -462,9 +535,25 @@ def function(w):
     kept, result = w.name("k"), w.name("t")
     if not w.line(f"{kept} = {w.number()}"):
         return False
-    header = r.choice([f"def {name}(v, k=2):", f"def {name}(v, *rest, k=1):", f"def {name}(v, k=n, **more):"])
-    body = [Node(f"nonlocal {kept}") if not w.depth and r.random() < 0 else Node(f"v = v * 2 + {kept}")]
-    body.append(Node(r.choice(["v = v + k", "items.append(k)", "box.log.append(k)", "v = v.relu() if k else v", "pass"])))
+    header = r.choice(
+        [f"def {name}(v, k=2):", f"def {name}(v, *rest, k=1):", f"def {name}(v, k=n, **more):"]
+    )
+    body = [
+        Node(f"nonlocal {kept}") if not w.depth and r.random() < 0 else Node(f"v = v * 2 + {kept}")
+    ]
+    body.append(
+        Node(
+            r.choice(
+                [
+                    "v = v + k",
+                    "items.append(k)",
+                    "box.log.append(k)",
+                    "v = v.relu() if k else v",
+                    "pass",
+                ]
+            )
+        )
+    )
     end = r.choice(["return v", "return (v, k)[0]", "return v + s", "yield v"])
     body.append(Node(end))
     node = Node(clauses=[(header, body)])
@@ -482,7 +571,7 @@ def counter(w):
     name, kept, a = w.name("fn"), w.name("c"), w.tensor("number")
     if a is None:
         return False
-    made = f"def {name}():\n    {kept} = 0\n    def inner(v):\n        nonlocal {kept}\n        {kept} += 1\n        return v * {kept} + n\n    return inner"
+    made = f"def {name}():\n    {kept} = 0\n    def inner(v):\n        nonlocal {kept}\n        {kept} += 1\n        return v * {kept} + n\n    return inner"  # noqa: E501 - text of a program
     node = Node(made)
     w.body.append(node)
     if w.line(f"{w.name('t')} = (lambda g: g({a}) + g({a}))({name}())"):
@@ -495,7 +584,9 @@ def local_class(w):
     name, a = w.name("C"), w.tensor("number")
     if a is None:
         return False
-    node = Node(f"class {name}(Box):\n    total = {w.r.randrange(5)}\n    def __call__(self, t, scale=1):\n        return super().__call__(t, scale=2) + self.total")
+    node = Node(
+        f"class {name}(Box):\n    total = {w.r.randrange(5)}\n    def __call__(self, t, scale=1):\n        return super().__call__(t, scale=2) + self.total"  # noqa: E501 - text of a program
+    )
     w.body.append(node)
     if w.line(f"{w.name('t')} = {name}({a})({w.partner(a)})"):
         return True
@@ -509,7 +600,9 @@ def early(w):
     if a is None or w.depth:
         return False
     end = w.r.choice([f"return ({a}, n)", f"return {a}", "raise Oops(n)", f"return [{a}, x, box]"])
-    test = (w.r.random() < 0.4 and data_condition(w)) or w.r.choice(["n > 2", "s < 0", "x.shape[0] < 2", "len(items) > 4"])
+    test = (w.r.random() < 0.4 and data_condition(w)) or w.r.choice(
+        ["n > 2", "s < 0", "x.shape[0] < 2", "len(items) > 4"]
+    )
     return w.settle_if(Node(clauses=[(f"if {test}:", [Node(end)])]))
 
 
@@ -545,10 +638,23 @@ def finish(w):
     chosen = recent[: r.randint(2, 7)]
     if r.random() < 0.3:
         chosen += [r.choice(names)]
-    others = [n for kind in ("int", "float", "list", "dict", "tuple", "bool", "Pair", "Record", "str") for n in w.scope.others.get(kind, [])]
+    others = [
+        n
+        for kind in ("int", "float", "list", "dict", "tuple", "bool", "Pair", "Record", "str")
+        for n in w.scope.others.get(kind, [])
+    ]
     r.shuffle(others)
     chosen += [n for n in others if n.isidentifier()][: r.randint(0, 2)]
-    shape = r.choice(["({},)", "[{}]", "tuple([{}])", "{{'out': ({},), 'n': n}}", "(lambda *q: q)({})", "({}, len(items))"])
+    shape = r.choice(
+        [
+            "({},)",
+            "[{}]",
+            "tuple([{}])",
+            "{{'out': ({},), 'n': n}}",
+            "(lambda *q: q)({})",
+            "({}, len(items))",
+        ]
+    )
     if len(chosen) == 1 and r.random() < 0.4:
         shape = "{}"
     w.body.append(Node("return " + shape.format(", ".join(chosen))))

@@ -18,7 +18,7 @@ from .expressions import GROUPS
 from .inputs import Inputs
 from .prelude import PRELUDE
 from .statements import STATEMENTS, finish
-from .tree import Node, body_lines, bodies
+from .tree import Node, bodies, body_lines
 
 LARGEST = 1e3
 """Floats beyond this are not kept: rounding errors of what follows would say nothing."""
@@ -69,9 +69,7 @@ KINDS = {
     "any": lambda t: not t.is_complex(),
     "float": lambda t: t.is_floating_point(),
     "number": lambda t: t.dtype is not torch.bool and not t.is_complex(),
-    "int": lambda t: (
-        not t.is_floating_point() and t.dtype is not torch.bool and not t.is_complex()
-    ),
+    "int": lambda t: not t.is_floating_point() and t.dtype is not torch.bool and not t.is_complex(),
     "bool": lambda t: t.dtype is torch.bool,
     "complex": lambda t: t.is_complex(),
     "all": lambda t: True,

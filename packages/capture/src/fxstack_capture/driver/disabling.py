@@ -23,7 +23,6 @@ from fxstack_capture.emit.loads import Loads
 from fxstack_capture.sources import FreeCell, Globals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import CodeType
 
     from fxstack_capture.emit.resolve import RealFrame
@@ -59,16 +58,6 @@ def what_is_disabled(fn: Any) -> Any:
 
 def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
     """A replacement that runs the same code, and all that it calls, with every mode off."""
-    return running_code(frame, code, native.Disabled)
-
-
-def running_code(
-    frame: RealFrame,
-    code: CodeType,
-    through: Callable[..., Any],
-    made: Callable[[], Any] | None = None,
-) -> CodeType:
-    """A replacement that runs the same code through ``through(function)``, or ``through(function, made())``."""
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
     loads = Loads(builder, frame)
     count = code.co_argcount + code.co_kwonlyargcount
@@ -88,8 +77,7 @@ def running_code(
         ast.Constant(None),
         tuple_of(cells) if cells else ast.Constant(None),
     )
-    more = () if made is None else (call(builder.constant(made, "made")),)
-    off = call(builder.constant(through, "through"), function, *more)
+    off = call(builder.constant(native.Disabled, "Disabled"), function)
     arguments = [load(name) for name in code.co_varnames[:count]]
     statements = [*builder.loads, ast.Return(call(off, *arguments))]
     return compile_replacement(code, builder, statements, code.co_firstlineno)[0]

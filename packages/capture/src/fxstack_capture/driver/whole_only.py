@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from types import CodeType
 
 
-
 def demand_compiled(function: FunctionType) -> None:
     """Raises ``Unsupported`` where the first frame of a call, one of ``function``, would not be looked at."""
     name = function.__qualname__
