@@ -139,6 +139,8 @@ def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterato
     ]
     yield
     for tensor, size, strides, offset in zip(changed, sizes, before, offsets, strict=True):
+        if not engine.is_functional(tensor):
+            continue  # a level of a transform around one, which has no memory of its own
         if strides is not None and tensor.shape == size:  # else out= has given it another size
             _keep_strides(engine, tensor, strides)
             keep_offset(engine, tensor, offset)

@@ -6,8 +6,8 @@ output, or new value of an input, turns out to need one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -212,7 +212,18 @@ def _run(session: Session) -> Any:
         session.engine,
         differentiable=not session.inference,
     )
-    return run.run(arguments[: len(placeholders)])
+    with _leaving_transforms():
+        return run.run(arguments[: len(placeholders)])
+
+
+@contextmanager
+def _leaving_transforms() -> Iterator[None]:
+    """Leave the levels of transforms that nodes of the graph have entered, where a node behind them raises."""
+    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:
