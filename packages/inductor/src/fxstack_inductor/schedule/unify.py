@@ -150,8 +150,10 @@ def digits(expr: Expr) -> list[Var] | None:
             if len(loops) != 1:
                 return None
             term = of_atom(loops[0]) * scale
-            (key, value) = term.terms[0]
-            if len(term.terms) == 1 and remaining.get(key) == value:
+            if len(term.terms) != 1:  # none, where a loop has no points
+                continue
+            ((key, value),) = term.terms
+            if remaining.get(key) == value:
                 break
         else:
             return None
