@@ -8,7 +8,8 @@ import fxstack_inductor as fi
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.schedule.plan import KernelStep
 
-FAST = fi.InductorOptions(optimization=1, use_cache=False)
+FAST = fi.InductorOptions(optimization=1, use_cache=False, grain=16)
+"""Quick to compile; threads share whatever they can."""
 TABLE = fi.decompositions()
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float32: 2e-5, torch.float64: 1e-10}
 

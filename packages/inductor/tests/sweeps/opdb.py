@@ -1,10 +1,11 @@
 """Sweep torch's operator database: every sample through the compiler, against eager.
 
     python packages/inductor/tests/sweeps/opdb.py [--dtypes float32,int64] [--ops PATTERN] [--samples 6] [--symbolic] [--grad]
-        [--seconds 500] [--skip 0]
+        [--seconds 500] [--skip 0] [--threads 1,2,3,8] [--grain 16] [--compiler clang] [--dry]
 
 Prints one line per operator and dtype that differs or fails, and totals. All samples of one operator and
-dtype are one graph; if that fails they are compiled one by one.
+dtype are one graph; if that fails they are compiled one by one. Each graph runs with each number of threads; results are
+those of the first number bit for bit, except where threads add up parts of one sum.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 import fxstack_inductor as fi
+from fxstack_inductor.codegen.c_strategy import strategy
+from fxstack_inductor.schedule.plan import KernelStep
 
 warnings.filterwarnings("ignore")
 # Who asked for samples is found by reading the source of the whole stack, which takes a third of a sweep.
@@ -110,6 +113,38 @@ def compare(want, got):
     return None
 
 
+def run_with_threads(compiled, tensors, counts):
+    """The tensors that ``compiled`` returns with the first number of threads, and what differs with another."""
+    first, exact = None, ordered_alike(compiled.lowered.plan)
+    for threads in counts:
+        torch.set_num_threads(threads)
+        torch.manual_seed(SEED)
+        results = compiled(*[same_strides(t) for t in tensors])
+        found = [r for r in results if isinstance(r, torch.Tensor)]
+        if first is None:
+            first = found
+            continue
+        same = exact and all(map(identical, first, found))
+        if not same and (exact or compare(first, found)):
+            return first, f"with {threads} threads: {compare(first, found) or 'other bits'}"
+    return first, None
+
+
+def ordered_alike(plan):
+    """Whether sums have one order, whatever the number of threads."""
+    kernels = [step.kernel for step in plan.steps if isinstance(step, KernelStep)]
+    return len(kernels) == len(plan.steps) and all(strategy(k) != "whole" for k in kernels)
+
+
+def identical(a, b):
+    """Whether two tensors have the same bits, any NaN being like any other."""
+    return (
+        a.shape == b.shape
+        and torch.equal(a.isnan(), b.isnan())
+        and torch.equal(a.nan_to_num(), b.nan_to_num())
+    )
+
+
 def one(op, samples, args):
     function, tensors = function_of(op, samples, args.grad)
     if function is None:
@@ -133,14 +168,13 @@ def one(op, samples, args):
         compiled = fi.compile_graph(graph, tensors, args.options)
         if defects := [f for f in compiled.lowered.plan.program.fallbacks if f.defect]:
             return f"defect: {defects[0]}"
-        torch.manual_seed(SEED)
-        got = compiled(*[same_strides(t) for t in tensors])
+        got, problem = run_with_threads(compiled, tensors, args.threads)
     except Exception as error:
         if args.traceback:
             print(graph.graph)
             traceback.print_exc()
         return "error: " + f"{type(error).__name__}: " + " ".join(str(error).split())[-160:]
-    problem = compare(want, [g for g in got if isinstance(g, torch.Tensor)])
+    problem = problem or compare(want, got)
     if problem and args.traceback:
         print(graph.graph)
         print(compiled.lowered.c[compiled.lowered.c.find("min_bool(bool") + 60 :])
@@ -159,8 +193,15 @@ def main():
     parser.add_argument("--traceback", action="store_true")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--skip", type=int, default=0, help="operators at the front to leave out")
+    parser.add_argument("--threads", default=str(torch.get_num_threads()))
+    parser.add_argument("--grain", type=int, default=fi.InductorOptions().grain)
+    parser.add_argument("--compiler")
+    parser.add_argument("--dry", action="store_true", help="a few operators only")
     args = parser.parse_args()
-    args.options = fi.InductorOptions(use_cache=False)
+    if args.dry:
+        args.ops, args.samples = "^(add|cumsum|sum|cat)$", 2
+    args.threads = [int(count) for count in args.threads.split(",")]
+    args.options = fi.InductorOptions(use_cache=False, grain=args.grain, compiler=args.compiler)
     counts = {"ok": 0, "skip": 0, "bad": 0}
     start = time.time()
     for position, op in enumerate(op_db[args.skip :], args.skip):
