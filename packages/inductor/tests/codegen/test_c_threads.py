@@ -73,3 +73,7 @@ for got, want in zip(run(x), fn(x)):
 def test_a_team_that_is_smaller_than_asked_for_computes_everything():
     environment = {**os.environ, "OMP_THREAD_LIMIT": "2"}
     subprocess.run([sys.executable, "-c", FEWER], env=environment, check=True)
+
+
+def test_parts_of_one_loop_have_shares_of_their_own():
+    check(lambda x, y: torch.cat([x, y * 2]), torch.randn(24), torch.randn(24), options=SHARED)

@@ -39,7 +39,9 @@ class PointsWriter(LoopWriter):
         parts = segments(self.kernel)
         if len(loops) < 2:
             for part in parts:
+                self.out.open("")  # each has shares of its own
                 self._for(part).only_loop()
+                self.out.close()
             return
         span = self._open_rows(ranges(loops), alone=len(parts) == 1)
         for part in parts:
