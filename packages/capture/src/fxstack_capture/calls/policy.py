@@ -133,6 +133,7 @@ PURE_TYPES: frozenset[type] = frozenset(
         _thread.RLock,
         _thread.LockType,
         functools._lru_cache_wrapper,
+        type(functools.cmp_to_key(max)),
         _json.make_encoder,
         _json.make_scanner,
         weakref.ref,

@@ -35,7 +35,7 @@ from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local
-from fxstack_capture.world import containers, contexts, objects
+from fxstack_capture.world import containers, contexts, held_parts, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
 from fxstack_capture.world.growing import GROWING_METHODS
@@ -382,7 +382,7 @@ HANDLERS: dict[type, Handler] = {
     types.MappingProxyType: mapping_proxy,
     threading.local: thread_local,
     random.Random: unread,
-    type(functools.cmp_to_key(max)): unread,
+    **held_parts.HANDLERS,
     types.TracebackType: unread,
     types.FrameType: unread,
     torch.Size: containers.size,

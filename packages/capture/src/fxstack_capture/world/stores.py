@@ -171,6 +171,8 @@ def _store_getset(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> bool:
         world.contexts.store(raw, obj, value)
         return True
     if world.is_preexisting(obj) and not isinstance(obj, BaseException):
+        if _is_stored_already(world, raw, obj, value):
+            return True
         raise graph_break(
             "unsupported-object",
             f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}",
@@ -180,6 +182,13 @@ def _store_getset(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> bool:
     else:
         raw.__set__(obj, value)
     return True
+
+
+def _is_stored_already(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> bool:
+    """Whether a function has this text: ``functools.total_ordering`` gives its own functions their names again."""
+    if type(obj) is not types.FunctionType or type(value) is not str:
+        return False
+    return type(raw.__get__(obj)) is str and bool(world.load_attr(obj, raw.__name__) == value)
 
 
 def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
