@@ -7,8 +7,9 @@ becomes a flat output of the graph and everything else is made from it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,10 +24,12 @@ from fxstack_functionalize.metadata import (
     view_steps,
 )
 from fxstack_functionalize.roots import root_of
-from fxstack_functionalize.symbols import evaluable
+from fxstack_functionalize.symbols import computed_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    import sympy
 
     from fxstack_functionalize.metadata import Step
     from fxstack_functionalize.session import Session
@@ -49,13 +52,15 @@ class Truth(Enum):
 class AliasPlan:
     """The aliases to make, in order. ``values`` (the flat outputs) is extended by bases that nobody returns."""
 
-    def __init__(self, session: Session, values: list[torch.Tensor | None]) -> None:
+    def __init__(self, session: Session, values: list[Any]) -> None:
         self.session = session
         self.values = values
         self.aliases: list[AliasInfo] = []
         self._places: dict[int, Place] = {}
         self._owner: dict[int, torch.Tensor] = {}
         self._keep: list[torch.Tensor] = []
+        self._numbers: dict[sympy.Symbol, int] = {}
+        """Positions of the flat outputs that are numbers which views depend on."""
         for index, traced in enumerate(session.inputs):
             if traced.inner is not None:
                 self._places[id(traced.argument)] = (AliasSource.INPUT, index)
@@ -78,17 +83,26 @@ class AliasPlan:
     def place(self, tensor: torch.Tensor) -> Place:
         """Return where ``tensor`` will be, planning it (and what it is a view of) if need be."""
         if id(tensor) not in self._places:
-            info = self._plan(tensor)
-            if not evaluable(self.session.captured, info.sizes):
-                raise UnsupportedGraphError(
-                    "an output is a view whose size depends on data",
-                    why="the caller makes views again, and cannot know the size",
-                    fix="return a clone of the view",
-                )
+            info = self._with_numbers(self._plan(tensor))
             self._keep.append(tensor)
             self._places[id(tensor)] = (AliasSource.ALIAS, len(self.aliases))
             self.aliases.append(info)
         return self._places[id(tensor)]
+
+    def _with_numbers(self, info: AliasInfo) -> AliasInfo:
+        """Let the graph return the numbers of the steps that depend on data (``x[t]``), so that the caller knows them."""
+        computed = computed_symbols(self.session.captured, info.sizes)
+        if computed is None:
+            raise UnsupportedGraphError(
+                "an output is a view whose size depends on data",
+                why="the caller makes views again, and cannot know the size",
+                fix="return a clone of the view",
+            )
+        for symbol, number in computed.items():
+            if symbol not in self._numbers:
+                self._numbers[symbol] = len(self.values)
+                self.values.append(number)
+        return replace(info, numbers=tuple((symbol, self._numbers[symbol]) for symbol in computed))
 
     def truth(self, tensor: torch.Tensor) -> Truth:
         """Say whether making ``tensor`` again from its owner would give it the gradient that it has."""

@@ -68,7 +68,9 @@ def check_reads(
     written = _written(name, target, args)
     for other in readers:
         found = place_of(other)
-        if not (found == written and _is_elementwise(name)) and may_overlap(written, found):
+        if _is_elementwise(name) and (_are_elements(written, found) or found == written):
+            continue
+        if may_overlap(written, found):
             raise _overlap(name)
 
 
@@ -126,6 +128,11 @@ def _overlap(name: str) -> UnsupportedGraphError:
         why="eager has an error for most such calls, or goes through the memory in an order of its own",
         fix="clone the tensor that is read",
     )
+
+
+def _are_elements(one: Place, other: Place) -> bool:
+    """Whether each place is one element, so that they are the same or apart, wherever they lie."""
+    return not one.dims and not other.dims and one.width == other.width
 
 
 def _share(engine: Engine, target: torch.Tensor, other: torch.Tensor) -> bool:

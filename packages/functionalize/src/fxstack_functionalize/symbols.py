@@ -44,10 +44,14 @@ def symbol_specs(captured: Captured) -> tuple[SymbolSpec, ...]:
     return tuple(specs)
 
 
-def filler(captured: Captured, nest: object) -> Callable[[Sequence[Any]], Any]:
+def filler(
+    captured: Captured, nest: object, computed: Sequence[tuple[sympy.Symbol, int]] = ()
+) -> Callable[[Sequence[Any]], Any]:
     """Return the function of a call's arguments that gives ``nest`` with numbers in the place of its symbols.
 
-    A nest is made of lists and tuples; what else is in it stays the object that it is.
+    A nest is made of lists and tuples; what else is in it stays the object that it is. ``computed`` are symbols that
+    depend on data, and their positions among the graph's results: the function takes the pair of arguments and results
+    if there are any.
     """
     text = _NestText()
     result = text.of(nest)
@@ -58,6 +62,9 @@ def filler(captured: Captured, nest: object) -> Callable[[Sequence[Any]], Any]:
         for symbol, (index, dim) in _bindings(captured).items()
         if symbol in text.symbols
     ]
+    if computed:
+        numbers = [f"    {symbol} = int(results[{position}])" for symbol, position in computed]
+        bindings = ["    args, results = args", *numbers, *bindings]
     lines = ["def values(args):", *bindings, f"    return {result}"]
     exec(compile("\n".join(lines), "<fxstack sizes>", "exec"), text.names)  # noqa: S102 - text made here
     values: Callable[[Sequence[Any]], Any] = text.names["values"]
@@ -116,6 +123,18 @@ def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
         for number in numbers
         if isinstance(number, torch.SymInt)
     )
+
+
+def computed_symbols(
+    captured: Captured, numbers: Iterable[torch.SymInt]
+) -> dict[sympy.Symbol, torch.SymInt] | None:
+    """Return the symbols among ``numbers`` that depend on data, each with its number; None if one is in an expression alone."""
+    bound = set(_bindings(captured))
+    given = [number for number in numbers if not bound.issuperset(number.node.expr.free_symbols)]
+    found = {number.node.expr: number for number in given if number.node.expr.is_Symbol}
+    known = bound | found.keys()
+    whole = all(known.issuperset(number.node.expr.free_symbols) for number in given)
+    return found if whole else None
 
 
 def hint_of(number: int | torch.SymInt) -> int:

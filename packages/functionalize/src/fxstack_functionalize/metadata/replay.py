@@ -17,6 +17,8 @@ from torch._C import _functionalization as views
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import sympy
+
 UNSAFE_VIEW: type = views._unsafe_view_ViewMeta  # type: ignore[attr-defined]
 RESIZE: type = views.resize__ViewMeta  # type: ignore[attr-defined]
 DETACH: type = views.detach_ViewMeta  # type: ignore[attr-defined]
@@ -53,6 +55,8 @@ class AliasInfo:
     index: int
     steps: tuple[Step, ...]
     detachment: Detachment = Detachment.NONE
+    numbers: tuple[tuple[sympy.Symbol, int], ...] = ()
+    """Symbols of ``steps`` that depend on data, each with the flat output that is its value."""
 
     @property
     def sizes(self) -> tuple[torch.SymInt, ...]:
@@ -61,9 +65,9 @@ class AliasInfo:
 
     def shifted(self, by: int) -> AliasInfo:
         """Return the record for a graph with ``by`` more flat outputs in front."""
-        if self.source is not AliasSource.OUTPUT:
-            return self
-        return replace(self, index=self.index + by)
+        index = self.index + by if self.source is AliasSource.OUTPUT else self.index
+        numbers = tuple((symbol, position + by) for symbol, position in self.numbers)
+        return replace(self, index=index, numbers=numbers)
 
     def maker(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return the function that makes the alias of its base; for a chain without symbolic numbers."""
@@ -73,7 +77,7 @@ class AliasInfo:
     def maker_with(
         self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]]
     ) -> Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]:
-        """Return the function of the base and the call's arguments; ``filled`` gives those of the steps."""
+        """Return the function of the base and of what ``filled`` makes the arguments of the steps of."""
         kinds = [make for make, _ in self.steps]
 
         def replay(base: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:

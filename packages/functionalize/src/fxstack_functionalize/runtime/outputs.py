@@ -73,7 +73,8 @@ class _Aliases:
             base = f"alias_{alias.index}"
         else:
             base = f"{alias.source}[{alias.index}]"
-        given = f"{base}, args" if alias.sizes else base
+        call = "(args, flat)" if alias.numbers else "args"
+        given = f"{base}, {call}" if alias.sizes else base
         members = [self._shell.info.aliases[place] for place in together]
         self._namespace[f"make_{number}"] = (
             alias_maker(captured, alias) if len(members) == 1 else parts_maker(captured, members)
@@ -83,10 +84,11 @@ class _Aliases:
 
 
 def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
-    """Return the function that makes an alias of its base, and of the call's arguments if it has symbolic sizes."""
+    """Return the function that makes an alias of its base, and of the call's arguments (and results) if it has symbolic sizes."""
     if not alias.sizes:
         return alias.maker()
-    return alias.maker_with(filler(captured, [arguments for _, arguments in alias.steps]))
+    arguments = [given for _, given in alias.steps]
+    return alias.maker_with(filler(captured, arguments, alias.numbers))
 
 
 def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:

@@ -79,7 +79,7 @@ def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..
     arguments = [its for _, its in first.steps]
     if not first.sizes:
         return lambda base: detached(base, arguments)
-    filled = filler(captured, arguments)
+    filled = filler(captured, arguments, first.numbers)
     return lambda base, args: detached(base, filled(args))
 
 
