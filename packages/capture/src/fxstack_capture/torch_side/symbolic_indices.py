@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
 
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
+_EVERYTHING = slice(None)
 _MASKS = frozenset({torch.bool, torch.uint8})
 
 
@@ -53,12 +54,12 @@ def write(
 
 def _with_numbers(tracer: TorchTracer, index: Any) -> Any:
     """``index`` with the numbers of tensors that torch asks for theirs, where these may be asked for."""
-    if not tracer.trace.options.capture_scalar_outputs or tracer.transforms.inside:
+    if tracer.transforms.inside:
         return index
 
     def number(value: Any) -> Any:
         known = known_values.value_of(tracer, value)
-        return tracer.record(torch.Tensor.item, (value,), {}) if known is None else int(known)
+        return tracer.number_in(value) if known is None else int(known)
 
     def item(value: Any) -> Any:
         if type(value) is slice:
@@ -106,11 +107,18 @@ def _selected(
     if not any(isinstance(item, EllipsisType) for item in items):
         items = (*items, ...)
     behind = tensor.dim() - sum(_dimensions(item) or 0 for item in items)
+    last = max(place for place, item in enumerate(items) if type(item) is torch.SymInt)
     rest: list[Any] = []
     dim = 0
-    for item in items:
+    for place, item in enumerate(items):
         if type(item) is torch.SymInt:
-            tensor = tracer.record(torch.select, (tensor, dim, item), {})
+            with tracer.geometry.env.scalar_outputs_allowed():  # where the element lies, too
+                tensor = tracer.record(torch.select, (tensor, dim, item), {})
+            continue
+        if item is None and place < last:  # its stride is that of what is still to be selected from
+            tensor = tracer.record(torch.unsqueeze, (tensor, dim), {})
+            rest.append(_EVERYTHING)
+            dim += 1
             continue
         rest.append(item)
         dim += behind if isinstance(item, EllipsisType) else _dimensions(item) or 0
