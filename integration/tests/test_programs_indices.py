@@ -33,10 +33,8 @@ def read(c):
 @program(graphs=4, breaks=0)
 def read_beside_others(c):
     rows = torch.tensor([1, 0])
-    f = c(
-        lambda x, t: (x[None, t], x[t, None], x[t, rows], x[rows, t], x[:, t, None], x[t : t + 1])
-    )
-    return each(lambda x, t: [y.clone() for y in f(x, t)[:-1]], 0, 3, -2)
+    f = c(lambda x, t: (x[None, t], x[t, None], x[t, rows], x[rows, t], x[:, t, None]))
+    return each(lambda x, t: [y.clone() for y in f(x, t)], 0, 3, -2)
 
 
 @program(graphs=4, breaks=0)

@@ -53,7 +53,10 @@ def write(
 
 
 def _with_numbers(tracer: TorchTracer, index: Any) -> Any:
-    """``index`` with the numbers of tensors that torch asks for theirs, where these may be asked for."""
+    """``index`` with the numbers of tensors that torch asks for theirs.
+
+    Those of slices make sizes that depend on data, so they are asked for only where the program allows that.
+    """
     if tracer.transforms.inside:
         return index
 
@@ -62,7 +65,7 @@ def _with_numbers(tracer: TorchTracer, index: Any) -> Any:
         return tracer.number_in(value) if known is None else int(known)
 
     def item(value: Any) -> Any:
-        if type(value) is slice:
+        if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
             bounds = (value.start, value.stop, value.step)
             return slice(*(number(x) if _is_number(x) and x.numel() == 1 else x for x in bounds))
         return number(value) if _is_number(value) and value.dim() == 0 else value
