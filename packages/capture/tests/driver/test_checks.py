@@ -121,6 +121,41 @@ def test_python_s_random_numbers_are_not_drawn_twice():
         assert difference(observe(optimised, (given,)), expected) is None
 
 
+OWN, TORCHS = random.Random(3), torch.Generator()  # noqa: S311
+
+
+def noisy(x):
+    r = random.gauss(0, 1) + random.random() + OWN.uniform(1, 2)
+    noise = torch.rand(2, generator=TORCHS) + torch.rand(2)
+    order = [1, 2, 3]
+    random.shuffle(order)
+    if x.isnan().any():
+        raise ValueError(f"{r} {order} {random.random()} {OWN.random()} {noise.tolist()}")
+    return x * r * order[0] + noise + random.choice([1, 2, 3])
+
+
+def test_random_numbers_are_drawn_again_where_a_check_fails():
+    def run(fn):
+        random.seed(1)
+        OWN.seed(2)
+        TORCHS.manual_seed(3)
+        torch.manual_seed(4)
+        found = [outcome(fn, x) for x in (GOOD, BAD, GOOD, BAD, -GOOD)]
+        ends = random.getstate(), OWN.getstate(), TORCHS.get_state(), torch.get_rng_state()
+        return found, ends
+
+    def outcome(fn, x):
+        try:
+            return fn(x)
+        except ValueError as error:
+            return str(error)
+
+    backend = Graphs()
+    expected, seen = run(noisy), run(fx.optimize(backend, fullgraph=True)(noisy))
+    assert difference(seen, expected) is None
+    assert len(backend) == 1
+
+
 @pytest.mark.parametrize("make", ERRORS)
 def test_errors_of_the_graph_are_raised_where_plain_python_raises_them(make):
     good, bad = torch.tensor([1, 2]), torch.tensor([1, 9])

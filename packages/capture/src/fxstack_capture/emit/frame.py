@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.effects import diff
-from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored
+from fxstack_capture.emit.builder import (
+    Builder,
+    call,
+    drop,
+    item,
+    load,
+    loaded,
+    store,
+    stored,
+    tuple_of,
+)
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
@@ -99,7 +109,12 @@ class FrameWriter:
         self.code = code
         self.builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
         self.loads = Loads(self.builder, frame)
-        self.loads.draw(trace.world.draws.made)  # type: ignore[attr-defined]
+        draws = trace.world.draws.made  # type: ignore[attr-defined]
+        self.states: ast.expr = tuple_of(())
+        """The states that the generators have before the frame draws from them, where it may be taken back."""
+        if draws and trace.torch.assumptions.passed is not None:
+            self.states = self.loads.states(draws)
+        self.loads.draw(draws)
         self.rebuilder = Rebuilder(trace, self.builder, self.loads, early)
         self.replay = Replay(self.rebuilder)
 
@@ -184,6 +199,8 @@ class FrameWriter:
             assumptions.demand_retractable()
         elif not trace.may_retreat or not assumptions.retractable:
             return None
+        elif trace.world.draws.made:  # type: ignore[attr-defined]
+            return None  # the states of generators are not kept for errors of the graph alone
         elif assumptions.draws and not handles:
             return None  # to keep the generator's state costs a microsecond or two a call
         passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)

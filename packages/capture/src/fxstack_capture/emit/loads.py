@@ -47,6 +47,13 @@ class Loads:
             ]
             self._known[made.result] = self.temporary(ast.Call(function, given, named), made.result)
 
+    def states(self, draws: Iterable[Draw]) -> ast.expr:
+        """A name for the states of the generators that ``draws`` are from."""
+        generators = dict.fromkeys(made.generator for made in draws)
+        read = self.constant(runtime.generator_states, "generator_states")
+        states = call(read, *map(self.expr, generators))
+        return self._builder.assign(self._builder.loads, states, "states")
+
     def constant(self, value: object, hint: str) -> ast.expr:
         return self._builder.constant(value, hint)
 

@@ -29,7 +29,7 @@ class Retreat:
     """``before`` the call of the graph, around it (``guarded``), and ``checks`` after it.
 
     ``passed`` says whether assumptions hold, ``draws`` whether the graph draws random numbers, ``handles`` whether the
-    program may handle an error of the graph.
+    program may handle an error of the graph. The states of generators that the frame draws from itself are those of ``writer``.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Retreat:
         self._exception = builder.constant(Exception, "Exception")
         self._error = builder.fresh("error")
         self._passed = passed
-        self._state: ast.expr = _NOTHING
+        self._states = writer.states
         self.before: tuple[ast.stmt, ...] = ()
         if draws:
             name = builder.fresh("random_state")
-            read = builder.constant(runtime.random_state, "read_random_state")
+            read = builder.constant(runtime.default_state, "read_random_state")
             self.before = (ast.Assign([store(name)], call(read)),)
-            self._state = load(name)
+            self._states = ast.BinOp(load(name), ast.Add(), writer.states)
         kept, builder.loads = builder.loads, []
         loads = Loads(builder, writer.loads.frame)  # what it reads is read when it is needed
         arguments = [loads.expr(Local(name)) for name in _parameters(code)]
@@ -67,7 +67,7 @@ class Retreat:
         return (ast.If(ast.UnaryOp(ast.Not(), self._passed), self._leaving(_NOTHING), []),)
 
     def _leaving(self, error: ast.expr) -> list[ast.stmt]:
-        return [*self._loads, ast.Return(call(self._leave, *self._given, self._state, error))]
+        return [*self._loads, ast.Return(call(self._leave, *self._given, self._states, error))]
 
 
 def _parameters(code: CodeType) -> tuple[str, ...]:

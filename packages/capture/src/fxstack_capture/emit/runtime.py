@@ -5,21 +5,24 @@ They are few on purpose: what plain syntax can say is emitted as syntax.
 
 from __future__ import annotations
 
+import _random
+from functools import partial
 from itertools import islice
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import default_generator
 
 from fxstack_capture import native
 from fxstack_capture.in_python import given
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import random
+    from collections.abc import Callable, Iterator
     from types import CellType, CodeType
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+    States = tuple[tuple[Callable[[Any], object], Any], ...]
 
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__
@@ -39,9 +42,31 @@ if native.AVAILABLE:
     native.hide_file(given.__code__.co_filename)
 
 
-def random_state() -> Any:
-    """That of the default generator on CPU."""
-    return default_generator.get_state()
+def default_state() -> States:
+    """That of torch's default generator on CPU."""
+    return generator_states(default_generator)
+
+
+def generator_states(*generators: random.Random | torch.Generator) -> States:
+    """The states of generators, each with the function that gives a generator its state again."""
+    return tuple(
+        [
+            (generator.set_state, generator.get_state())
+            if isinstance(generator, torch.Generator)
+            else (partial(_set_state, generator), _state_of(generator))
+            for generator in generators
+        ]
+    )
+
+
+def _state_of(generator: random.Random) -> Any:
+    # ``generator.getstate()`` is Python code, which would be compiled.
+    return _random.Random.getstate(generator), generator.gauss_next
+
+
+def _set_state(generator: random.Random, state: Any) -> None:
+    words, generator.gauss_next = state
+    _random.Random.setstate(generator, words)
 
 
 def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Continue]:
@@ -55,13 +80,13 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
         namespace: dict[str, Any],
         closure: tuple[CellType, ...],
         arguments: tuple[Any, ...],
-        state: Any,
+        states: States,
         error: Exception | None,
     ) -> Continue:
         if error is not None and type(error).__module__.startswith("fxstack"):
             return Continue((native.Disabled(tuple, error), ()))
-        if state is not None:
-            default_generator.set_state(state)
+        for put_back, state in states:
+            put_back(state)
         function = FunctionType(code, namespace, name, None, closure)
         return Continue((native.Disabled(function, None if handles else error), arguments))
 

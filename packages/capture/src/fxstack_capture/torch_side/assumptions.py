@@ -1,9 +1,8 @@
 """Truths of tensors that a trace has assumed (``interpreter.checks``), and whether its graph can be taken back.
 
 A frame whose assumption was wrong runs again in plain Python, from its beginning. So nothing may have happened by
-then: the graph must not have written to its inputs, changed torch's state or called operators of unknown effect, nor
-the frame have drawn from Python's random numbers.
-Random numbers are drawn again from the state before.
+then: the graph must not have written to its inputs, changed torch's state or called operators of unknown effect.
+Random numbers, those of Python's generators too, are drawn again from the state before.
 """
 
 from __future__ import annotations
@@ -97,7 +96,6 @@ class Assumptions:
         leaves_traces = (
             bool(tracer.mutated_storages & storages)
             or tracer.differentiated
-            or bool(tracer.trace.world.draws.made)  # type: ignore[attr-defined]
             or any(getattr(found, "namespace", "") not in _OWN for found in operators)
             or any(_is_the_programs(node.target) for node in tracer.builder.graph.nodes)
         )
