@@ -49,7 +49,7 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
         return op(left, right)
     if kind is Scalar or other is Scalar:
         return numpy_scalars.binary(calls, op, left, right)
-    if kind is Array or other is Array:
+    if kind is Array or (other is Array and not _is_index(op, left)):
         return calls.trace.torch.arrays.call(op, (left, right), {})
     if op in _COMPARISONS:
         calls.world.distinctions.note_compared(left, right)
@@ -63,6 +63,10 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
                 return result
         return calls.trace.torch.call(op, (left, right), {})
     return run(calls.trace, op, (left, right), {})
+
+
+def _is_index(op: Callable[[Any, Any], Any], left: Any) -> bool:
+    return op is operator.getitem and isinstance(left, torch.Tensor)
 
 
 @calls_program

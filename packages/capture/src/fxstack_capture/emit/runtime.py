@@ -61,11 +61,11 @@ def generator_states(*generators: random.Random | torch.Generator) -> States:
 
 def _state_of(generator: random.Random) -> Any:
     # ``generator.getstate()`` is Python code, which would be compiled.
-    return _random.Random.getstate(generator), generator.gauss_next
+    return _random.Random.getstate(generator), generator.gauss_next  # type: ignore[attr-defined]
 
 
 def _set_state(generator: random.Random, state: Any) -> None:
-    words, generator.gauss_next = state
+    words, generator.gauss_next = state  # type: ignore[attr-defined]
     _random.Random.setstate(generator, words)
 
 

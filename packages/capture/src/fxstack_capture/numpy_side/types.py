@@ -19,6 +19,10 @@ NUMPY_OF: dict[torch.dtype, np.dtype] = {theirs: ours for ours, theirs in TORCH_
 SCALAR_TYPES: frozenset[type] = frozenset(dtype.type for dtype in TORCH_OF)
 """Classes of scalars that are as good as the Python number that they hold, and their dtype."""
 
+NUMBERS: frozenset[type] = SCALAR_TYPES - {np.bool_, np.complex64}
+"""Classes of scalars that torch takes for their number where it wants one. It takes a bool for a float, and a complex64 for
+its real part, and refuses them elsewhere."""
+
 DTYPE_CLASSES: frozenset[type] = frozenset(map(type, TORCH_OF))
 """Classes of dtype objects; each has one instance in native byte order."""
 

@@ -10,6 +10,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.numpy_side.types import NUMBERS
 from fxstack_capture.torch_side.constants import is_constant, is_plain
 from fxstack_capture.torch_side.naming import placeholder_name
 from fxstack_capture.torch_side.wrapper_classes import is_wrapper
@@ -43,6 +44,8 @@ class GraphBuilder:
         self._names: dict[Callable[..., Any] | str, str] = {}
         self.put_together: Callable[[torch.Tensor], fx.Node | None] = lambda _tensor: None
         """Makes a node for a tensor that the program has put together of others."""
+        self.holds_scalars = False
+        """Whether an argument was a scalar of NumPy, which is a plain number in the graph."""
         self.modules: dict[str, fx.GraphModule] = {}
         """Graphs that nodes of this one hold, by the name of their attribute."""
 
@@ -158,6 +161,9 @@ class GraphBuilder:
             return slice(*(self.argument(part, tensors) for part in parts))
         if kind is range:
             return list(value)
+        if kind in NUMBERS:
+            self.holds_scalars = True
+            return value.item()
         if kind is type and value in _DTYPES:
             return _DTYPES[value]
         if isinstance(value, tuple) and hasattr(value, "_fields"):

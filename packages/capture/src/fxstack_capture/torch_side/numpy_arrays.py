@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.numpy_side.types import NUMPY_OF, SCALAR_TYPES, TORCH_OF
+from fxstack_capture.numpy_side.types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.torch_side import number_tensors
 
 if TYPE_CHECKING:
@@ -57,8 +58,6 @@ def from_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict
     return tracer.arrays.to_tensor(args[0])
 
 
-# torch takes a bool for a float, and a complex64 for its real part, where it wants a number, and refuses them elsewhere.
-_NUMBERS = SCALAR_TYPES - {np.bool_, np.complex64}
 _LEAVING_TO_TENSORS = frozenset(
     getattr(operator, f"{prefix}{name}")
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
@@ -66,24 +65,58 @@ _LEAVING_TO_TENSORS = frozenset(
 ) | {operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne}
 """Operators of NumPy scalars that return NotImplemented for a tensor on their right, so that it computes."""
 
+_LOOKING = frozenset(
+    {torch.split, torch.Tensor.split, torch.tensordot, torch.norm, torch.Tensor.norm}
+    | {torch.unravel_index}
+)
+"""Functions in Python that look whether an argument is an int."""
+
 
 def with_plain_scalars(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an operator with NumPy scalars as the numbers that torch takes them for.
 
     The first argument of other functions than operators is left alone: its dtype may count.
     """
-    if _NUMBERS.isdisjoint(map(type, args)) or _is_refused(fn, args):
+    if fn in _LOOKING:
         return args
-    if type(args[0]) in _NUMBERS and fn not in _LEAVING_TO_TENSORS:
+    if NUMBERS.isdisjoint(map(type, args)) or _is_refused(fn, args):
         return args
-    return tuple(arg.item() if type(arg) in _NUMBERS else arg for arg in args)
+    if type(args[0]) in NUMBERS and fn not in _LEAVING_TO_TENSORS:
+        return args
+    return tuple(arg.item() if type(arg) in NUMBERS else arg for arg in args)
 
 
 def takes_number(fn: Any, args: tuple[Any, ...], place: int) -> bool:
     """Whether the NumPy scalar at a place among the arguments is to torch the number that it holds."""
-    if type(args[place]) not in _NUMBERS or _is_refused(fn, args):
+    if type(args[place]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
         return False
-    return fn in _LEAVING_TO_TENSORS or (place > 0 and type(args[0]) not in _NUMBERS)
+    return fn in _LEAVING_TO_TENSORS or (place > 0 and type(args[0]) not in NUMBERS)
+
+
+def demand_same(
+    tracer: TorchTracer,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    result: Any,
+) -> None:
+    """Break the graph where a call with scalars of NumPy is another one with plain numbers, which are in the graph."""
+    tracer.builder.holds_scalars = False
+    if any(map(_is_tensor, tree_leaves((args, kwargs)))):
+        if args and type(args[0]) in NUMBERS:
+            raise graph_break("unsupported-call", "a NumPy scalar as the first argument")
+        return
+    if not isinstance(result, torch.Tensor):
+        return
+    plain = tree_map(lambda leaf: leaf.item() if type(leaf) in NUMBERS else leaf, (args, kwargs))
+    with tracer.mode, tracer.unrecorded():
+        other = fn(*plain[0], **plain[1])
+        if (other.dtype, other.shape) != (result.dtype, result.shape):
+            raise graph_break("unsupported-call", "a NumPy scalar whose class counts")
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def _is_refused(fn: Any, args: tuple[Any, ...]) -> bool:

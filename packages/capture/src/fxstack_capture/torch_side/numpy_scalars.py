@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.numpy_side.types import TORCH_OF
+from fxstack_capture.numpy_side.types import NUMBERS, TORCH_OF
+from fxstack_capture.torch_side.number_tensors import SCALAR_ARGUMENTS
 from fxstack_capture.torch_side.numpy_arrays import takes_number
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def for_call(
         return tuple(map(_constant, args)), {name: _constant(v) for name, v in kwargs.items()}
     named = {
         name: value.item()
-        if type(value) is Scalar and type(value.example) in _PLAIN and name not in _CONTENTS
+        if type(value) is Scalar and _is_number(value, name)
         else _constant(value)
         for name, value in kwargs.items()
     }
@@ -41,6 +42,11 @@ def for_call(
         if dtype.is_floating_point or dtype == TORCH_OF[args[0].example.dtype]:
             return (args[0].item(),), {**named, "dtype": dtype}
     return operands(fn, args), named
+
+
+def _is_number(value: Scalar, name: str) -> bool:
+    kind = type(value.example)
+    return kind in NUMBERS if name in SCALAR_ARGUMENTS else kind in _PLAIN and name not in _CONTENTS
 
 
 def _is_of_program(fn: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fxstack_capture.torch_side import known_values
+from fxstack_capture.torch_side import known_values, numpy_indices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def read(
     """``tensor[index]``."""
     if kwargs or len(args) != 2:
         return tracer.record(fn, args, kwargs)
-    args = args[0], _with_numbers(tracer, args[1])
+    args = args[0], _with_numbers(tracer, numpy_indices.plain(tracer, args[1]))
     if not _has_symbol(args[1]):
         return tracer.record(fn, args, {})
     tensor, rest = _selected(tracer, *args)
@@ -45,7 +45,7 @@ def write(
     """``tensor[index] = value``."""
     if kwargs or len(args) != 3 or _is_refused(args[0]):
         return tracer.record(fn, args, kwargs)
-    args = args[0], _with_numbers(tracer, args[1]), args[2]
+    args = args[0], _with_numbers(tracer, numpy_indices.plain(tracer, args[1])), args[2]
     if not _has_symbol(args[1]):
         return tracer.record(fn, args, {})
     tensor, rest = _selected(tracer, *args[:2])

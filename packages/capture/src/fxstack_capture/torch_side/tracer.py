@@ -326,6 +326,8 @@ class TorchTracer:
         written = written_lists(fn, args, kwargs)
         listener = Listener() if None in versions and self.selection is None else None
         result = run_fake(self.mode, fn, args, kwargs, listener or self.selection)
+        if builder.holds_scalars:
+            numpy_arrays.demand_same(self, fn, args, kwargs, result)
         if wrapped:
             demand_wrapped(result)
         added = additions(target.target, target.args, kwargs)
