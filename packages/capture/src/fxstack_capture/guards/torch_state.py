@@ -24,9 +24,12 @@ class Getter:
     name: str
     function: Callable[..., Any]
     args: tuple[object, ...] = ()
+    by_class: bool = False
+    """Whether only the class of what it gives is compared."""
 
     def read(self) -> Any:
-        return self.function(*self.args)
+        value = self.function(*self.args)
+        return type(value) if self.by_class else value
 
 
 def _autocast_getters(device: str) -> tuple[Getter, ...]:
@@ -51,9 +54,15 @@ GETTERS: tuple[Getter, ...] = (
     Getter("number of torch-function modes", torch._C._len_torch_function_stack),
     Getter("number of torch-dispatch modes", torch._C._len_torch_dispatch_stack),
     Getter("depth of the functorch stack", torch._C._functorch.get_dynamic_layer_stack_depth),
-    Getter("saved-tensor hooks", torch._C._autograd._top_saved_tensors_default_hooks, (True,)),
+    Getter(
+        "saved-tensor hooks", torch._C._autograd._top_saved_tensors_default_hooks, (True,), True
+    ),
 )
-"""What is compared, in order. All are C functions: reading them runs no Python code."""
+"""What is compared, in order. All are C functions: reading them runs no Python code.
+
+Which hooks are on is not asked, but whether any are: whoever runs a graph looks them up in each call, and no graph
+depends on them.
+"""
 
 
 function_mode_at = torch._C._get_function_stack_at

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_side.tracer import TorchTracer
 
+_HOOKS = torch._C._autograd._top_saved_tensors_default_hooks
 _GRAD = inspect.signature(torch.autograd.grad)
 _BACKWARD = inspect.signature(torch.autograd.backward)
 _METHOD = inspect.signature(torch.Tensor.backward)
@@ -107,6 +108,8 @@ def _differentiate(
 
 
 def _record(tracer: TorchTracer, fn: Any, args: Any, kwargs: Any) -> Any:
+    if _HOOKS(True) is not None:  # they pack and unpack what this gradient needs, too
+        raise graph_break("unsupported-call", "torch.autograd under saved-tensor hooks")
     tracer.differentiated = True
     try:
         return tracer.record(fn, args, kwargs)

@@ -343,7 +343,6 @@ _QUERIES = (
     torch._C._functorch.maybe_current_level,
     torch._C._functorch.is_functorch_wrapped_tensor,
     torch._C._autograd._saved_tensors_hooks_is_enabled,
-    torch._C._autograd._top_saved_tensors_default_hooks,
 )
 
 _SETTERS = (
@@ -386,6 +385,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
         (
             torch.seed,
             torch.initial_seed,
+            torch._C._autograd._top_saved_tensors_default_hooks,
         ),
         acts_outside,
     ),
