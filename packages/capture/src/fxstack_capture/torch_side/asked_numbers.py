@@ -1,7 +1,9 @@
-"""Tensors where torch wants a number: ends of slices, sizes, values to fill with (``x[: ends[0]]``, ``x.view(rows, -1)``).
+"""Arguments that torch does not take as they are, and what the call is made with instead.
 
-Torch asks such a tensor for its number and never looks at it again. Where tracing knows the number (``known_values``), the
-call is made with it instead.
+Tensors where torch wants a number: ends of slices, sizes, values to fill with (``x[: ends[0]]``, ``x.view(rows, -1)``).
+Torch asks such a tensor for its number and never looks at it again, so where tracing knows the number (``known_values``) it
+stands in for the tensor. Comparisons of changing numbers where torch wants a bool (``x.sum(0, keepdim=i > 3)``): they are
+decided, and so guarded.
 """
 
 from __future__ import annotations
@@ -19,9 +21,22 @@ if TYPE_CHECKING:
 _CONTAINERS = (tuple, list, torch.Size)
 
 
-def with_number(
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def accepted(
     tracer: TorchTracer, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
-) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+) -> Arguments | None:
+    """What to make a call with that was refused for ``reason``; None if nothing else would do."""
+    instead = _with_number(tracer, args, kwargs, reason)
+    if instead is None and reason.record.reason.id == "internal-error":
+        return with_decisions(args, kwargs)
+    return instead
+
+
+def _with_number(
+    tracer: TorchTracer, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
+) -> Arguments | None:
     """The arguments with a number in place of the tensor that torch has asked for one, in vain; None if it is not known.
 
     A tensor that occurs twice may be wanted for its number in one place and for itself in the other.
@@ -34,8 +49,24 @@ def with_number(
     known = known_values.value_of(tracer, asked)
     if known is None or known.numel() != 1:
         return None
-    found: tuple[tuple[Any, ...], dict[str, Any]] = _replaced((args, kwargs), asked, known.item())
+    found: Arguments = _replaced((args, kwargs), asked, known.item())
     return found
+
+
+def with_decisions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+    """The arguments with True or False in place of comparisons of symbolic numbers; None if there is none to decide."""
+    if not any(map(_is_open, (*args, *kwargs.values()))):
+        return None
+    named = {name: _decided(value) for name, value in kwargs.items()}
+    return tuple(map(_decided, args)), named
+
+
+def _is_open(value: Any) -> bool:
+    return type(value) is torch.SymBool and value.node.has_hint()
+
+
+def _decided(value: Any) -> Any:
+    return bool(value) if _is_open(value) else value
 
 
 def _occurrences(value: Any, tensor: torch.Tensor) -> int:

@@ -116,6 +116,9 @@ def _exact_error(
         real_args, real_kwargs = tree_map(_real, (args, kwargs))
         _unbound(fn)(*_with_self(fn, real_args), **real_kwargs)
     except _CannotRehearseError:
+        if refused and any(map(_is_unknown, (*args, *kwargs.values()))):
+            text = f"{name_of(fn)} (a number that depends on data)"
+            return graph_break("data-dependent-value", text)
         if refused:
             return error
     except Exception as exact:
@@ -155,6 +158,10 @@ def _hint(number: Any) -> Any:
     if hint is None:
         raise _CannotRehearseError
     return hint
+
+
+def _is_unknown(value: Any) -> bool:
+    return bool(symbolic_number(value)) and value.node.hint is None
 
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:

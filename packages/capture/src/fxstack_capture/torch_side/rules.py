@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side import (
+    asked_numbers,
     autograd_function,
     copying,
     flex,
@@ -68,6 +69,7 @@ def set_attention(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwarg
 @calls_program
 def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Carried out now, and once more whenever the graph runs."""
+    args, kwargs = asked_numbers.with_decisions(args, kwargs) or (args, kwargs)
     result = fn(*args, **kwargs)
     if (
         tracer.transforms.inside
@@ -204,6 +206,7 @@ def changes_input_metadata(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwa
 
 def changes_history(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``requires_grad_`` and ``detach_``: of an input where it has one history before, and at most another after."""
+    args, kwargs = asked_numbers.with_decisions(args, kwargs) or (args, kwargs)
     tensor = fn.__self__ if is_bound(fn) else args[0]
     real, source = tracer.original_of(tensor)
     if source is not None and (real is None or not _keeps_one_leaf(tensor, real, fn, args, kwargs)):

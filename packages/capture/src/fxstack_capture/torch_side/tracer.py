@@ -302,7 +302,7 @@ class TorchTracer:
             return self._record(fn, args, kwargs)
         except GraphBreak as reason:
             self.busy = busy
-            instead = asked_numbers.with_number(self, args, kwargs, reason)
+            instead = asked_numbers.accepted(self, args, kwargs, reason)
             if instead is None:
                 raise
         finally:
