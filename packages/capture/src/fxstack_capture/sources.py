@@ -220,6 +220,16 @@ class Item(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class ItemAt(Step):
+    """The item of a list, tuple or deque whose index is found at ``at``, by the C-level access."""
+
+    at: Source
+
+    def _named(self) -> str:
+        return f"{self.of.name}[{self.at.name}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Key(Step):
     """Value of a constant key in a dict (or a subclass), by the C-level access."""
 

@@ -246,6 +246,9 @@ class TorchSide(Protocol):
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
         """``fn`` of a symbolic number that an input holds, as another input; None where that cannot be."""
 
+    def place_of(self, number: Any) -> Source | None:
+        """Where a symbolic number is found, or computed of one that is, before the frame runs; None where that cannot be."""
+
     def open_truth(self, value: Any) -> Any:
         """``bool(value)`` as a symbol, where tracing does not know it and may leave it open; else None."""
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 from counting import Counting
-from running import check
+from running import check, observe
+from same import difference
 
 import fxstack_capture as fx
 
@@ -298,3 +299,118 @@ def test_subclass_is_read():
             super().append((len(self), item))
 
     check(lambda x, out: (out.append(x * 2), x + 1), X, Own([1]))
+
+
+WEIGHTS = [torch.full((3,), float(k)) for k in range(12)]
+
+
+def indexed(x, i):
+    return x * WEIGHTS[i]
+
+
+def shifted(x, i):
+    return x * WEIGHTS[i + 1] + WEIGHTS[i - 1]
+
+
+def added_in_front(x, i):
+    seen = [*WEIGHTS]
+    fx.graph_break()
+    seen.append(x)
+    return x * seen[i] + seen[-1]
+
+
+def written_behind(x, i):
+    seen = [*WEIGHTS]
+    fx.graph_break()
+    y = x * seen[i]
+    seen[2] = y
+    return y, seen
+
+
+def changed_item(x, i):
+    kept = [w.clone() for w in WEIGHTS]
+    fx.graph_break()
+    kept[i].add_(x)
+    return kept, kept[2] * 2
+
+
+def same_item(x, i):
+    kept = [w.clone() for w in WEIGHTS]
+    first = kept[2]
+    fx.graph_break()
+    kept[i].add_(x)
+    return first * 2, kept[i] is first
+
+
+def too_far(x, i):
+    return x * WEIGHTS[i + 20]
+
+
+@pytest.mark.parametrize(
+    "fn", [indexed, shifted, added_in_front, written_behind, changed_item, same_item, too_far]
+)
+def test_index_that_changes(fn):
+    """Each index in turn, from both ends, compiled once or twice; the same items, exceptions and effects as in eager."""
+    optimised = fx.optimize(Counting())(fn)
+    for i in (0, 1, 2, 3, 4, -1, -2, 5, 2, 12, 13, -13):
+        found, expected = observe(optimised, (X, i)), observe(fn, (X, i))
+        assert difference(found, expected) is None, i
+
+
+@pytest.mark.parametrize("fn", [indexed, shifted])
+def test_index_that_changes_compiles_once(fn):
+    backend = Counting()
+    optimised = fx.optimize(backend)(fn)
+    for i in range(1, 11):
+        optimised(X, i)
+    assert len(backend.graphs) <= 3
+
+
+def test_index_into_layers():
+    """Layers of one kind by their number: one graph for the rounds of the loop."""
+    layers = [torch.nn.Linear(3, 3) for _ in range(12)]
+
+    def f(x):
+        for i in range(len(layers)):
+            x = layers[i](x)
+            fx.graph_break()
+        return x
+
+    backend = Counting()
+    optimised = fx.optimize(backend)(f)
+    assert torch.allclose(optimised(X), f(X))
+    assert torch.allclose(optimised(X), f(X))
+    assert len(backend.graphs) <= 3
+
+
+def test_length_that_changes():
+    """A number like any other: compiled once for all lengths, and for each side of a comparison."""
+
+    def measured():
+        seen = []
+
+        def f(x):
+            seen.append(x)
+            return x * len(seen), len(seen) > 4
+
+        return f
+
+    backend = Counting()
+    plain, compiled = measured(), fx.optimize(backend)(measured())
+    for _ in range(12):
+        assert difference(compiled(X), plain(X)) is None
+    assert len(backend.graphs) <= 3
+
+
+def test_defaults_of_functions_made_anew():
+    def f(x):
+        for add in [lambda t, k=k: t + k for k in range(10)]:
+            x = add(x)
+            fx.graph_break()
+        return x
+
+    backend = Counting()
+    optimised = fx.optimize(backend)(f)
+    assert torch.equal(optimised(X), f(X))
+    assert torch.equal(optimised(X), f(X))
+    assert len(backend.graphs) <= 4

@@ -117,10 +117,11 @@ def _type_of(loads: Loads, source: s.TypeOf) -> ast.expr:
     return loads.temporary(call(loads.constant(type, "type"), loads.expr(source.of)), source)
 
 
-def _item(loads: Loads, source: s.Item) -> ast.expr:
+def _item(loads: Loads, source: s.Item | s.ItemAt) -> ast.expr:
     kind = list if isinstance(source.of, s.Drawn) else loads.kind_of(source.of)
     reader = item_reader(kind)
-    of, index = loads.expr(source.of), ast.Constant(source.index)
+    of = loads.expr(source.of)
+    index = loads.expr(source.at) if isinstance(source, s.ItemAt) else ast.Constant(source.index)
     if kind is reader:
         return loads.temporary(item(of, index), source)
     getter = loads.constant(reader.__getitem__, f"{reader.__name__}_getitem")  # type: ignore[attr-defined,index]
@@ -186,6 +187,7 @@ _LOADERS: dict[type, Callable[[Loads, Any], ast.expr]] = {
     s.ClassAttr: _class_attr,
     s.TypeOf: _type_of,
     s.Item: _item,
+    s.ItemAt: _item,
     s.Key: _key,
     s.KeyAt: _at(runtime.key_at),
     s.ValueAt: _at(runtime.value_at),

@@ -38,6 +38,9 @@ def resolve(source: s.Source, frame: RealFrame) -> Any:
         source = source.of
     value = _ROOTS[type(source)](source, frame)
     for step in reversed(steps):
+        if isinstance(step, s.ItemAt):
+            value = item_reader(type(value)).__getitem__(value, resolve(step.at, frame))  # type: ignore[attr-defined]
+            continue
         value = _STEPS[type(step)](step, value)
     return value
 

@@ -91,6 +91,8 @@ class Keeper:
         changes: dict[str, Any] = {"of": self.source(source.of)}
         if isinstance(source, sources.SlotAttr):
             changes["owner"] = weakly(source.owner)
+        if isinstance(source, sources.ItemAt):
+            changes["at"] = self.source(source.at)
         if changes["of"] is source.of and len(changes) == 1:
             return source
         return dataclasses.replace(source, **changes)

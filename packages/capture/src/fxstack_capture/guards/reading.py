@@ -77,6 +77,9 @@ def read(source: Source, frame: Frame) -> Any:
         if base is None:
             return _ROOTS[type(source)](source, frame)
         value = read(base, frame)
+        if isinstance(source, sources.ItemAt):
+            at = read(source.at, frame)
+            return MISSING if value is MISSING or at is MISSING else _item(value, at)
         return MISSING if value is MISSING else _STEPS[type(source)](source, value)
     except Exception:
         return MISSING

@@ -50,6 +50,7 @@ class _Builder:
         self.code = code
         self.nodes: dict[sources.Source | None, _Node] = {}
         self.roots: list[_Node] = []
+        self.late: list[_Node] = []
         self.relations: list[tuple[int, str, int, tuple[object, ...]]] = []
         self.registers = 0
         self.guard = 0
@@ -66,9 +67,18 @@ class _Builder:
             node = _Node(lower_root(source, self.code), self.guard)
             self.roots.append(node)
             return node
+        if isinstance(source, sources.ItemAt):
+            return self._found_at(source)
         base, access = lower_step(source)
         node = _Node(access, self.guard)
         self.node(base).children.append(node)
+        return node
+
+    def _found_at(self, source: sources.ItemAt) -> _Node:
+        """A root that two registers lead to: it comes behind all that fill them."""
+        registers = self.register(source.of), self.register(source.at)
+        node = _Node(("ItemAt", registers), self.guard)
+        self.late.append(node)
         return node
 
     def register(self, source: sources.Source) -> int:
@@ -124,7 +134,13 @@ def compile_guards(
             what = f"cannot compile the guard {type(guard.check).__name__} on {guard.source.name}: {error}"
             raise type(error)(what) from error
     outputs = tuple(builder.register(source) for source in inputs)
-    roots = tuple(spec for _cost, spec in sorted(map(_spec, builder.roots), key=_first))
+    roots = tuple(
+        spec
+        for _cost, spec in (
+            *sorted(map(_spec, builder.roots), key=_first),
+            *map(_spec, builder.late),
+        )
+    )
     relations = tuple(relation[1:] for relation in sorted(builder.relations, key=_first))
     count = len(numbered)
     return native.Tree(roots, relations, builder.registers, count, kept_guards(numbered), outputs)

@@ -110,9 +110,8 @@ static int step_cell(Node *node, const Value *from, Value *to) {
 
 /* --- containers ---------------------------------------------------------------------------------- */
 
-static int step_item(Node *node, const Value *from, Value *to) {
-    PyObject *o = from->object;
-    Py_ssize_t length, index = node->index;
+static int item_of(PyObject *o, Py_ssize_t index, Value *to) {
+    Py_ssize_t length;
     if (o == NULL || !plain_length(o, &length)) return 0;
     if (index < 0) index += length;
     if (index < 0 || index >= length) return 0;
@@ -120,6 +119,18 @@ static int step_item(Node *node, const Value *from, Value *to) {
     if (PyList_Check(o)) return borrowed(to, PyList_GET_ITEM(o, index));
     if (PyObject_TypeCheck(o, deque_type)) return owned(to, deque_type->tp_as_sequence->sq_item(o, index));
     return 0;
+}
+
+static int step_item(Node *node, const Value *from, Value *to) { return item_of(from->object, node->index, to); }
+
+int step_item_at(const Value *of, const Value *at, Value *to) {
+    Py_ssize_t index = at->number;
+    if (at->object != NULL) {
+        if (!PyLong_CheckExact(at->object)) return 0;
+        index = PyLong_AsSsize_t(at->object);
+        if (index == -1 && PyErr_Occurred()) return PyErr_Clear(), 0;
+    }
+    return item_of(of->object, index, to);
 }
 
 static int step_key(Node *node, const Value *from, Value *to) {

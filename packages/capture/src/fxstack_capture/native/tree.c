@@ -82,6 +82,7 @@ static int reach(Node *node, const Run *run, const Value *from, Value *to) {
     case ROOT_PINNED: *to = (Value){node->object, 0, 0}; break;
     case ROOT_PINNED_WEAKLY: *to = (Value){weak_target(node->object), 0, 0}; break;
     case ROOT_NOTHING: *to = (Value){Py_None, 0, 0}; break;
+    case ROOT_ITEM_AT: return step_item_at(&run->registers[node->index], &run->registers[node->hash], to);
     }
     return to->object != NULL;
 }
@@ -143,7 +144,10 @@ static int check_all(Tree *tree, Run *run) {
     if (first < tree->root_count && !tree->roots[first].stable && !check_node(&tree->roots[first], run, NULL, 0)) return 0;
     if (!check_stable(tree, run)) return 0;
     for (int i = 0; i < tree->root_count; i++)
-        if (i != first && !tree->roots[i].stable && !check_node(&tree->roots[i], run, NULL, 0)) return tree->failed_last = i, 0;
+        if (i != first && !tree->roots[i].stable && !check_node(&tree->roots[i], run, NULL, 0)) {
+            if (tree->roots[i].root != ROOT_ITEM_AT) tree->failed_last = i; /* those need what comes before them */
+            return 0;
+        }
     for (int i = 0; i < tree->relation_count; i++) {
         Test *t = &tree->relations[i];
         if (!t->relation(t, run->registers)) return run->failed = t->guard, 0;
@@ -215,6 +219,7 @@ static Test *build_tests(Tree *tree, PyObject *specs, int *count, int relation) 
 static const struct { const char *kind; Root root; } root_kinds[] = {
     {"Local", ROOT_LOCAL}, {"Free", ROOT_FREE}, {"FreeCell", ROOT_FREE_CELL},
     {"Globals", ROOT_GLOBALS}, {"Pinned", ROOT_PINNED}, {"Nothing", ROOT_NOTHING},
+    {"ItemAt", ROOT_ITEM_AT},
 };
 
 /* Classes are held weakly: entries for methods of a class that is gone are of no use. */
@@ -225,11 +230,19 @@ static int pin(Tree *tree, Node *node, PyObject *object) {
     return node->object ? 0 : -1;
 }
 
+/* (the register of the container, that of the index) */
+static int take_registers(Tree *tree, Node *node, PyObject *argument) {
+    if (!PyArg_ParseTuple(argument, "nn", &node->index, &node->hash)) return -1;
+    int known = node->index >= 0 && node->index < tree->register_count && node->hash >= 0 && node->hash < tree->register_count;
+    return known ? 0 : (PyErr_SetString(PyExc_ValueError, "no such register"), -1);
+}
+
 static int build_access(Tree *tree, Node *node, const char *kind, PyObject *argument) {
     for (size_t i = 0; i < sizeof root_kinds / sizeof *root_kinds; i++) {
         if (strcmp(kind, root_kinds[i].kind) != 0) continue;
         node->root = root_kinds[i].root;
         if (node->root == ROOT_PINNED) return pin(tree, node, argument);
+        if (node->root == ROOT_ITEM_AT) return take_registers(tree, node, argument);
         if (node->root > ROOT_FREE_CELL) return 0;
         node->index = PyLong_AsSsize_t(argument);
         return PyErr_Occurred() ? -1 : 0;

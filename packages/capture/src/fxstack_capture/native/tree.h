@@ -21,7 +21,7 @@ typedef int (*TestFunction)(Test *test, const Value *value);
 /* One check of several values. */
 typedef int (*RelationFunction)(Test *test, const Value *registers);
 
-typedef enum { ROOT_STEP, ROOT_LOCAL, ROOT_FREE, ROOT_FREE_CELL, ROOT_GLOBALS, ROOT_PINNED, ROOT_PINNED_WEAKLY, ROOT_NOTHING } Root;
+typedef enum { ROOT_STEP, ROOT_LOCAL, ROOT_FREE, ROOT_FREE_CELL, ROOT_GLOBALS, ROOT_PINNED, ROOT_PINNED_WEAKLY, ROOT_NOTHING, ROOT_ITEM_AT } Root;
 
 /* Which dictionary decides about a node's children and tests: the value itself, or that of its attributes. */
 typedef enum { DICT_NONE, DICT_OWN, DICT_OF_INSTANCE } Dictionary;
@@ -102,6 +102,7 @@ static inline int holds_object(PyObject *held, int weak, PyObject *object) {
 HIDDEN PyObject *upcoming_item(PyObject *iterator, Py_ssize_t k);
 
 /* steps.c */
+HIDDEN int step_item_at(const Value *of, const Value *at, Value *to);
 HIDDEN int step_build(Tree *tree, Node *node, const char *kind, PyObject *argument); /* -1 with an exception */
 HIDDEN int steps_init(void);
 HIDDEN int instance_attr_find(Node *node, const Value *from, Value *to); /* as a StepFunction */

@@ -43,6 +43,11 @@ class InputNumbers:
             return self._geometry.contracted_number(value, source, hint)
         return self._symbol(value, source)
 
+    def place_of(self, number: Any) -> Source | None:
+        """See ``trace.TorchSide.place_of``."""
+        hint = number.node.hint
+        return None if hint is None else self._formulas.source_of(number.node.expr, hint)
+
     @calls_program
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
         """``fn``, C code without effects, of a symbolic number that an input holds.
@@ -50,9 +55,7 @@ class InputNumbers:
         The guards compute it, so it is exact; where it raises for the number of another call, they do not hold. None for
         numbers that are drawn, computed of several or not known yet, and where the result cannot be symbolic.
         """
-        if number.node.hint is None:
-            return None
-        source = self._formulas.source_of(number.node.expr, number.node.hint)
+        source = self.place_of(number)
         if source is None:
             return None
         found = Converted(source, fn)

@@ -193,6 +193,9 @@ class TorchTracer:
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
         return self.numbers.function_of(fn, number)
 
+    def place_of(self, number: Any) -> Source | None:
+        return self.numbers.place_of(number)
+
     def guard_offsets(self) -> None:
         """From now on the trace depends on the storage offsets of its inputs."""
         if not self._offsets_guarded:

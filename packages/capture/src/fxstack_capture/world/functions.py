@@ -56,6 +56,7 @@ def _enter_parts(world: MirrorWorld, fn: FunctionType, source: Source) -> Parts:
     if is_trusted_module(fn.__module__) and fn not in world.remade:
         source = pinned(fn, fn.__qualname__)
     guard_part(world, fn, "__code__", source)
+    anew = fn in world.remade
     defaults: tuple[object, ...] = ()
     if fn.__defaults__:
         where = BuiltinAttr(source, "__defaults__")
@@ -64,12 +65,14 @@ def _enter_parts(world: MirrorWorld, fn: FunctionType, source: Source) -> Parts:
             defaults = fn.__defaults__
         else:
             defaults = tuple(
-                _default(world, d, Item(where, i)) for i, d in enumerate(fn.__defaults__)
+                _default(world, d, Item(where, i), anew) for i, d in enumerate(fn.__defaults__)
             )
     kwdefaults: dict[str, object] = {}
     if fn.__kwdefaults__:
         where = BuiltinAttr(source, "__kwdefaults__")
-        kwdefaults = {k: _default(world, d, Key(where, k)) for k, d in fn.__kwdefaults__.items()}
+        kwdefaults = {
+            k: _default(world, d, Key(where, k), anew) for k, d in fn.__kwdefaults__.items()
+        }
     closure: tuple[CellType, ...] = ()
     if fn.__closure__:
         where = BuiltinAttr(source, "__closure__")
@@ -83,11 +86,9 @@ def guard_part(world: MirrorWorld, fn: FunctionType, name: str, source: Source) 
     world.trace.guard(BuiltinAttr(source, name), IdentityIs(part, id(part)))
 
 
-def _default(world: MirrorWorld, value: object, source: Source) -> object:
-    if type(value) in (
-        int,
-        float,
-    ):  # a default is never a dynamic number: calls that leave it out all see this one
+def _default(world: MirrorWorld, value: object, source: Source, anew: bool) -> object:
+    """Numbers are constants, which all calls see that leave them out; but where functions are made anew, each has its own."""
+    if type(value) in (int, float) and not anew:
         return world.enter_constant(value, source)
     return world.enter(value, source)
 

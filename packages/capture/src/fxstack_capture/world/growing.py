@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fxstack_capture.guards.records import LengthIs, SameObject, TypeIs
+import torch
+
+from fxstack_capture.guards.records import SameObject, TypeIs
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.sources import Item
+from fxstack_capture.sources import Converted, Item, ItemAt
 from fxstack_capture.trace import Lazy
 from fxstack_capture.world.attributes import is_plain_attribute
 from fxstack_capture.world.containers import items
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from fxstack_capture.world.lazy_dict import LazyDict
     from fxstack_capture.world.world import MirrorWorld
 
+_LENGTH: Any = len
 GROWING_METHODS: Final = frozenset({"append", "extend"})
 """Methods of lists that do not look at what the list holds."""
 
@@ -84,21 +87,37 @@ class GrowingLists:
 
     # --- when somebody looks -----------------------------------------------------------------
 
-    def length(self, standin: list[Any]) -> int:
+    def length(self, standin: list[Any]) -> Any:
+        """A number like one that the program holds: a symbol, once it has changed."""
         original, source = self._unread[id(standin)]
-        self._world.trace.guard(source, LengthIs(len(original)))
-        return len(original) + len(standin)
+        before = self._world.trace.torch.enter_number(len(original), Converted(source, _LENGTH))
+        return before + len(standin) if standin else before
 
     def item(self, standin: list[Any], key: object) -> Any:
         """One item, read alone; NULL where the list has to be looked into, which is done."""
         original, source = self._unread[id(standin)]
         count = len(original)
+        if type(key) is torch.SymInt:
+            return self._item_at(standin, key)
         if type(key) is int and -len(standin) <= key < 0:
             return standin[key]
         if type(key) is not int or not -count <= key < count or (key < 0 and standin):
             self.expand(standin)
             return NULL
         return self._world.enter(original[key], Item(source, key))
+
+    def _item_at(self, standin: list[Any], key: torch.SymInt) -> Any:
+        """The item at an index that changes, where it was there before: found by the index in every call."""
+        original, source = self._unread[id(standin)]
+        at = self._world.trace.torch.place_of(key)
+        if (
+            at is None
+            or (standin and key < 0)
+            or not -len(original) <= key.node.hint < len(original)
+        ):
+            self.expand(standin)
+            return NULL
+        return self._world.enter(original[key.node.hint], ItemAt(source, at))
 
     def expand(self, standin: list[Any]) -> None:
         """Put what the list held before in front of what was added."""

@@ -98,8 +98,12 @@ def _measured(load: Load, frame: Frame, operand: Any) -> None:
 
 
 def _is_indexed(steps: list[Step], place: int) -> bool:
-    following = [handler for handler, _ in steps[place : place + 2]]
-    return following[1:] == [operators.binary_subscr] and following[0] in _INDICES
+    """``[i]``, or ``[i + 1]``."""
+    following = [handler for handler, _ in steps[place : place + 4]]
+    if following[1:2] == [operators.binary_subscr]:
+        return following[0] in _INDICES
+    computed = following[2:] == [operators.binary_op, operators.binary_subscr]
+    return computed and all(handler in _INDICES for handler in following[:2])
 
 
 def growing(steps: list[Step]) -> tuple[Step, ...]:
