@@ -18,7 +18,9 @@ class CaptureOptions:
     dynamic: bool | None = None
     """True: sizes and numbers are symbolic from the start; False: never; None: once they change."""
     recompile_limit: int = 8
-    """Entries per code object and backend; beyond it new kinds of arguments run in plain Python."""
+    """Entries per code object, backend and state of torch (grad mode, autocast); beyond it new kinds of arguments run in
+    plain Python.
+    """
     accumulated_recompile_limit: int = 256
     """The same, counting entries that have died since."""
     fail_on_recompile_limit: bool = False

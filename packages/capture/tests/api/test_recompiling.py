@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import warnings
 
 import pytest
 import torch
@@ -95,6 +96,20 @@ def test_beyond_the_limit_entries_still_serve():
     assert (len(backend.graphs), hits() - before) == (2, 1)
 
 
+def test_each_state_of_torch_has_the_limit_for_itself():
+    backend = Counting()
+    fn = compiled(scaled, backend, recompile_limit=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TracingWarning)
+        for enabled in (True, False):
+            for mode in ("double", "single"):
+                with torch.set_grad_enabled(enabled), torch.autocast("cpu", enabled=not enabled):
+                    fn(X, mode)
+    assert len(backend.graphs) == 4
+    with pytest.warns(TracingWarning, match="was compiled 2 times"):
+        fn(X, "other")
+
+
 def test_beyond_the_limit_it_can_raise():
     fn = compiled(scaled, recompile_limit=1, fail_on_recompile_limit=True)
     fn(X, "double")
@@ -111,7 +126,7 @@ def test_entries_that_died_count_to_another_limit():
     fn = compiled(apply, recompile_limit=99, accumulated_recompile_limit=5)
     with pytest.warns(TracingWarning, match=r"5 times \(accumulated_recompile_limit\)") as caught:
         for k in range(9):
-            assert torch.equal(fn(X, lambda x, k=k: x * k), X * k + 1)
+            assert torch.equal(fn(X, lambda x, k="a" * k: x * len(k)), X * k + 1)
     assert len(caught) == 1
 
 

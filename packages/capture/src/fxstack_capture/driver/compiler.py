@@ -206,8 +206,8 @@ class FrameCompiler:
                 return self._meet(frame, code, state)
             if self._is_idle(frame, code, again):
                 return native.SKIP
-            if len(again.failures) >= self.options.recompile_limit:
-                return self._limit_reached(again, "recompile_limit", len(again.failures))
+            if again.alike >= self.options.recompile_limit:
+                return self._limit_reached(again, "recompile_limit", again.alike)
             if state.entries >= self.options.accumulated_recompile_limit:
                 return self._limit_reached(again, "accumulated_recompile_limit", state.entries)
             if again.failures:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fxstack_capture import native
 from fxstack_capture.driver.errors import RecompileError, RecompileLimitError, TracingWarning
 from fxstack_capture.guards.explain import GuardFailure, first_failure
+from fxstack_capture.guards.records import TorchStateIs
+from fxstack_capture.guards.torch_state import TorchState, difference, snapshot
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -28,6 +30,8 @@ class Recompilation:
     file: str
     line: int
     failures: tuple[GuardFailure, ...]
+    alike: int = 0
+    """Of how many of these entries torch's global state (grad mode, autocast) is that of this call."""
 
     @property
     def message(self) -> str:
@@ -53,6 +57,7 @@ def fitting_entry(frame: RealFrame, code: CodeType, owner: Any) -> tuple[Any, Re
     """
     failures: list[GuardFailure] = []
     fitting: Any = None
+    alike, now = 0, snapshot()
     for entry in native.entries(code, owner):
         if entry.tree is None:
             continue
@@ -61,8 +66,16 @@ def fitting_entry(frame: RealFrame, code: CodeType, owner: Any) -> tuple[Any, Re
             fitting = fitting or entry
         else:
             failures.append(failure)
+            alike += _is_of(entry.tree, now)
     where = code.co_qualname, code.co_filename, code.co_firstlineno
-    return fitting, Recompilation(*where, tuple(failures))
+    return fitting, Recompilation(*where, tuple(failures), alike)
+
+
+def _is_of(tree: Any, now: TorchState) -> bool:
+    """Whether an entry is of the present state, or of any."""
+    checks = [guard.check for guard in tree.meta]
+    states = [check.state for check in checks if isinstance(check, TorchStateIs)]
+    return not any(isinstance(s, TorchState) and difference(s, now) for s in states)
 
 
 def limit_reached(again: Recompilation, what: str, *, raises: bool) -> str:
