@@ -143,12 +143,28 @@ def test_several_gradients_at_once(name, create_graph):
             torch.testing.assert_close(a, b)
 
 
-def test_several_gradients_at_once_of_what_cannot_run_again():
-    fn = lambda x: (FN.dropout(x**3, 0.5),)
+@pytest.mark.parametrize("map_gradients", [False, True])
+def test_several_gradients_of_what_cannot_be_run_again(map_gradients):
+    def gradients(f):
+        torch.manual_seed(0)
+        (x,) = fresh((3,))
+        (y,) = f(x)
+        if map_gradients:
+            return torch.vmap(lambda v: torch.autograd.grad(y, x, v)[0])(torch.eye(3))
+        return torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)[0]
+
+    torch.testing.assert_close(gradients(compiled(dropped, fresh((3,)))), gradients(dropped))
+
+
+def dropped(x):
+    return (FN.dropout(x**3, 0.5),)
+
+
+def test_several_gradients_of_what_cannot_be_run_again_are_not_differentiated():
     (x,) = fresh((3,))
-    (y,) = compiled(fn, [x])(x)
+    (y,) = compiled(dropped, [x])(x)
     with pytest.raises(RuntimeError, match=r"several gradients at once(?s:.)*random numbers"):
-        torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+        torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True, create_graph=True)
 
 
 REFUSED = {

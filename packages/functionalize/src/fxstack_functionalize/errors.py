@@ -64,8 +64,8 @@ def double_backward(reason: str) -> str:
 def batched_backward(reason: str) -> str:
     """Return the text of the error that special gradients raise where the graph cannot run again for them."""
     return (
-        "the backward of a compiled graph cannot take several gradients at once (is_grads_batched, vectorize=True), nor "
-        "one that is a wrapper subclass where the result is none.\n"
+        "the backward of a compiled graph cannot take several gradients at once (is_grads_batched, vectorize=True) with "
+        "create_graph=True, nor a gradient that is a wrapper subclass where the result is none.\n"
         f"  why: {reason}, so it cannot be run again in eager, which can.\n"
         "  fix: take the gradients one by one, or run this part in eager."
     )

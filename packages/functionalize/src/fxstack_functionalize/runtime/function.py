@@ -9,6 +9,7 @@ import torch
 
 from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.runtime import anomaly
+from fxstack_functionalize.runtime.batched import are_batched, one_by_one
 from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
 from fxstack_functionalize.runtime.components import in_components
 from fxstack_functionalize.runtime.linked import watch_hooks
@@ -178,7 +179,11 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     sizes = "ctx.sizes" if sizes_keeper(info, case.plan) is not None else "None"
     source.add("with no_grad():", no_grad=torch.no_grad)
     call = f"backwards(missing, arguments, grads, {sizes})"
-    source.add(f"    gradients = {call}", backwards=backwards)
+    if case.second.refusal is not None:
+        # A backward empties the list of its arguments, so each run needs a list of its own.
+        each = f"lambda given: backwards(missing, [*arguments], given, {sizes})"
+        call = f"one_by_one({each}, grads) if several else {call}"
+    source.add(f"    gradients = {call}", backwards=backwards, one_by_one=one_by_one)
     source.add("return once(gradients, grads) if twice else tuple(gradients)")
     return source.build("ctx, *grads")
 
@@ -201,7 +206,12 @@ def _add_twice(source: Source, second: SecondOrder) -> None:
     """Add what a backward does first if autograd records it, to be differentiated again."""
     kept = "ctx.inputs" if second.keeps else "nothing_kept"
     source.add("once = None", nothing_kept=NOTHING_KEPT)
-    source.add("if are_special(grads):", are_special=are_special)
+    unless = ""
+    if second.refusal is not None:
+        # The compiled backward can run once for each of several gradients, but not be differentiated.
+        source.add("several = are_batched(grads)", are_batched=are_batched)
+        unless = " and (twice or not several)"
+    source.add(f"if are_special(grads){unless}:", are_special=are_special)
     source.add(f"    return special({kept}, saved, grads)", special=second.special)
     source.add("if twice:")
     if second.refusal is None:

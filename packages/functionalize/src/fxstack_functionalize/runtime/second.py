@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
 
@@ -26,6 +27,7 @@ from fxstack_functionalize.errors import (
 from fxstack_functionalize.finalize import has_effect
 from fxstack_functionalize.functional_random import state_input
 from fxstack_functionalize.runtime.anomaly import by_operators, is_on
+from fxstack_functionalize.runtime.batched import is_batched
 from fxstack_functionalize.runtime.links import owners
 from fxstack_functionalize.wrapper_classes import is_wrapper
 
@@ -93,12 +95,14 @@ class SecondOrder:
         again = torch.is_grad_enabled()
         with torch.enable_grad():
             # One input may be computed from another one: each is differentiated through a tensor of its own.
-            for index in self._wanted:
-                args[index] = Alias.apply(args[index])
-            owned = {path: args[index] for path, index in self._owned.items()}
-            with stateless._reparametrize_module(self._graph, owned):
-                run = by_operators(self._graph) if is_on() else self._graph
-                outputs = pytree.tree_leaves(run(*args[: self._count]))
+            # The call was outside of the transforms that are on now, and so is this one.
+            with temporarily_clear_interpreter_stack():
+                for index in self._wanted:
+                    args[index] = Alias.apply(args[index])
+                owned = {path: args[index] for path, index in self._owned.items()}
+                with stateless._reparametrize_module(self._graph, owned):
+                    run = by_operators(self._graph) if is_on() else self._graph
+                    outputs = pytree.tree_leaves(run(*args[: self._count]))
             found = torch.autograd.grad(
                 [self._flat(outputs, at) for at, _ in given],
                 [args[index] for index in self._wanted],
@@ -168,18 +172,9 @@ class SecondOrder:
 def are_special(grads: Sequence[Any]) -> bool:
     """Whether some gradient is one that compiled code knows nothing of: several at once, or a wrapper subclass."""
     return any(
-        g is not None
-        and (
-            _is_batched(g)
-            or _is_legacy_batched(g)
-            or (type(g) is not torch.Tensor and is_wrapper(g))
-        )
+        g is not None and (is_batched(g) or (type(g) is not torch.Tensor and is_wrapper(g)))
         for g in grads
     )
-
-
-_is_batched: Callable[[torch.Tensor], bool] = torch._C._functorch.is_batchedtensor
-_is_legacy_batched: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 
 
 class Alias(torch.autograd.Function):
