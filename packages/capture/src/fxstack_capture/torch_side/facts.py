@@ -62,4 +62,6 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
         return "meta device"
     if is_wrapped(real):
         return "tensor inside a torch.func transform"
+    if torch._C._functorch.is_legacy_batchedtensor(real):
+        return "tensor inside of autograd's own vmap"
     return None
