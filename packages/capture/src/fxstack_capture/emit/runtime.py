@@ -8,7 +8,8 @@ from __future__ import annotations
 import _random
 from functools import partial
 from itertools import islice
-from types import FunctionType
+from traceback import walk_tb
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,7 +74,7 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
     """What a frame returns to run ``code`` in plain Python, given what it was called with.
 
     ``error`` is that of the graph, which is raised where plain Python raises none, unless it may have been handled
-    (``handles``). Errors of ours are raised at once.
+    (``handles``). Errors of this package, and those of the program's saved-tensor hooks, are raised at once.
     """
 
     def leave(
@@ -83,7 +84,8 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
         states: States,
         error: Exception | None,
     ) -> Continue:
-        if error is not None and type(error).__module__.startswith("fxstack"):
+        ours = type(error).__module__.startswith("fxstack")
+        if error is not None and (ours or _raised_by_hook(error)):
             return Continue((native.Disabled(tuple, error), ()))
         for put_back, state in states:
             put_back(state)
@@ -91,6 +93,27 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
         return Continue((native.Disabled(function, None if handles else error), arguments))
 
     return leave
+
+
+def _raised_by_hook(error: Exception) -> bool:
+    """Whether a saved-tensor hook that is on raised ``error``, to stop a recomputation, say.
+
+    Hooks count their calls, so the operators before the error must not run again.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    # By identity: replacement code has constants that cannot be hashed.
+    codes = {id(code) for hook in hooks or () for code in _codes_of(hook)}
+    return any(id(frame.f_code) in codes for frame, _ in walk_tb(error.__traceback__))
+
+
+def _codes_of(hook: Any) -> Iterator[CodeType]:
+    """Yield the code of a hook, and of the functions that the hook wraps."""
+    while hook is not None:
+        function = hook if isinstance(hook, FunctionType | MethodType) else type(hook).__call__
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            yield code
+        hook = getattr(hook, "__wrapped__", None)
 
 
 def not_nothing(result: Any) -> TypeError:
