@@ -62,6 +62,10 @@ class IndexOutOfRange(InductorError):  # noqa: N818 - internal: eager's own erro
     """A kernel met an index out of range. The graph is run again by ATen's operators, which raise what eager raises."""
 
 
+class UnexpectedResult(InductorError, RuntimeError):  # noqa: N818 - says what was found
+    """An operator of ATen returned another dtype, shape or nothing where the graph says otherwise: nothing may read it."""
+
+
 TRITON_HINT = "CUDA kernels need Triton: pip install 'fxstack-inductor[cuda]'"
 
 

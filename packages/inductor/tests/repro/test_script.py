@@ -63,6 +63,11 @@ def test_strides_are_those_of_the_input(path):
     assert "made((128, 64), (0, 1), torch.float32" in path.read_text()
 
 
+def test_results_that_lie_otherwise_are_copied(path):
+    run_alone(path, lambda x: (torch.normal(x.t(), 1.0) * x.t(),), X)
+    assert "= as_planned(" in path.read_text()
+
+
 def test_constants_of_the_graph(path):
     table = torch.arange(128.0)
 

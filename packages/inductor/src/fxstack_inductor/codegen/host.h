@@ -42,6 +42,7 @@ typedef struct fx_object {
   X(const char*, torch_exception_get_what_without_backtrace, (void))                                \
   X(int32_t, torch_get_num_threads, (uint32_t*))                                                    \
   X(int32_t, aoti_torch_get_data_ptr, (void*, void**))                                              \
+  X(int32_t, aoti_torch_get_dtype, (void*, int32_t*))                                               \
   X(int32_t, aoti_torch_get_numel, (void*, int64_t*))                                               \
   X(int32_t, aoti_torch_get_dim, (void*, int64_t*))                                                 \
   X(int32_t, aoti_torch_get_size, (void*, int64_t, int64_t*))                                       \
@@ -174,6 +175,14 @@ static int fx_laid_out(void* tensor, int64_t dims, const int64_t* shape, const i
   return 1;
 }
 
+/* Whether what an operator returned has another dtype (by its number, unless that is negative), or is laid out otherwise, than
+   the program was planned for; of the layout nothing is known where `dims` is negative. */
+static int fx_otherwise(void* tensor, int32_t dtype, int64_t dims, const int64_t* shape, const int64_t* stride) {
+  int32_t own = -1;
+  if (dtype >= 0 && (fx.aoti_torch_get_dtype(tensor, &own) || own != dtype)) return 1;
+  return dims >= 0 && !fx_laid_out(tensor, dims, shape, stride);
+}
+
 static int fx_rank(void* tensor, int64_t dims) {
   int64_t own = -1;
   if (!fx.aoti_torch_get_dim(tensor, &own) && own == dims) return 0;
@@ -241,4 +250,29 @@ static int fx_again(void** thread, fx_object* self, int64_t position, void* cons
 
 static int fx_put(fx_object* tuple, int64_t position, fx_object* item) {
   return !item || fx.PyTuple_SetItem(tuple, position, item);
+}
+
+/* The tensor that `function` returns, given `tensor` (unless it is 0) and numbers; `place` keeps it. 0, with an exception, if it fails.
+   `thread` is the state of a thread that has given up the interpreter's lock, as it has again afterwards, or 0. */
+static __attribute__((cold)) void* fx_by_python(void** thread, fx_object* function, void* tensor, const int64_t* numbers,
+                                                int64_t count, fx_object** place) {
+  fx_object* arguments[count + 1];
+  void* made = 0;
+  int64_t given = 0, wanted = count + (tensor != 0), unlocked = *thread != 0;
+  if (unlocked) fx.PyEval_RestoreThread(*thread), *thread = 0;
+  if (tensor && (arguments[0] = fx.wrap_tensor(tensor))) given = 1;
+  for (int64_t k = 0; k < count && given == k + (tensor != 0); k++)
+    if ((arguments[given] = fx.PyLong_FromLongLong(numbers[k]))) given++;
+  if (given == wanted && !fx_call(function, arguments, given, place, 1)) made = fx_tensor(*place);
+  while (given) fx.Py_DecRef(arguments[--given]);
+  if (made && unlocked) *thread = fx.PyEval_SaveThread();
+  return made;
+}
+
+/* Let go of what a rare case has made. */
+static __attribute__((cold)) void fx_release(void** thread, fx_object** place) {
+  int64_t unlocked = *thread != 0;
+  if (unlocked) fx.PyEval_RestoreThread(*thread), *thread = 0;
+  fx_set(place, 0);
+  if (unlocked) *thread = fx.PyEval_SaveThread();
 }

@@ -22,6 +22,7 @@ from fxstack_inductor.codegen.native_calls import (
     tensor_results,
 )
 from fxstack_inductor.codegen.native_program import NativeProgram
+from fxstack_inductor.codegen.native_results import RareCases, symbols_of
 from fxstack_inductor.codegen.native_text import (
     ascii_name,
     braced,
@@ -53,7 +54,7 @@ def native_program(plan: Plan, source: CSource, *, boxed: bool) -> NativeProgram
 
 
 @dataclass
-class NativeWriter:
+class NativeWriter(RareCases):
     plan: Plan
     functions: dict[str, str]
     boxed: bool
@@ -63,22 +64,16 @@ class NativeWriter:
     """Names of Python functions by their text."""
     objects: dict[str, str] = field(default_factory=dict)
     """Where values are as Python objects, by their names in the Python program."""
-    handles: dict[str, str] = field(default_factory=dict)
-    """Variables that hold tensors, by the same names."""
     addresses: dict[str, str] = field(default_factory=dict)
     views: dict[tuple[Any, ...], str] = field(default_factory=dict)
-    owned: dict[str, list[str]] = field(default_factory=dict)
-    """The places in ``o`` and ``t`` that keep a tensor, and views of it, alive."""
     counts: dict[str, int] = field(default_factory=lambda: {"o": 0, "t": 0})
     declarations: str = ""
     """Of the kernels, in front of the function."""
-    undefined: str = ""
     locked: bool = True
     calls_back: bool = False
 
     def __post_init__(self) -> None:
         self.python = self._python()
-        """Writes the lines of the steps that call back, and decides about memory."""
 
     def _python(self) -> HostWriter:
         return HostWriter(self.plan, self.functions)
@@ -97,6 +92,7 @@ class NativeWriter:
         self._free(last.get(-1, ()))
         for position, step in enumerate(self.plan.steps):
             self._step(step)
+            self._check_results(step)
             self._free(last.get(position, ()))
         self._raise_errors()
         self._mutations()
@@ -192,6 +188,7 @@ class NativeWriter:
             if binding.source not in available:
                 continue
             source, symbol = identifier(binding.source), binding.symbol
+            self.python.symbols.add(symbol)
             if binding.dim is None:
                 self._integer(symbol, self.objects[source])
             else:
@@ -208,7 +205,7 @@ class NativeWriter:
         place, handle = self._new("o"), self.handles[name]
         self._own(name, place)
         shape, stride = shape_text(node.shape), shape_text(node.layout.stride)
-        symbols = sorted({v.name for e in (*node.shape, *node.layout.stride) for v in e.variables})
+        symbols = symbols_of((*node.shape, *node.layout.stride))
         returned = f"return (restride(x, {shape}, {stride}, {mutated}),)"
         text = f"def {{name}}({', '.join(['x', *symbols])}):\n    {returned}\n"
         values = [self._object(symbol) for symbol in symbols]
@@ -306,7 +303,8 @@ class NativeWriter:
         elif not isinstance(step, ExternCall) or not (self._shim_out(step) or self._shim_new(step)):
             outputs = step.outputs if isinstance(step, ExternCall) else ()
             lines = self.python.lines_of(step)
-            tensors = [node for node in outputs if not isinstance(node, Argument)]
+            read = [node for node in outputs if node in self.python.needed]
+            tensors = [node for node in read if not isinstance(node, Argument)]
             self._call_back(lines, {identifier(node.name) for node in tensors})
 
     def _kernel(self, step: KernelStep) -> None:
@@ -391,13 +389,6 @@ class NativeWriter:
         self._bind_symbols({output.name for output in step.outputs})
         return True
 
-    def _undefined(self) -> str:
-        """The handle of no tensor."""
-        if not self.undefined:
-            self.undefined = self._new("t")
-            self.check(f"fx.aoti_torch_new_uninitialized_tensor(&{self.undefined})")
-        return self.undefined
-
     def _again(self, text: str, made: str, handles: Sequence[str], *, stop: bool = False) -> None:
         """Where ``made`` fails, do the same by the Python function ``text``, and ``stop`` if that worked after all."""
         position = self._state(self._callback(text))
@@ -444,7 +435,9 @@ class NativeWriter:
     # --- the end ----------------------------------------------------------------------------------------
 
     def _free(self, names: Iterable[str]) -> None:
-        for name in map(identifier, names):
+        names = list(map(identifier, names))
+        self._release(names)
+        for name in names:
             if name in self._rerun_with:
                 continue
             for place in self.owned.pop(name, ()):

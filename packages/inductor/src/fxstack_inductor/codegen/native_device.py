@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.codegen.native import NativeWriter
 from fxstack_inductor.codegen.native_program import NativeProgram
-from fxstack_inductor.codegen.native_text import c_sizes, empty_tensor
+from fxstack_inductor.codegen.native_results import symbols_of
+from fxstack_inductor.codegen.native_text import empty_tensor
 from fxstack_inductor.codegen.triton_host import ALIGNMENT, DeviceHostWriter, launch_of
 from fxstack_inductor.codegen.wrapper import identifier, shape_text
 from fxstack_inductor.ir.nodes import Argument, Computed, ExternCall
@@ -25,11 +26,10 @@ from fxstack_inductor.runtime.native import STREAM, Refused, has_function, nativ
 from fxstack_inductor.schedule.plan import KernelStep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from fxstack_inductor.codegen.triton import TritonKernel
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import Extern, Node
+    from fxstack_inductor.ir.nodes import Node
     from fxstack_inductor.schedule.plan import Plan
 
 BEFORE = f"{SOURCE}\n{(files('fxstack_inductor.codegen') / 'device.h').read_text()}"
@@ -69,8 +69,6 @@ class DeviceWriter(NativeWriter):
     """Positions of launches in ``RECORDS``."""
     unaligned: dict[str, str] = field(default_factory=dict)
     """Places of the copies of tensors whose memory may not be aligned, by the tensors' names."""
-    rare: set[str] = field(default_factory=set)
-    """Places that are mostly empty, and are emptied without the interpreter's lock then."""
     nodes: dict[str, Node] = field(default_factory=dict)
     """The tensors that kernels are given."""
 
@@ -103,21 +101,6 @@ class DeviceWriter(NativeWriter):
     def _checked(self) -> bool:
         """Index checks are the device's own assertions; nothing is run again."""
         return False
-
-    def _rare(self, name: str) -> str:
-        place = self._new("o")
-        self.rare.add(place)
-        self._own(name, place)
-        return place
-
-    def _free(self, names: Iterable[str]) -> None:
-        names = list(names)
-        for name in map(identifier, names):
-            kept = self.owned.get(name, [])
-            for place in self.rare.intersection(kept):
-                self.line(f"if ({place}) fx_release(&thread, &{place});")
-                kept.remove(place)
-        super()._free(names)
 
     # --- launches ---------------------------------------------------------------------------------------
 
@@ -163,13 +146,6 @@ class DeviceWriter(NativeWriter):
         handle = self.handles[identifier(name)]
         self.check(f"{place} && fx_copy_back(&thread, {function}, {handle}, {place})")
 
-    def _by_python(self, text: str, name: str, symbols: Sequence[str], place: str) -> str:
-        """A tensor that the Python function ``text`` makes of tensor ``name``, if one is named, and the values of ``symbols``."""
-        handle = self.handles[identifier(name)] if name else "0"
-        function = f"fx.PyTuple_GetItem(self, {self._state(self._callback(text))})"
-        numbers = f"(int64_t[]){{{', '.join(symbols) or '0'}}}, {len(symbols)}"
-        return f"fx_by_python(&thread, {function}, {handle}, {numbers}, &{place})"
-
     def _raise_errors(self) -> None:
         self._lock(True)
         if self.launched:
@@ -192,7 +168,7 @@ class DeviceWriter(NativeWriter):
         own, layout = identifier(node.name), node.layout
         place, kept = self._new("t"), self._rare(own)
         shape, stride = shape_text(layout.shape), shape_text(layout.stride)
-        symbols = _symbols((*layout.shape, *layout.stride))
+        symbols = symbols_of((*layout.shape, *layout.stride))
         dtype, device = self.python.constant(layout.dtype), self.python.constant(layout.device)
         text = (
             f"def {{name}}({', '.join(symbols)}):\n"
@@ -202,30 +178,3 @@ class DeviceWriter(NativeWriter):
         self.line(f"{place} = {empty_tensor(layout)};")
         self._declare(own, f"{place} ? {place} : {again}")
         self._own(own, place)
-
-    def _shim_new(self, step: ExternCall) -> bool:
-        """What a library lays out otherwise than torch's fake tensors have it is copied: kernels cannot see it."""
-        if not super()._shim_new(step):
-            return False
-        for output in step.outputs:
-            if output in self.host.relied and output.shape:
-                self._laid_out(output)
-        return True
-
-    def _laid_out(self, output: Extern) -> None:
-        own, layout = identifier(output.name), output.layout
-        place = self._rare(own)
-        shape, stride = shape_text(layout.shape), shape_text(layout.stride)
-        symbols = _symbols((*layout.shape, *layout.stride))
-        returned = f"return (restride(x, {shape}, {stride}, False),)"
-        text = f"def {{name}}({', '.join(['x', *symbols])}):\n    {returned}\n"
-        sizes = f"{len(layout.shape)}, {c_sizes(layout.shape)}, {c_sizes(layout.stride)}"
-        handle = self.handles[own]
-        self.line(f"if (!fx_laid_out({handle}, {sizes})) {{")
-        self.line(f"{handle} = {self._by_python(text, output.name, symbols, place)};")
-        self.check(f"!{handle}")
-        self.line("}")
-
-
-def _symbols(exprs: Iterable[Expr]) -> list[str]:
-    return sorted({v.name for e in exprs for v in e.variables})

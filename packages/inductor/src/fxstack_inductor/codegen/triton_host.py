@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.codegen.wrapper import HostProgram, HostWriter, identifier, shape_text
-from fxstack_inductor.ir.nodes import Argument, Computed, Node, View
+from fxstack_inductor.ir.nodes import Argument, Computed, Node
 from fxstack_inductor.runtime.layout import aligned
 from fxstack_inductor.schedule.plan import KernelStep
-from fxstack_inductor.schedule.realise import base_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.plan import Plan
 
 ALIGNMENT = 16
-aten = torch.ops.aten
-PRODUCTS = frozenset({aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default})
-"""Whose results are contiguous, always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,28 +88,6 @@ class DeviceHostWriter(HostWriter):
     def run(self) -> HostProgram:
         self.constants["aligned"] = aligned
         return super().run()
-
-    @cached_property
-    def relied(self) -> set[Node]:
-        """Results of ATen's calls whose strides are part of the program: kernels read them, or it takes views."""
-        steps = self.plan.steps
-        read = {n for s in steps if isinstance(s, KernelStep) for n in s.reads}
-        used = [v for s in steps if not isinstance(s, KernelStep) for v in s.reads]
-        used += [v for v in self.plan.program.outputs if isinstance(v, Node)]
-        return read | {base_of(view) for view in used if isinstance(view, View)}
-
-    def _extern(self, step: ExternCall) -> None:
-        """What a library lays out otherwise than torch's fake tensors have it is copied: kernels cannot see it."""
-        super()._extern(step)
-        if step.target in PRODUCTS:
-            return
-        for output in step.outputs:
-            if output in self.relied and output.shape:
-                own, stride = identifier(output.name), shape_text(output.layout.stride)
-                shape = shape_text(output.shape)
-                self.line(
-                    f"if {own}.stride() != {stride}: {own} = restride({own}, {shape}, {stride}, False)"
-                )
 
     @cached_property
     def only_device(self) -> bool:

@@ -6,7 +6,7 @@ import keyword
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ import torch
 
 from fxstack_inductor.codegen.c_text import parameters
 from fxstack_inductor.ir.expr import ZERO, Expr
-from fxstack_inductor.ir.nodes import Extern, ExternCall, Input, Node, View
+from fxstack_inductor.ir.nodes import Argument, Extern, ExternCall, Input, Node, View
 from fxstack_inductor.lower.layouts import strided_view
 from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS
-from fxstack_inductor.runtime.layout import restride
+from fxstack_inductor.runtime.layout import as_planned, restride
 from fxstack_inductor.schedule.memory import Slot, added_to, slots, used
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
 from fxstack_inductor.schedule.plan import KernelStep
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.nodes import Layout
     from fxstack_inductor.schedule.plan import Plan, Step
 
 
 HELPERS = MappingProxyType(
     {
         "torch": torch,
+        "as_planned": as_planned,
         "restride": restride,
         "empty_strided": torch.empty_strided,
         "as_strided": torch.as_strided,
@@ -93,6 +95,8 @@ class HostWriter:
     handles: dict[str, int] = field(default_factory=dict)
     """Where the names of ``windows`` are in it."""
     pointers: dict[str, str] = field(default_factory=dict)
+    symbols: set[str] = field(default_factory=set)
+    """Symbolic sizes that have been bound so far."""
 
     def run(self) -> HostProgram:
         program = self.plan.program
@@ -104,6 +108,7 @@ class HostWriter:
         self._free(last.get(-1, ()))
         for position, step in enumerate(self.plan.steps):
             self._step(step)
+            self._check_results(step)
             self._free(last.get(position, ()))
         self._raise_errors()
         self._mutations()
@@ -172,6 +177,55 @@ class HostWriter:
             node = program.inputs.get(name)
             if node is not None and node in read:
                 yield identifier(name), node, node in mutated
+
+    # --- what operators return --------------------------------------------------------------------------
+
+    @cached_property
+    def needed(self) -> set[Node]:
+        """The memory that anything reads."""
+        program = self.plan.program
+        found = {n for step in self.plan.steps for n in map(base_of, step.reads)}
+        found |= {base_of(value) for value in _nodes(program.outputs)}
+        return found | {base_of(m.value) for m in program.mutations}
+
+    @cached_property
+    def relied(self) -> set[Node]:
+        """Results of ATen's calls whose strides are part of the program: kernels read them, or it takes views."""
+        steps = self.plan.steps
+        read = {n for s in steps if isinstance(s, KernelStep) for n in s.reads}
+        used = [v for s in steps if not isinstance(s, KernelStep) for v in s.reads]
+        used += [v for v in self.plan.program.outputs if isinstance(v, Node)]
+        return read | {base_of(view) for view in used if isinstance(view, View)}
+
+    def results_of(self, step: Step) -> list[tuple[Extern, Layout | None]]:
+        """The tensors that ``step`` gets from ATen and somebody reads; with the strides, where the program relies on them.
+
+        Sizes that depend on what is not computed yet are not known.
+        """
+        if not isinstance(step, ExternCall) or out_variant(step) is not None:
+            return []
+        return [
+            (output, output.layout if output in self.relied and self._knows(output) else None)
+            for output in step.outputs
+            if output in self.needed and output.strided and not isinstance(output, Argument)
+        ]
+
+    def _knows(self, node: Node) -> bool:
+        variables = (v for e in (*node.shape, *node.layout.stride) for v in e.variables)
+        return all(v.name in self.symbols for v in variables)
+
+    def _check_results(self, step: Step) -> None:
+        """Kernels believe what the graph says of dtypes, shapes and strides: what an operator says otherwise is not read."""
+        for output, layout in self.results_of(step):
+            own, dtype = identifier(output.name), self.constant(output.dtype)
+            if layout is None:
+                self.line(f"if {own}.dtype != {dtype}: as_planned({own}, {dtype}, None, ())")
+                continue
+            shape, stride = shape_text(layout.shape), shape_text(layout.stride)
+            self.line(
+                f"if {own}.dtype != {dtype} or {own}.stride() != {stride} or {own}.shape != {shape}: "
+                f"{own} = as_planned({own}, {dtype}, {shape}, {stride})"
+            )
 
     # --- the arena ------------------------------------------------------------------------------------
 
@@ -361,6 +415,7 @@ class HostWriter:
             if binding.source not in available:
                 continue
             source = identifier(binding.source)
+            self.symbols.add(binding.symbol)
             if binding.dim is None:
                 self.line(f"{binding.symbol} = {source}")
             else:

@@ -193,10 +193,11 @@ class Input(Node):
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Extern(Node):
-    """One tensor returned by an ATen call; ``path`` selects it from the call's result."""
+    """One tensor returned by an ATen call; ``path`` selects it from the call's result. Only a ``strided`` one has strides."""
 
     call: ExternCall
     path: tuple[int, ...] = ()
+    strided: bool = True
 
 
 @dataclass(eq=False, kw_only=True, repr=False)

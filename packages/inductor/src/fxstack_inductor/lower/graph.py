@@ -373,6 +373,7 @@ class Lowering:
                 origin=call.name,
                 call=call,
                 path=path,
+                strided=value.layout is torch.strided,
                 comment=call.comment,
             )
             call.outputs.append(made)

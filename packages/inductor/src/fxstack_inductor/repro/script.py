@@ -90,7 +90,8 @@ def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
     flags, libraries = compiler_flags(lowered.options.optimization)
     parts = [
         HEADER.format(origin="", version=torch.__version__) + _code_of_harness(),
-        inspect.getsource(layout.restride) + "\n\n" + inspect.getsource(layout._copy),
+        "class UnexpectedResult(RuntimeError):\n    pass",
+        *map(inspect.getsource, (layout.restride, layout.as_planned, layout._copy)),
         _imports(graph, writer.foreign),
         BINDINGS,
         f"KERNELS = r'''\n{lowered.c.replace(chr(39) * 3, chr(39) * 2)}'''",

@@ -1,8 +1,12 @@
-"""Inputs that come with other strides than the graph was compiled for."""
+"""Inputs, and results of ATen's operators, that come otherwise than the graph was compiled for."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+
+from fxstack_inductor.errors import UnexpectedResult
 
 
 def restride(
@@ -27,6 +31,26 @@ def restride(
             f"compiled for {stride}; compile it for these strides"
         )
     return _copy(tensor, stride)
+
+
+def as_planned(
+    result: Any, dtype: torch.dtype, shape: tuple[int, ...] | None, stride: tuple[int, ...]
+) -> torch.Tensor:
+    """``result`` of an operator as the program was planned for: copied where only its strides differ. ``shape`` may be unknown.
+
+    Raises:
+        UnexpectedResult: another dtype or shape, or no tensor. What the graph says was wrong when it was compiled.
+    """
+    if not isinstance(result, torch.Tensor):
+        raise UnexpectedResult(f"an operator returned {result!r}, the graph says a tensor")
+    if result.dtype is not dtype:
+        raise UnexpectedResult(f"an operator returned {result.dtype}, the graph says {dtype}")
+    if shape is None:
+        return result
+    if tuple(result.shape) != tuple(shape):
+        found = tuple(result.shape)
+        raise UnexpectedResult(f"an operator returned shape {found}, the graph says {tuple(shape)}")
+    return restride(result, shape, stride, mutated=False)
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
