@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,7 +30,6 @@ _SKIPPED_TAGS = frozenset(
         torch.Tag.data_dependent_output,
         torch.Tag.dynamic_output_shape,
         torch.Tag.inplace_view,
-        torch.Tag.nondeterministic_seeded,
     }
 )
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_format)
@@ -42,7 +42,8 @@ _CHECKED = frozenset(
     lerp cumsum cumprod cummax cummin logcumsumexp masked_fill masked_scatter index_add index_copy index_fill
     index_put scatter scatter_add scatter_reduce gather put take sort tril triu bitwise_left_shift
     bitwise_right_shift ldexp xlogy float_power true_divide isin clamp_min clamp_max
-    nll_loss_forward nll_loss2d_forward multi_margin_loss""".split()  # noqa: SIM905 - names
+    nll_loss_forward nll_loss2d_forward multi_margin_loss
+    normal bernoulli binomial poisson""".split()  # noqa: SIM905 - names
 )
 """Operators beside pointwise ones and reductions that check all sizes, and refuse what does not fit, before they read."""
 _NAME_SIZES = frozenset({"native_group_norm"})
@@ -155,9 +156,15 @@ def _may_be_asked(func: Any) -> bool:
         and not func.is_view
         and _checks_sizes(func)
         and not _SKIPPED_TAGS.intersection(func.tags)
+        and (torch.Tag.nondeterministic_seeded not in func.tags or _takes_generator(func))
         and len(func._schema.returns) > 0
         and all(isinstance(r.type, torch.TensorType) for r in func._schema.returns)
     )
+
+
+@cache
+def _takes_generator(func: OpOverload) -> bool:
+    return any(argument.name == "generator" for argument in func._schema.arguments)
 
 
 def _checks_sizes(func: OpOverload) -> bool:
@@ -185,7 +192,7 @@ def _describe(values: Iterable[Any], key: list[Any]) -> None:
             _describe(value, key)
         elif isinstance(value, (torch.dtype, str, bool)):
             key.append(value)
-        elif isinstance(value, _PLAIN):
+        elif isinstance(value, (*_PLAIN, torch.Generator)):
             key.append(type(value))
         elif isinstance(value, (torch.SymInt, torch.SymFloat)):
             key.append(int if isinstance(value, torch.SymInt) else float)
@@ -224,7 +231,12 @@ def _elements(tensors: Sequence[Tensor]) -> int:
 def _call(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]
 ) -> Answer:
-    """What the operator says on zeros whose sizes are changed by ``size``; None if it is not about dtypes."""
+    """What the operator says on zeros whose sizes are changed by ``size``; None if it is not about dtypes.
+
+    Random numbers are drawn from a generator of its own.
+    """
+    if _takes_generator(func):
+        kwargs = {**kwargs, "generator": torch.Generator()}
     with (
         _disable_current_modes(),
         torch._C.DisableTorchFunction(),

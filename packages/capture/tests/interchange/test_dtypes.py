@@ -54,6 +54,11 @@ CALLS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "cross": lambda a, b: torch.linalg.cross(a[:3], b[:3]),
     "class weights": lambda a, b: F.nll_loss(a.view(1, 4), torch.tensor([0]), b),
     "targets": lambda a, b: F.nll_loss(a.view(4, 1), b - 1),
+    "normal": torch.normal,
+    "normal by a generator": lambda a, b: torch.normal(a, b, generator=torch.Generator()),
+    "binomial": torch.binomial,
+    "bernoulli": lambda a, b: torch.bernoulli(a),
+    "poisson": lambda a, b: torch.poisson(a),
     "out": lambda a, b: torch.add(a, a, out=b),
     "overlapping out": lambda a, b: torch.add(a, a, out=b[:1].expand(4)),
 }
@@ -72,6 +77,13 @@ def test_dtypes_are_eagers(name: str) -> None:
     with CaptureFakeMode():
         got = {pair: outcome(CALLS[name], pair) for pair in PAIRS}
     assert got == wanted
+
+
+def test_asking_draws_no_numbers_of_the_program() -> None:
+    before = torch.get_rng_state()
+    with CaptureFakeMode():
+        torch.normal(torch.ones(3), torch.ones(3, dtype=torch.float64))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,9 @@ class RecordingMode(ProxyTorchDispatchMode):
         nodes: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> Any:
         result = func(*args, **kwargs)
+        dtypes = returned_dtypes(func, args, kwargs)
+        if dtypes is not None and differ(result, dtypes):
+            result = in_dtypes(result, dtypes)
         strides = eager_strides(func, args, kwargs, result)
         if strides is not None:
             result = as_said(result, strides)
