@@ -1,5 +1,8 @@
 """Memory of intermediate tensors where sizes change: places are kept while they are large enough, and results are eager's."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from inductor_checks import FAST, check
 
@@ -82,3 +85,12 @@ def test_expressions_are_evaluated_as_one_by_one():
     for n, k in ((0, 0), (7, 3), (8, 1)):
         assert found((n, k)) == [e.evaluate({"n": n, "m": k}) for e in exprs]
     assert len(found.different) == 5
+
+
+@pytest.mark.parametrize("host", ["native", "python"])
+def test_a_view_may_name_sizes_that_its_memory_does_not_have(host):
+    def spread(x):
+        return torch.sort(x.sum().expand(x.shape[0]))[1] + 1
+
+    others = [(torch.randn(3, 7),)]
+    check(spread, torch.randn(5, 7), symbolic=True, options=replace(FAST, host=host), others=others)

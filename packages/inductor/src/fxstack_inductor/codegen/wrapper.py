@@ -234,12 +234,28 @@ class HostWriter:
         program = self.plan.program
         early = set(program.parameters) | set(program.constants)
         known = {b.symbol for b in program.bindings if b.source in early}
+        viewed = self._viewed()
+        names: set[str] = set()
         for node, slot in slots(self.plan).items():
-            if {v.name for v in slot.elements.variables} <= known:
+            seen = viewed[node]
+            if {v.name for v in slot.elements.variables} | seen <= known:
                 self.positions[node.name] = len(self.arena)
                 self.arena[node] = slot
-        names = {v.name for slot in self.arena.values() for v in _variables(slot)}
+                names |= seen.union(v.name for v in _variables(slot))
         return tuple(sorted(names))
+
+    def _viewed(self) -> defaultdict[Node, set[str]]:
+        """For each node the symbols that the views of it name, which may be others than its own."""
+        found: defaultdict[Node, set[str]] = defaultdict(set)
+        used = [v for s in self.plan.steps if not isinstance(s, KernelStep) for v in s.reads]
+        used += _nodes(self.plan.program.outputs)
+        used += [m.value for m in self.plan.program.mutations]
+        for view in used:
+            window = strided_view(view) if isinstance(view, View) else None
+            if window is not None:
+                exprs = (*view.shape, *view.layout.stride, window[1])
+                found[window[0]].update(v.name for e in exprs for v in e.variables)
+        return found
 
     def _borrow(self, symbols: tuple[str, ...]) -> list[str]:
         if not self.arena:
