@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from fxstack_functionalize.torch_state import spelt_out
 from fxstack_interchange.dtypes import differ, in_dtypes, returned_dtypes
 from fxstack_interchange.layouts import as_said, eager_strides, in_layout
+from fxstack_interchange.undefined import with_undefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -210,7 +211,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         kwargs: Any,
         nodes: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> Any:
-        result = func(*args, **kwargs)
+        result = with_undefined(func, args, kwargs, func(*args, **kwargs))
         dtypes = returned_dtypes(func, args, kwargs)
         if dtypes is not None and differ(result, dtypes):
             result = in_dtypes(result, dtypes)

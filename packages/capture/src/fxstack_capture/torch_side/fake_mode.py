@@ -35,6 +35,7 @@ from fxstack_capture.torch_side.size_checks import SIZE_RULES, check_sizes
 from fxstack_interchange.dtypes import differ, eager_dtypes, in_dtypes
 from fxstack_interchange.eager_checks import RefusedArgumentsError, has_symbols, refuses
 from fxstack_interchange.layouts import as_said, eager_strides
+from fxstack_interchange.undefined import with_undefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -167,6 +168,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
 
     @staticmethod
     def _laid_out(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        result = with_undefined(func, args, kwargs, result)
         strides = eager_strides(func, args, kwargs, result)
         return result if strides is None else as_said(result, strides)
 
