@@ -190,3 +190,7 @@ ORDER = torch.randperm(8, generator=torch.Generator().manual_seed(1))
 )
 def test_what_is_made_of_a_reduction_and_then_indexed_is_read_where_the_index_says(f):
     check(f, X, ORDER)
+
+
+def test_sums_over_loops_without_points():
+    check(lambda x: (x / (x.abs().sum(1, keepdim=True) + 1)).sum(-2, keepdim=True), torch.rand(0, 0))
