@@ -7,6 +7,8 @@ import torch
 from running import check
 from tracing import trace_call
 
+import fxstack_capture
+
 
 def keys(x):
     n = x.shape[0]
@@ -51,3 +53,22 @@ def broadcast(x, y):
 
 def test_shapes_are_broadcast_in_one_graph():
     check(broadcast, torch.ones(3, 2), torch.ones(1, 3), graphs=1, dynamic=True, fullgraph=True)
+
+
+def truths(x):
+    """Comparisons where C code, identity or a class asks for a bool."""
+    more, same = x.shape[0] > 2, x.shape[0] == 1
+    with torch.set_grad_enabled(same), torch.autocast("cpu", enabled=same):
+        y = x.sum(0, keepdim=more), x.argsort(descending=more), x.std(unbiased=more)
+    z = torch.zeros(2, requires_grad=more).requires_grad_(same)
+    facts = more is True, max(same, more), sum([more, same]), [1, 2, 3][more:], more + 1
+    return *y, z.requires_grad, facts
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_comparisons_are_bools(dynamic):
+    given = [torch.rand(n, 2) for n in (3, 4, 5, 2, 1)]
+    check(truths, *given[:1], graphs=1, dynamic=dynamic, fullgraph=True)
+    compiled = fxstack_capture.optimize(dynamic=dynamic, fullgraph=True)(truths)
+    for x in given:
+        torch.testing.assert_close(compiled(x), truths(x), equal_nan=True)
