@@ -119,6 +119,37 @@ def thrown_into_a_delegating_generator(x):
     return found, x + 1
 
 
+def noting(x, log):
+    try:
+        for part in x:
+            yield part * 2
+    finally:
+        log.append("closed")
+
+
+def loop_is_left(x, log):
+    for part in noting(x, log):
+        if part > 1:  # ends the graph
+            part += 1
+        break
+    log.append("left")
+    return part
+
+
+def function_of_a_loop_is_left(x):
+    def first(x):
+        for part in noting(x, log):
+            fx.graph_break()
+            try:
+                return part + 1
+            finally:
+                log.append("found")
+        return None
+
+    log = []
+    return first(x), log.append("used"), loop_is_left(x, log), log
+
+
 @pytest.mark.parametrize(
     ("fn", "args"),
     [
@@ -130,6 +161,8 @@ def thrown_into_a_delegating_generator(x):
         (error_of_an_operator, (X,)),
         (thrown_into_a_delegating_generator, (X,)),
         (errors_that_name_tensors, (X,)),
+        (loop_is_left, (X, [])),
+        (function_of_a_loop_is_left, (X,)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

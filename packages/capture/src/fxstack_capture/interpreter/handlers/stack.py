@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.interpreter.values import NULL
 
 if TYPE_CHECKING:
@@ -15,7 +17,19 @@ def nop(_frame: Frame, _operand: Any) -> None:
 
 
 def pop_top(frame: Frame, _operand: Any) -> None:
+    value = frame.stack[-1]
+    if type(value) is GeneratorType:
+        dropped(value)
     frame.stack.pop()
+
+
+def dropped(generator: GeneratorType[Any, Any, Any]) -> None:
+    """A generator from outside, which the program may hold nowhere else: its ``finally`` blocks run now.
+
+    The variables of what was compiled so far would hold it until the frame ends.
+    """
+    if generator.gi_suspended and generator.gi_code.co_exceptiontable:
+        raise graph_break("side-effect-call", "generator.close")
 
 
 def pop_two(frame: Frame, _operand: Any) -> None:
