@@ -10,6 +10,13 @@ from fxstack_functionalize import AotOptions, aot
 F = torch.nn.functional
 LABELS = torch.tensor([1, 0, -1, 0, 0, 2, 1, 0, 2, 1])
 
+
+def dropped_nothing(x):
+    y = x * 2
+    F.dropout(F.dropout(y, 0.5, False), 0.0, True).add_(1)
+    return (y,)
+
+
 CASES = {
     "pointwise": lambda x: (x.sin() * 2,),
     "views": lambda x: (x.t(), x.view(-1), x[1:], x.reshape(-1)[2:], x.size(0)),
@@ -20,6 +27,12 @@ CASES = {
     "cat": lambda x: (torch.cat([x, x * 2], 1).chunk(2, 0),),
     "expand": lambda x: (x.unsqueeze(0).expand(3, -1, -1) * torch.arange(3.0)[:, None, None],),
     "transposed result": lambda x: ((x.t() * 2).t() + 1, (x * 3).t().contiguous().t()),
+    "products of batches": lambda x: (
+        x[None] @ x.t()[None],
+        x[0] @ x[None].mT,
+        x[None, None] @ x.t(),
+    ),
+    "dropout of nothing": dropped_nothing,
     "layer norm": lambda x: (torch.nn.functional.layer_norm(x, (x.size(1),)),),
 }
 

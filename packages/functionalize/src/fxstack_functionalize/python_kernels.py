@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch._decomp.decompositions import upsample_compute_output_size
+from torch._decomp.decompositions import matmul, upsample_compute_output_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +53,23 @@ def _nearest(operator: Any) -> Kernel:
     return kernel
 
 
+def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """Drop elements; what has nothing to drop is handed on, not copied as torch's composition does."""
+    if p == 0 or not train or x.numel() == 0:
+        return x
+    result: torch.Tensor = _aten.native_dropout(x, p, train)[0]
+    return result
+
+
+def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Multiply by torch's composition, whose results may be views of products; eager's never are."""
+    product: torch.Tensor = matmul(x, y)
+    if not product._is_view():
+        return product
+    result: torch.Tensor = _aten._unsafe_view(product._base, product.shape)
+    return result
+
+
 _NEAREST: Final = (
     _aten.upsample_nearest1d,
     _aten.upsample_nearest2d,
@@ -70,6 +87,8 @@ _KERNELS: Final[dict[Any, Kernel | None]] = {
     _aten.upsample_bicubic2d.default: None,
     # They divide sizes by sizes where eager takes the reciprocal of the scale.
     **{operator.default: None for operator in _NEAREST},
+    _aten.dropout.default: _dropout,
+    _aten.matmul.default: _matmul,
     **{operator.vec: _nearest(operator.default) for operator in _NEAREST},
     **{
         operator.vec: _resampled(operator.default)
