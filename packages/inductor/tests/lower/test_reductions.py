@@ -134,6 +134,12 @@ def test_variances_of_large_and_small_numbers(size, dim):
     )
 
 
+def test_variances_and_means_of_no_rows_are_two_tensors():
+    x = torch.rand(0, 3)
+    variance, mean = check(lambda x: torch.var_mean(x, -1), x)(x)
+    assert variance is not mean
+
+
 def test_equal_numbers_do_not_vary():
     x = torch.full((3, 7), 0.1)
     assert check(lambda x: (x.std(1), x.var(1)), x)(x)[0].tolist() == [0, 0, 0]

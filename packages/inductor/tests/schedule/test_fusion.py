@@ -193,4 +193,6 @@ def test_what_is_made_of_a_reduction_and_then_indexed_is_read_where_the_index_sa
 
 
 def test_sums_over_loops_without_points():
-    check(lambda x: (x / (x.abs().sum(1, keepdim=True) + 1)).sum(-2, keepdim=True), torch.rand(0, 0))
+    check(
+        lambda x: (x / (x.abs().sum(1, keepdim=True) + 1)).sum(-2, keepdim=True), torch.rand(0, 0)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+from collections import Counter
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,7 @@ class Lowering:
         self.program = Program()
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
+        self.copies: Counter[str] = Counter()
         self.symbols = Symbols(self.program)
         self.given: list[Any] = []
         """Values of placeholders, whose sizes are defined once all placeholders are known."""
@@ -438,6 +440,9 @@ class Lowering:
         base, coords = resolve(view, view.index)
         body = Read(base, coords)
         name = f"{view.name}_copy"
+        self.copies[name] += 1  # views that one operator gives may have one name
+        if self.copies[name] > 1:
+            name += str(self.copies[name])
         copy = Pointwise(
             name=name, layout=view.layout, origin=view.origin, comment=view.comment, body=body
         )
