@@ -38,12 +38,20 @@ def strides(t: torch.Tensor) -> tuple[int, ...]:
     return tuple(s for n, s in zip(t.shape, t.stride()) if n > 1) if t.numel() else ()
 
 
+def leaf(t: torch.Tensor) -> bool | str:
+    """Autograd raises for one of several views after a change of their base."""
+    try:
+        return t.is_leaf
+    except RuntimeError as error:
+        return str(error)
+
+
 def snapshot(t: torch.Tensor) -> Seen:
     facts: dict[str, object] = {
         "dtype": t.dtype,
         "shape": tuple(t.shape),
         "requires_grad": t.requires_grad,
-        "is_leaf": t.is_leaf,
+        "is_leaf": leaf(t),
         "class": type(t).__name__,
     }
     if t.layout is torch.strided:
