@@ -86,6 +86,17 @@ _SLOTS = (
 )
 
 
+def _forward_like(cls: type) -> dict[str, Any]:
+    """A ``forward`` that has the signature and the globals of the original's, which torch.export and FX look at."""
+    own = getattr(cls, "forward", None)
+    if not isinstance(own, types.FunctionType):
+        return {}
+    forward = types.FunctionType(OptimizedModule.forward.__code__, own.__globals__, own.__name__)
+    forward.__qualname__, forward.__module__ = own.__qualname__, own.__module__
+    forward.__doc__, forward.__wrapped__ = own.__doc__, own  # type: ignore[attr-defined]
+    return {"forward": forward}
+
+
 def wrap(
     module: torch.nn.Module,
     run: Callable[[Callable[..., Any]], Callable[..., Any]],
@@ -97,6 +108,7 @@ def wrap(
         "__slots__": _SLOTS,
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
+        **_forward_like(cls),
     }
     made = types.new_class(
         cls.__name__, (OptimizedModule, cls), exec_body=lambda ns: ns.update(namespace)

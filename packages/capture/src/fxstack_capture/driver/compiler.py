@@ -38,6 +38,7 @@ from fxstack_capture.driver.policy import (
     is_foreign,
     is_module_call,
     is_own,
+    is_traced_by_others,
 )
 from fxstack_capture.driver.postponing import end_postponement, postpone
 from fxstack_capture.driver.recompiling import LOG, fitting_entry, limit_reached, refusal
@@ -156,6 +157,8 @@ class FrameCompiler:
         cells: tuple[CellType, ...],
     ) -> Any:
         """Called by the frame hook for a frame without a valid entry; see ``native``."""
+        if is_traced_by_others():
+            return native.RUN
         if builtins_in_use.are_replaced() or self._replaced.are_there():
             return self._forbidden(
                 code, "while the program replaces functions that a compiler needs"

@@ -7,12 +7,17 @@ hook meets while uncompiled code runs.
 from __future__ import annotations
 
 import collections
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from traceback import walk_stack
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch._ops import _get_dispatch_mode_pre_dispatch
+from torch.fx import _symbolic_trace
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from fxstack_capture.standard_library import is_of_standard_library
 from fxstack_capture.torch_side import modes_aside
@@ -101,7 +106,37 @@ def has_foreign_modes() -> bool:
     """
     if torch._C._len_torch_dispatch_stack() or are_active() or _IS_OFF(_FUNCTIONALIZE):
         return True
+    if is_traced_by_others():
+        return True
     return not all(map(can_be_followed, modes_aside.present()))
+
+
+def is_traced_by_others() -> bool:
+    """Whether another tracer wants to see the operators: TorchScript's, FX's, ``make_fx``, ``torch.export``, fake tensors."""
+    if torch._C._get_tracing_state() is not None or _is_fx_tracing():
+        return True
+    modes = (*_get_current_dispatch_mode_stack(), *_modes_before_dispatch())
+    return bool(modes) and all(getattr(mode, "is_infra_mode", bool)() for mode in modes)
+
+
+def _is_fx_tracing() -> bool:
+    """Whether FX traces in this thread; its flag is that of all threads."""
+    if not _symbolic_trace._is_fx_tracing_flag:
+        return False
+    return any(frame.f_code is _FX_TRACE for frame, _ in walk_stack(sys._getframe()))
+
+
+def _modes_before_dispatch() -> list[object]:
+    """The tracers of ``make_fx(pre_dispatch=True)`` and ``torch.export``, which have a stack of their own."""
+    modes = map(_get_dispatch_mode_pre_dispatch, _KEYS_BEFORE_DISPATCH)
+    return [mode for mode in modes if mode is not None]
+
+
+_KEYS_BEFORE_DISPATCH = (
+    torch._C._TorchDispatchModeKey.PROXY,
+    torch._C._TorchDispatchModeKey.FUNCTIONAL,
+)
+_FX_TRACE = torch.fx.Tracer.trace.__code__
 
 
 def is_module_call(code: CodeType) -> bool:

@@ -10,8 +10,6 @@ import inspect
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-
 from fxstack_capture.driver.disabling import is_disabled
 from fxstack_capture.driver.errors import plain
 from fxstack_capture.driver.policy import has_foreign_modes, is_own
@@ -27,14 +25,8 @@ def demand_compiled(function: FunctionType) -> None:
         raise plain(f"{name}, which is marked as not to be compiled,")
     if is_own(function):
         raise plain(f"{name}, a function of the compiler,")
-    if has_foreign_modes() and not _is_traced_by_others():
+    if has_foreign_modes():
         raise plain(f"{name}, called under a mode or a transform that sees torch's calls,")
-
-
-def _is_traced_by_others() -> bool:
-    """Whether the modes around the call are a tracer's, which wants to see the operators."""
-    modes = _get_current_dispatch_mode_stack()
-    return bool(modes) and all(getattr(mode, "is_infra_mode", bool)() for mode in modes)
 
 
 def first_frame_of(fn: Any) -> CodeType | None:

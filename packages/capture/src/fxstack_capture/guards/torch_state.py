@@ -57,6 +57,7 @@ GETTERS: tuple[Getter, ...] = (
     Getter(
         "saved-tensor hooks", torch._C._autograd._top_saved_tensors_default_hooks, (True,), True
     ),
+    Getter("TorchScript's tracer", torch._C._get_tracing_state),
 )
 """What is compared, in order. All are C functions: reading them runs no Python code.
 
