@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fxstack_capture.api import (
     BackendError,
+    GuardError,
     ShapeContractError,
     ShapeProfile,
     SkipFrame,
@@ -58,6 +59,7 @@ __all__ = [
     "ComptimeContext",
     "ComptimeError",
     "ComptimeVar",
+    "GuardError",
     "OptimizedModule",
     "RecompileError",
     "ShapeContractError",

@@ -35,6 +35,7 @@ from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.disabling import what_is_disabled
 from fxstack_capture.driver.errors import (
     BackendError,
+    GuardError,
     SkipFrame,
     Unsupported,
     WrongResultError,
@@ -225,6 +226,8 @@ def profile_of(compiled: Any) -> ShapeProfile:
 def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Captured:
     """One whole graph of ``fn(*args, **kwargs)``, with guards and signature.
 
+    Calls of the result check the guards, and raise ``GuardError`` where one of them does not hold.
+
     Raises:
         Unsupported: the call cannot be one graph; the text and ``record`` say where and why.
     """
@@ -282,6 +285,7 @@ __all__ = [
     "BackendError",
     "Captured",
     "Explanation",
+    "GuardError",
     "ShapeContractError",
     "ShapeProfile",
     "SkipFrame",

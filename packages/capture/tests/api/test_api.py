@@ -204,6 +204,44 @@ class TestCapture:
         assert f'File "{__file__}", line {noisy.__code__.co_firstlineno + 2}, in noisy' in text
         assert caught.value.record.reason.id == "side-effect-call"
 
+    def test_calls_that_the_graph_is_not_for(self):
+        def of_size(x, k=2):
+            return x * k if x.shape[0] > 1 else x.cos()
+
+        captured = fx.capture(of_size, X)
+        assert torch.equal(captured(torch.ones_like(X)), torch.ones_like(X) * 2)
+        others = {"sizes is": X[:1], "dtype is": X.double(), "requires_grad is": X.clone()}
+        others["requires_grad is"].requires_grad_()
+        for found, other in others.items():
+            with pytest.raises(fx.GuardError, match=rf"of_size.*x: must be.*{found}") as caught:
+                captured(other)
+            assert "captured: x: float32[2, 2]" in str(caught.value) and "fix: " in str(
+                caught.value
+            )
+        with pytest.raises(fx.GuardError, match="k: must be 2, but it is 3"):
+            captured(X, k=3)
+        with pytest.raises(fx.GuardError, match="grad mode was True"), torch.no_grad():
+            captured(X)
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+            captured()
+
+    def test_calls_of_a_module_that_the_graph_is_not_for(self):
+        captured = fx.capture(torch.nn.Dropout(0.5), X)
+        with pytest.raises(
+            fx.GuardError, match=r"Dropout.*sizes is(?s:.*)captured: input: float32"
+        ):
+            captured(X[:1])
+        state = {"calls": 0}
+
+        def counts(x):
+            state["calls"] += 1
+            return x * state["calls"]
+
+        captured = fx.capture(counts, X)
+        assert torch.equal(captured(X), X)
+        with pytest.raises(fx.GuardError, match=r"\['calls'\]: must be 0, but it is 1"):
+            captured(X)
+
     def test_the_programs_own_exception(self):
         with pytest.raises(ZeroDivisionError):
             fx.capture(lambda x: x * (1 // 0), X)

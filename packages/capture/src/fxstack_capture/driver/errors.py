@@ -8,6 +8,7 @@ from fxstack_capture.breaks import graph_break
 
 if TYPE_CHECKING:
     from fxstack_capture.breaks import BreakRecord
+    from fxstack_capture.guards.explain import GuardFailure
 
 
 class Unsupported(RuntimeError):  # noqa: N818 - the name that users of torch.compile know
@@ -16,6 +17,20 @@ class Unsupported(RuntimeError):  # noqa: N818 - the name that users of torch.co
     def __init__(self, record: BreakRecord) -> None:
         super().__init__(record.message)
         self.record = record
+
+
+class GuardError(RuntimeError):
+    """A captured graph was called in a way that it is not for. ``failure`` has the guard that does not hold."""
+
+    def __init__(self, name: str, failure: GuardFailure, captured: str) -> None:
+        super().__init__(
+            f"this call of {name} is not like the call that was captured: {failure.message}\n"
+            f"captured: {captured}\n"
+            "why: the graph of another call may be another one, so running this graph could give a wrong result.\n"
+            "fix: capture again with these arguments; or use export(fn, args, dynamic_shapes=...) for one graph of many sizes, "
+            "or optimize(fn), which captures whatever a call needs."
+        )
+        self.failure = failure
 
 
 class BackendError(RuntimeError):

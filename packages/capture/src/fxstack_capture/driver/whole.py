@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fxstack_capture import native
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.driver.attempt import attempt, new_trace
 from fxstack_capture.driver.calling import frame_of_call, function_of
-from fxstack_capture.driver.contracts import CallContract
-from fxstack_capture.driver.errors import Unsupported
+from fxstack_capture.driver.contracts import CallContract, names_of_forward
+from fxstack_capture.driver.errors import GuardError, Unsupported
 from fxstack_capture.driver.signature import signature_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.frame import draft_return
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_capture.emit.frame import Emitted
+    from fxstack_capture.guards.explain import GuardFailure
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.shapes.contract import ShapeContract
@@ -39,8 +42,8 @@ if TYPE_CHECKING:
 class Captured:
     """One whole graph. Calling it runs the graph with the inputs found from the arguments, effects included.
 
-    What ``export`` gives raises ``ShapeContractError`` for arguments that the graph is not for. After ``capture`` a call checks
-    nothing: it is for arguments like those that were captured.
+    A call checks the guards first (they need the C extension). For arguments that the graph is not for, the result of ``capture``
+    raises ``GuardError``, and the result of ``export`` raises ``ShapeContractError``.
     """
 
     stage_graph: StageGraph
@@ -50,8 +53,8 @@ class Captured:
     emitted: Emitted
     function: FunctionType
     leading: tuple[Any, ...]
-    keeps: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None
-    """Raises for arguments that the graph is not for; None where nobody checks."""
+    check: Callable[[tuple[Any, ...], dict[str, Any]], None]
+    """Raises for arguments that the graph is not for."""
 
     @property
     def graph_module(self) -> GraphModule:
@@ -67,8 +70,7 @@ class Captured:
         return self.emitted.text
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.keeps is not None:
-            self.keeps(args, kwargs)
+        self.check(args, kwargs)
         return self.function(*self.leading, *args, **kwargs)
 
 
@@ -115,29 +117,68 @@ def capture_whole(
     )
     runner.__kwdefaults__ = function.__kwdefaults__
     stage = signature_of(captured)
-    keeps = None if agreed is None else _Keeping(fn, agreed, guards)
     found = captured.inputs, captured.example_inputs
-    return Captured(stage, guards, *found, emitted, runner, leading, keeps)
+    check = _Checking(fn, agreed, guards, _described(*found, names_of_forward(frame)))
+    return Captured(stage, guards, *found, emitted, runner, leading, check)
 
 
-class _Keeping:
-    """Checks that a call keeps to the contract of a captured graph, and to everything else that its trace relied on."""
+class _Checking:
+    """Checks that everything holds that the trace of a captured graph relied on, and its contract if it has one."""
 
     def __init__(
-        self, fn: Callable[..., Any], contract: CallContract, guards: tuple[Guard, ...]
+        self,
+        fn: Callable[..., Any],
+        contract: CallContract | None,
+        guards: tuple[Guard, ...],
+        captured: str,
     ) -> None:
         self._fn, self._contract, self._guards = fn, contract, guards
+        self._captured = captured
         self._tree: Any = None
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        frame = frame_of_call(self._fn, args, kwargs)
-        self._contract.bind(frame)
+        try:
+            frame = frame_of_call(self._fn, args, kwargs)
+        except TypeError:
+            if self._contract is not None:
+                raise
+            return  # the call itself raises what Python raises of such arguments
+        if self._contract is not None:
+            self._contract.bind(frame)
         if not native.AVAILABLE:
             return
         if self._tree is None:
             self._tree = compile_guards(self._guards, frame.function.__code__)
         failure = first_failure(self._tree, frame.function, frame.arguments)
         if failure is not None:
-            raise ShapeContractError(
+            raise self._error(failure)
+
+    def _error(self, failure: GuardFailure) -> Exception:
+        if self._contract is not None:
+            return ShapeContractError(
                 f"this call is not one that the graph was exported for: {failure.message}"
             )
+        name = getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
+        return GuardError(name, failure, self._captured)
+
+
+def _described(
+    sources: tuple[Source, ...], examples: tuple[Any, ...], names: dict[Source, Source]
+) -> str:
+    """The inputs of a graph in words: ``x: float32[3, 4], y: int64[3]``, the first of them."""
+    shown = [
+        f"{names.get(source, source).name}: {_in_words(example)}"
+        for source, example in zip(sources, examples, strict=True)
+    ]
+    rest = len(shown) - _MOST_SHOWN
+    return ", ".join(shown[:_MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _in_words(example: Any) -> str:
+    if not isinstance(example, torch.Tensor):
+        return str(example)
+    sizes = ", ".join(map(str, example.shape))
+    return f"{str(example.dtype).removeprefix('torch.')}[{sizes}]"
+
+
+_MOST_SHOWN = 8
