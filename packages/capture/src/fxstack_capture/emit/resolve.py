@@ -39,7 +39,7 @@ def resolve(source: s.Source, frame: RealFrame) -> Any:
     value = _ROOTS[type(source)](source, frame)
     for step in reversed(steps):
         if isinstance(step, s.ItemAt):
-            value = item_reader(type(value)).__getitem__(value, resolve(step.at, frame))  # type: ignore[attr-defined]
+            value = item_reader(type(value)).__getitem__(value, resolve(step.at, frame))  # type: ignore[index]
             continue
         value = _STEPS[type(step)](step, value)
     return value

@@ -91,7 +91,7 @@ def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
     parts = [
         HEADER.format(origin="", version=torch.__version__) + _code_of_harness(),
         "class UnexpectedResult(RuntimeError):\n    pass",
-        *map(inspect.getsource, (layout.restride, layout.as_planned, layout._copy)),
+        *(inspect.getsource(f) for f in (layout.restride, layout.as_planned, layout._copy)),
         _imports(graph, writer.foreign),
         BINDINGS,
         f"KERNELS = r'''\n{lowered.c.replace(chr(39) * 3, chr(39) * 2)}'''",
