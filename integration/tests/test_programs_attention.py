@@ -197,6 +197,16 @@ def through_torch_compile(c):
     return c(lambda q, k, v: compiled(q, k, v, lambda s, b, h, q, k: s + h) + 1)(*qkv())
 
 
+class Marked(torch.Tensor):
+    """A subclass that overrides nothing: results are of this class."""
+
+
+@program()
+def tensors_of_a_subclass(c):
+    out = attend(c, None, *(x.as_subclass(Marked) for x in qkv()))
+    return type(out), out
+
+
 test_program = program.tests()
 
 

@@ -40,6 +40,8 @@ def flex_attention(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) ->
     )
     query, key, value = (_autocast(tracer, x) for x in (query, key, value))
     call = GraphsOfCall(tracer, _OPERATOR)
+    if tracer.overrides.concern(None, (query, key, value), {}):
+        raise call.refuse("of tensors whose class, or under a mode that, torch asks about it")
     if any(more):
         raise call.refuse("with tensors beside those that its functions close over")
     with _lookups(tracer):
