@@ -88,7 +88,8 @@ def _number(tracer: TorchTracer, query: torch.Tensor, dtype: torch.dtype) -> tor
 def _single_graphs(call: GraphsOfCall) -> list[tuple[fx.Node, tuple[fx.Node, ...]]]:
     """A module for each function, with the outer nodes that it alone uses."""
     for made in call.traced:
-        if len(made.outputs) != 1 or not made.spec.is_leaf():
+        is_leaf = call.tracer.trace.calls.call(pytree.TreeSpec.is_leaf, (made.spec,), {})
+        if len(made.outputs) != 1 or not is_leaf:
             raise call.refuse("whose functions do not return one tensor each")
     cut = [cut_out(call.tracer, replace(made, is_single=True), made.free) for made in call.traced]
     builder = call.tracer.builder
