@@ -1,6 +1,7 @@
 """What lives over a graph break is what it was: iterators over dictionaries, exceptions with their contexts, messages."""
 
 import collections
+import itertools
 
 import pytest
 import torch
@@ -136,6 +137,16 @@ def loop_is_left(x, log):
     return part
 
 
+def loops_over_iterators_are_left(x, log):
+    makers = enumerate, zip, lambda g: map(abs, g), lambda g: itertools.islice(g, 2)
+    for make in makers:
+        for part in make(noting(x, log)):
+            fx.graph_break()
+            break
+        log.append("left")
+    return part
+
+
 def function_of_a_loop_is_left(x):
     def first(x):
         for part in noting(x, log):
@@ -162,6 +173,7 @@ def function_of_a_loop_is_left(x):
         (thrown_into_a_delegating_generator, (X,)),
         (errors_that_name_tensors, (X,)),
         (loop_is_left, (X, [])),
+        (loops_over_iterators_are_left, (X, [])),
         (function_of_a_loop_is_left, (X,)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,12 @@ from fxstack_capture.interpreter.values import NULL
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
+_ITERATORS: frozenset[type] = frozenset(
+    {GeneratorType, enumerate, zip, map, filter}
+    | {v for v in vars(itertools).values() if isinstance(v, type) and hasattr(v, "__next__")}
+)
+_HOLDERS = _ITERATORS | {tuple}  # zip has one
+
 
 def nop(_frame: Frame, _operand: Any) -> None:
     pass
@@ -18,18 +26,20 @@ def nop(_frame: Frame, _operand: Any) -> None:
 
 def pop_top(frame: Frame, _operand: Any) -> None:
     value = frame.stack[-1]
-    if type(value) is GeneratorType:
-        dropped(value)
+    if type(value) in _ITERATORS and closes(value):
+        raise graph_break("side-effect-call", "generator.close")
     frame.stack.pop()
 
 
-def dropped(generator: GeneratorType[Any, Any, Any]) -> None:
-    """A generator from outside, which the program may hold nowhere else: its ``finally`` blocks run now.
+def closes(value: Any) -> bool:
+    """Whether ``finally`` blocks of generators from outside run now if the program holds ``value`` nowhere else.
 
     The variables of what was compiled so far would hold it until the frame ends.
     """
-    if generator.gi_suspended and generator.gi_code.co_exceptiontable:
-        raise graph_break("side-effect-call", "generator.close")
+    if type(value) is GeneratorType:
+        return value.gi_suspended and bool(value.gi_code.co_exceptiontable)
+    inside = gc.get_referents(value) if type(value) in _HOLDERS else ()
+    return any(closes(part) for part in inside)
 
 
 def pop_two(frame: Frame, _operand: Any) -> None:
