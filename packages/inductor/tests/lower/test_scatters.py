@@ -70,6 +70,7 @@ def test_slices(dim, dtype):
     check(lambda x, i, s: x.index_add(dim, i, s, alpha=2), x, SOME, source)
     check(lambda x, i, s: x.index_copy(dim, i, s), x, SOME, source)
     check(lambda x, i: x.index_fill(dim, i, 3), x, SOME)
+    check(lambda x, i: x.index_fill(dim, -1 - i, x[0, 0]), x, SOME)
 
 
 @pytest.mark.parametrize("accumulate", [True, False])

@@ -139,14 +139,23 @@ def _average(ctx: Context, total: Node, dim: int, index: Node, include_self: boo
 # --- slices ---------------------------------------------------------------------------------------------
 
 
-def _slices(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, value: Value) -> Node:
-    """``init``, where slice ``indices[k]`` takes slice ``k`` of ``value``."""
+def _slices(
+    ctx: Context,
+    op: str,
+    init: Pointwise,
+    dim: int,
+    indices: Node,
+    value: Value,
+    *,
+    wraps: bool = False,
+) -> Node:
+    """``init``, where slice ``indices[k]`` takes slice ``k`` of ``value``; ``wraps``: negative ones count from the end."""
     if not init.shape or len(indices.shape) != 1:
         raise NotLowered("slices of or at a scalar")
     at = wrap(dim, len(init.shape))
 
     def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
-        where = Indirect(looked_up(indices, [index[at]]), init.shape[at], wraps=False)
+        where = Indirect(looked_up(indices, [index[at]]), init.shape[at], wraps=wraps)
         return [where if k == at else i for k, i in enumerate(index)], value(index)
 
     ranges = [indices.shape[0] if k == at else size for k, size in enumerate(init.shape)]
@@ -196,10 +205,8 @@ def index_copy(ctx: Context, x: Node, dim: int, index: Node, source: Node) -> No
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(ctx: Context, x: Node, dim: int, index: Node, value: TensorOrScalar) -> Node:
     dtype = value_dtype(x.dtype)
-    if isinstance(value, Node):
-        element = cast(read(value, ()), dtype)
-        return _slices(ctx, "set", _copied(ctx, x), dim, index, lambda _: element)
-    return _slices(ctx, "set", _copied(ctx, x), dim, index, lambda _: constant(value, dtype))
+    element = cast(read(value, ()), dtype) if isinstance(value, Node) else constant(value, dtype)
+    return _slices(ctx, "set", _copied(ctx, x), dim, index, lambda _: element, wraps=True)
 
 
 # --- at coordinates -----------------------------------------------------------------------------------
