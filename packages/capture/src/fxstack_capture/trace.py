@@ -271,6 +271,9 @@ class TorchSide(Protocol):
     def assumptions(self) -> Assumptions:
         """What was assumed so."""
 
+    def decided(self, truth: torch.SymBool) -> Any:
+        """``truth`` as a bool, guarded, where tracing knows it: what asks for a bool, in C or by identity, takes no other."""
+
     def specialize(self, value: Any) -> Any:
         """The plain number behind a symbolic one, with the guard that this needs."""
 

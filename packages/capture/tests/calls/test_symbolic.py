@@ -1,6 +1,7 @@
 """Symbolic numbers in places that need the number itself."""
 
 import numbers
+import random
 
 import pytest
 import torch
@@ -72,3 +73,16 @@ def test_comparisons_are_bools(dynamic):
     compiled = fxstack_capture.optimize(dynamic=dynamic, fullgraph=True)(truths)
     for x in given:
         torch.testing.assert_close(compiled(x), truths(x), equal_nan=True)
+
+
+def coin(x):
+    return x * (random.random() > 0.5)
+
+
+def test_comparisons_of_drawn_numbers_end_no_graph():
+    compiled = fxstack_capture.optimize(fullgraph=True)(coin)
+    for seed in range(4):
+        random.seed(seed)
+        expected = coin(torch.ones(2))
+        random.seed(seed)
+        torch.testing.assert_close(compiled(torch.ones(2)), expected)

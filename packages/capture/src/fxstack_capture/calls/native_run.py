@@ -214,12 +214,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     result = _run_on(trace, fn, args, kwargs)
     if type(result) is str and "0x" in result:
         trace.world.addresses.demand_none(result)  # type: ignore[attr-defined]
-    return decided(trace, result) if type(result) is torch.SymBool else result
-
-
-def decided(trace: Trace, truth: torch.SymBool) -> Any:
-    """``truth`` as a bool, guarded, where tracing knows it: what asks for a bool, in C or by identity, takes no other."""
-    return trace.torch.specialize(truth) if truth.node.has_hint() else truth
+    return trace.torch.decided(result) if type(result) is torch.SymBool else result
 
 
 @calls_program

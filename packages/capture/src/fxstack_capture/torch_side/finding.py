@@ -70,6 +70,14 @@ def open_truth(tracer: TorchTracer, value: Any) -> torch.SymBool | None:
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+def decided(tracer: TorchTracer, truth: torch.SymBool) -> Any:
+    """The bool that ``truth`` is now, guarded; ``truth`` itself where nobody knows it, or it differs from run to run."""
+    node = truth.node
+    if not node.has_hint() or tracer.geometry.env.depends_on_drawn(node.expr):
+        return truth
+    return specialized(tracer, truth)
+
+
 def specialized(tracer: TorchTracer, value: Any) -> Any:
     """The plain number that a symbolic one is now, which is guarded; other values as they are."""
     convert = _PLAIN.get(type(value))

@@ -458,6 +458,9 @@ class TorchTracer:
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
         return finding.extremum(self, fn, first, second)
 
+    def decided(self, truth: torch.SymBool) -> Any:
+        return finding.decided(self, truth)
+
     def specialize(self, value: Any) -> Any:
         return finding.specialized(self, value)
 
