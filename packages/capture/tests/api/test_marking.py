@@ -100,6 +100,47 @@ def test_constant_results_are_not_found_from_what_the_call_has_changed():
     assert torch.equal(run(fn, X, [1, 2])[0], X * 3)
 
 
+class Counted:
+    def __init__(self):
+        self.calls, self.items = 0, [1]
+
+    @fx.assume_constant_result
+    def size(self):
+        return self.calls + len(self.items)
+
+    @torch.compiler.assume_constant_result
+    def shape_of(self, x):
+        return x.shape[0] + self.calls
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda owner: setattr(owner, "calls", 4),
+        lambda owner: setattr(owner, "calls", owner.calls + 1),
+        lambda owner: owner.items.append(2),
+        lambda owner: setattr(owner, "items", [1, 2, 3]),
+        lambda owner: delattr(owner, "items"),
+    ],
+)
+def test_constant_results_after_changes_are_what_plain_python_gives(change):
+    def fn(x, owner):
+        change(owner)
+        try:
+            return x * owner.size(), owner.shape_of(x * 2)
+        except AttributeError as error:
+            return x, str(error)
+
+    graphs = Graphs()
+    compiled = fx.optimize(graphs, fullgraph=True)(fn)
+    plain, owner = Counted(), Counted()
+    for _ in range(3):
+        (expected, said), (found, says) = fn(X, plain), compiled(X, owner)
+        assert torch.equal(found, expected) and said == says
+        assert vars(plain) == vars(owner)
+        plain.items, owner.items = [1], [1]
+
+
 def test_functions_in_c_are_traced_as_their_substitutes():
     with pytest.raises(TypeError, match="does not take what NormalDist.__init__"):
         fx.substitute_in_graph(statistics.NormalDist.__init__)(lambda x: x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture.breaks import graph_break
@@ -64,7 +64,11 @@ def traced_as(substitute: Any) -> Rule:
 
 
 def called_once(fn: Any) -> Rule:
-    """``fn`` is called for real while tracing, and its result is taken to be the same for ever."""
+    """``fn`` is called for real while tracing, and its result is taken to be the same for ever.
+
+    Where it would not see what it sees in plain Python (values of the graph, changes that are made when the frame is left), it
+    is traced like any function.
+    """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         world: Any = trace.world
@@ -73,17 +77,23 @@ def called_once(fn: Any) -> Rule:
         named = {name: world.original_of(arg) for name, arg in kwargs.items()}
         for given, meant in zip((*args, *kwargs.values()), (*real, *named.values()), strict=True):
             if given is meant and not _is_from_outside(world, given):
-                detail = (
-                    f"{label_of(fn)}, whose result is assumed constant, with values of the graph"
-                )
-                raise graph_break("unsupported-call", detail)
+                return _traced(trace, fn, args, kwargs, "with values of the graph")
         if any(type(effect) is not Call for effect in diff(world)):  # calls only print
-            detail = f"{label_of(fn)}, whose result is assumed constant, after changes of objects that it may read,"
-            raise graph_break("unsupported-call", detail)
+            detail = "after changes of objects that it may read,"
+            return _traced(trace, fn, args, kwargs, detail)
         value = fn(*real, **named)
         return world.enter(value, pinned(value, f"{label_of(fn)}()"))
 
     return rule
+
+
+def _traced(
+    trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], otherwise: str
+) -> Any:
+    if type(fn) is FunctionType:
+        return trace.interp.call_function(fn, args, kwargs)
+    detail = f"{label_of(fn)}, whose result is assumed constant, {otherwise}"
+    raise graph_break("unsupported-call", detail)
 
 
 def _is_from_outside(world: Any, value: object) -> bool:
