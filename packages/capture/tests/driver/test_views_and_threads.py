@@ -92,6 +92,72 @@ def test_thread_local(fn):
     check(fn, X)
 
 
+class Named(threading.local):
+    rate, count = 7, 0
+
+    def bump(self):
+        self.count += 1
+        return self.count
+
+    @property
+    def twice(self):
+        return self.count * 2
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return f"no {name}"
+
+
+class Prepared(threading.local):
+    def __init__(self):
+        self.count = 5
+
+
+class Slotted(threading.local):
+    __slots__ = ("count",)
+
+
+def counting(x, local):
+    local.count = 3
+    return x * local.count, isinstance(local, threading.local), type(local)
+
+
+def named(x, local):
+    local.t = x * 2
+    y = local.t + local.bump() * local.rate + local.twice
+    del local.t
+    return y, local.t, sorted(vars(local)), "count" in local.__dict__, local.__dict__.pop("count")
+
+
+def missing(x, local):
+    try:
+        return x * local.nothing
+    except AttributeError as error:
+        return x, str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fn", "fullgraph"),
+    [
+        *((Named, fn, True) for fn in (counting, named)),
+        *((Prepared, fn, False) for fn in (counting, missing)),
+        (Prepared, lambda x, local: (x * 2, sorted(vars(local)), local.__dict__["count"]), False),
+        *((Slotted, fn, False) for fn in (counting, missing)),
+    ],
+)
+@pytest.mark.filterwarnings("error:internal error")
+def test_classes_of_thread_locals(kind, fn, fullgraph):
+    plain, local = kind(), kind()
+    compiled = fx.optimize(fullgraph=fullgraph)(lambda x: fn(x, local))
+    seen = [(str(fn(X, plain)), str(compiled(X))) for _ in range(3)]
+    thread = threading.Thread(target=lambda: seen.append((str(fn(X, plain)), str(compiled(X)))))
+    thread.start()
+    thread.join()
+    assert len(seen) == 4
+    assert [expected for expected, _ in seen] == [found for _, found in seen]
+
+
 def test_every_thread_has_its_own():
     backend = Counting()
     compiled = fx.optimize(backend)(local_state)

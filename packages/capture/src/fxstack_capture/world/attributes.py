@@ -222,12 +222,15 @@ def load_scalar(world: MirrorWorld, scalar: Scalar, name: str) -> Any:
 def load_thread_local(world: MirrorWorld, obj: Any, name: str) -> Any:
     """Raises AttributeError with the name that the C code gives the class."""
     state = world.instances.get(id(obj))
-    if state is not None and name == "__dict__":
+    if name == "__dict__":
+        if state is None:
+            raise graph_break("unsupported-object", f"attribute __dict__ of a {type(obj).__name__}")
         return state.mirror
     try:
         return load(world, obj, name)
     except AttributeError as error:
-        error.args = (f"'_thread._local' object has no attribute {name!r}",)
+        if type(obj) is threading.local:
+            error.args = (f"'_thread._local' object has no attribute {name!r}",)
         raise
 
 

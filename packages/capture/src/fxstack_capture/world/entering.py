@@ -39,6 +39,7 @@ from fxstack_capture.world import containers, contexts, held_parts, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
 from fxstack_capture.world.growing import GROWING_METHODS
+from fxstack_capture.world.instances import slots
 from fxstack_capture.world.lazy_dict import LazyDict
 
 if TYPE_CHECKING:
@@ -314,6 +315,20 @@ def thread_local(world: MirrorWorld, obj: Any, source: Source) -> Any:
     return obj
 
 
+def thread_local_of_class(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """Of a class that has no code of its own for what a new thread finds, or for reading and writing names.
+
+    A guard that reads the state of a new thread would run its ``__init__``.
+    """
+    cls = type(obj)
+    inherited = all(
+        world.classes.lookup(cls, name) is getattr(threading.local, name) for name in _OF_LOCALS
+    )
+    return (thread_local if inherited and not slots(cls) else opaque)(world, obj, source)
+
+
+_OF_LOCALS = ("__init__", "__new__", "__getattribute__", "__setattr__", "__delattr__")
+
 _WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()
 """Collectives that are under way, of which every call has its own."""
 
@@ -412,6 +427,8 @@ def _handler_of_kind(obj: Any) -> Handler:
         return identity
     if issubclass(cls, functools.partial):
         return partial
+    if issubclass(cls, threading.local):
+        return thread_local_of_class
     if issubclass(cls, contexts.CLASS):
         return contexts.enter
     return objects.handler(cls) or (iterator if _is_native_iterator(cls) else opaque)

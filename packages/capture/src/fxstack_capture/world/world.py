@@ -4,6 +4,7 @@ and class lookups.
 
 from __future__ import annotations
 
+import threading
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -255,6 +256,8 @@ class MirrorWorld:
             return loader(self, obj, name)
         if isinstance(obj, torch.Tensor):
             return self.trace.torch.load_attr(obj, name)
+        if name == "__dict__" and issubclass(type(obj), threading.local):
+            return attributes.load_thread_local(self, obj, name)
         return attributes.load(self, obj, name)
 
     def load_special(self, obj: object, name: str) -> Any:
