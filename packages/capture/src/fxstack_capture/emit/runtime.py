@@ -128,7 +128,7 @@ def without_frames(error: BaseException, count: int) -> BaseException:
     for _ in range(count):
         if traceback is not None:
             traceback = traceback.tb_next
-    error.__traceback__ = traceback
+    BaseException.__dict__["__traceback__"].__set__(error, traceback)
     return error
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.interpreter.chaining import set_context
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -74,10 +76,10 @@ def chain_context(exception: BaseException, handled: BaseException | None) -> No
         if context is None:
             break
         if context is exception:
-            link.__context__ = None
+            set_context(link, None)
             break
         link = context
-    exception.__context__ = handled
+    set_context(exception, handled)
 
 
 _SYMBOL = re.compile(r"\bSym(Int|Float|Bool)\b")

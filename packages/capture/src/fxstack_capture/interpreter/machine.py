@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.interpreter.chaining import set_context, set_traceback
 from fxstack_capture.interpreter.errors import (
     Flight,
     HandledException,
@@ -237,11 +238,11 @@ class BytecodeInterpreter:
             if flight.anew:
                 chain_context(error, self.handled.topmost())
             elif error.__context__ is not flight.context:
-                error.__context__ = flight.context
+                set_context(error, flight.context)
         counted = flight is not None and flight.error is error and flight.counted
         if not counted and not frame.program.hidden:
             traceback = add_entry(traceback, frame)
-        error.__traceback__ = traceback
+        set_traceback(error, traceback)
         self._flight = Flight(error, traceback)
 
     def raising(self, error: BaseException) -> BaseException:

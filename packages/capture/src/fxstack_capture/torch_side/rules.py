@@ -252,6 +252,8 @@ def rule_of(fn: Any) -> Rule | None:
     """The rule for a function or for a bound or unbound tensor method; None where there is none."""
     if is_bound(fn):
         return _METHOD_RULES.get(fn.__name__)
+    if type(fn) not in _KINDS:  # objects of the program may have a ``__hash__`` of its own
+        return None
     try:
         rule = _FUNCTION_RULES.get(fn)
     except TypeError:  # not hashable: certainly not one of ours
@@ -424,3 +426,6 @@ _FUNCTION_RULES: dict[Any, Rule] = {
         if (method := getattr(torch.Tensor, name, None)) is not None
     },
 }
+
+_KINDS = frozenset(map(type, _FUNCTION_RULES))
+"""Exact classes of the callables that have rules."""

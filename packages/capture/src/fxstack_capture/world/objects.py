@@ -86,8 +86,8 @@ def exception(world: MirrorWorld, obj: BaseException, source: Source) -> Any:
         if entered is not None:
             chained.__set__(standin, entered)
     _enter_members(world, obj, standin, source)
-    suppressed = world.enter(obj.__suppress_context__, BuiltinAttr(source, "__suppress_context__"))
-    standin.__suppress_context__ = suppressed
+    suppressed = enter_member(world, obj, source, BaseException, "__suppress_context__")
+    BaseException.__dict__["__suppress_context__"].__set__(standin, suppressed)
     return standin
 
 

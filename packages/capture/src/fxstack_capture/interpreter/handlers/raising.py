@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.interpreter.chaining import set_cause
 from fxstack_capture.interpreter.groups import check_star_types, match_group, reraised_group
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def raise_varargs(frame: Frame, count: int) -> None:
     if count == 2:
         if cause is not None:
             cause = _instance(frame, cause, "exception causes must derive from BaseException")
-        exception.__cause__ = cause
+        set_cause(exception, cause)
     raise frame.interp.raising(exception)
 
 
