@@ -161,6 +161,7 @@ class Compilation:
                     boxed=boxed,
                     inference=inference,
                     on_failure=partial(self.log.on_failure, self.number),
+                    check_arguments=False,  # guards have
                 )
         except NotLowered as error:
             return _in_eager(graph_module, example_inputs, error)

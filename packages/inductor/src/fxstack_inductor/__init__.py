@@ -4,6 +4,7 @@ from fxstack_inductor.c_target import Lowered
 from fxstack_inductor.compile import compile_graph, lower
 from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import (
+    ArgumentError,
     CompilerFailedError,
     InductorError,
     NoCompilerError,
@@ -17,6 +18,7 @@ from fxstack_inductor.repro.script import write_repro
 from fxstack_inductor.timeline import MemoryTimeline, memory_timeline
 
 __all__ = [
+    "ArgumentError",
     "CompilerFailedError",
     "Failure",
     "InductorError",

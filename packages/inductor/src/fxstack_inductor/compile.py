@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fxstack_inductor.arguments import checked
 from fxstack_inductor.c_target import Lowered, load_c, lower_c
 from fxstack_inductor.failures import NO_DEFECTS, run_by_aten, tell_defects
 from fxstack_inductor.freezing.frozen import frozen
@@ -53,12 +54,14 @@ def compile_graph(
     boxed: bool = False,
     inference: bool = False,
     on_failure: Callable[[Failure], None] | None = None,
+    check_arguments: bool = True,
 ) -> Callable[..., tuple[Any, ...]]:
     """Compile a functional ATen graph whose nodes carry fake values in ``meta["val"]``.
 
     Returns a callable of the graph's inputs that returns the graph's (flat, tuple) output. If ``boxed`` it takes them as
     one list, which it empties, so that an input that nobody else holds is freed after its last use. Inputs must have
-    the dtypes, strides and devices that the graph was traced with; sizes too, except symbolic ones. ``inference``: nothing
+    the dtypes, strides and devices that the graph was traced with; sizes too, except symbolic ones. Each call checks
+    that, and raises ``ArgumentError``; ``check_arguments=False`` is for callers that have checked it. ``inference``: nothing
     differentiates the results, so that ``options.freezing`` applies. ``on_failure``: where this package fails by a defect of
     its own, a warning says so, ``on_failure`` is told, and the callable (never boxed) runs the graph by ATen's operators; without
     it, and with ``options.raise_failures``, the exception is raised.
@@ -70,6 +73,19 @@ def compile_graph(
         CompilerFailedError: if the C compiler rejects the generated code.
     """
     chosen = options_from_environment() if options is None else options
+    made = _or_by_aten(graph_module, chosen, on_failure, boxed=boxed, inference=inference)
+    return checked(graph_module, made) if check_arguments else made
+
+
+def _or_by_aten(
+    graph_module: GraphModule,
+    chosen: InductorOptions,
+    on_failure: Callable[[Failure], None] | None,
+    *,
+    boxed: bool,
+    inference: bool,
+) -> Callable[..., tuple[Any, ...]]:
+    """The compiled graph, or the graph itself where compiling fails by a defect of this package and somebody is told."""
     if on_failure is None or chosen.raise_failures:
         return _compiled(graph_module, chosen, None, boxed=boxed, inference=inference)
     try:
@@ -92,7 +108,10 @@ def _compiled(
 ) -> Callable[..., tuple[Any, ...]]:
     if chosen.freezing and inference and not boxed and not on_cuda(graph_module):
         thawed = replace(chosen, freezing=False)
-        return frozen(graph_module, partial(compile_graph, options=thawed, on_failure=on_failure))
+        compiler = partial(
+            compile_graph, options=thawed, on_failure=on_failure, check_arguments=False
+        )
+        return frozen(graph_module, compiler)
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
         call = compile_for_device(graph_module, chosen, boxed=boxed)
         return _boxed(call) if boxed and not call.boxed else call  # type: ignore[attr-defined]

@@ -21,6 +21,10 @@ class UnsupportedGraphError(InductorError):
     """The graph breaks the contract of ``compile_graph``: the text names the node and the rule."""
 
 
+class ArgumentError(InductorError, ValueError):
+    """A compiled graph was called with arguments that it is not for. The text names the input, what it must be and what it is."""
+
+
 class NoCompilerError(InductorError):
     """No C compiler was found, none that works, or none whose libraries can be loaded. The text says what to do."""
 

@@ -99,7 +99,7 @@ def _warn(failure: Failure, tell: Callable[[Failure], None]) -> None:
     if failure.file:
         warnings.warn_explicit(failure.message, UserWarning, failure.file, failure.line)
     else:
-        warnings.warn(failure.message, stacklevel=4)
+        warnings.warn(failure.message, stacklevel=5)
     tell(failure)
 
 

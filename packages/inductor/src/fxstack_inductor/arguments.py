@@ -1,0 +1,196 @@
+"""The check of a compiled graph's arguments: kernels trust that each tensor has the sizes and dtype of the trace.
+
+A kernel computes addresses from these, so a call with a smaller tensor would read memory that belongs to others. (A tensor
+with other strides is copied: ``runtime.layout``.) The guards of ``fxstack.compile`` have checked all of this before a call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from fxstack_inductor.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx import GraphModule
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    Compiled = Callable[..., tuple[Any, ...]]
+    Number = Any  # an int, or an expression of SymPy, which has no types
+    Values = dict[Number, int]
+
+
+@dataclass(eq=False)
+class Checked:
+    """``call`` behind a check of its arguments; every other attribute is that of ``call``."""
+
+    call: Compiled
+    check: Arguments
+    takes_list: bool
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        self.check(args[0] if self.takes_list else args)
+        return self.call(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("call", "check", "takes_list"):  # a copy that is not filled yet
+            raise AttributeError(name)
+        return getattr(self.call, name)
+
+
+def checked(graph_module: GraphModule, call: Compiled) -> Compiled:
+    """Return ``call``, the compiled ``graph_module``, as a callable that raises ``ArgumentError`` for other arguments."""
+    takes_list = bool(getattr(call, "boxed", False))
+    return Checked(call, Arguments(graph_module), takes_list)
+
+
+class Arguments:
+    """What the placeholders of a graph demand of its arguments."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        placeholders = graph_module.graph.find_nodes(op="placeholder")
+        self._values = [node.meta.get("val") for node in placeholders]
+        self._names = [node.name for node in placeholders]
+        self._demands = [*map(_demand, self._names, self._values)]
+        self._env = next((e for e in map(_env_of, self._values) if e is not None), None)
+        self._accepted: set[tuple[int, ...]] = set()
+        """Values of symbols for which the guards hold."""
+
+    def __call__(self, args: Sequence[Any]) -> None:
+        """Raise ``ArgumentError`` or ``TypeError`` for the first argument that is not as the graph needs it."""
+        if len(args) != len(self._demands):
+            raise TypeError(f"a compiled graph takes {len(self._demands)} inputs, not {len(args)}")
+        symbols: Values = {}
+        for demand, arg in zip(self._demands, args, strict=True):
+            if demand is not None:
+                demand.check(arg, symbols)
+        if self._env is not None and symbols:
+            exact = {symbol: sympy.Integer(value) for symbol, value in symbols.items()}
+            self._check_relations(args, exact)
+
+    def _check_relations(self, args: Sequence[Any], symbols: Values) -> None:
+        """Compare what depends on several symbols, and the guards of the trace."""
+        for demand, arg in zip(self._demands, args, strict=True):
+            if isinstance(demand, _TensorDemand):
+                demand.check_derived(arg, symbols)
+        key = tuple(map(int, symbols.values()))
+        if key in self._accepted:
+            return
+        assert self._env is not None
+        for guard in self._env.guards:
+            # Inequalities let the trace leave out special cases (broadcasting), which are right without them.
+            if not isinstance(guard.expr, sympy.Ne) and guard.expr.xreplace(symbols) == sympy.false:
+                shown = ", ".join(f"{symbol} = {value}" for symbol, value in symbols.items())
+                raise ArgumentError(
+                    f"a compiled graph is for sizes with {guard.expr}, but in this call {shown}\n{_FIX}"
+                )
+        self._accepted.add(key)
+
+
+@dataclass(frozen=True, slots=True)
+class _TensorDemand:
+    """What an argument must be. Sizes and strides are numbers, symbols, or expressions of symbols."""
+
+    name: str
+    dtype: torch.dtype
+    device: torch.device
+    sizes: tuple[Number, ...]
+    strides: tuple[Number, ...]
+    bits: tuple[bool, bool]
+
+    def check(self, arg: Any, symbols: Values) -> None:
+        """Compare what needs no symbol, and take the values of symbols."""
+        if not isinstance(arg, torch.Tensor):
+            raise TypeError(f"input {self.name} of a compiled graph is no tensor, but {arg!r}")
+        if arg.dtype is not self.dtype or arg.device != self.device:
+            raise self._error(_shown(arg))
+        if (arg.is_conj(), arg.is_neg()) != self.bits:
+            raise self._error(f"{_shown(arg)} whose conjugation or negation is not resolved")
+        if arg.shape == self.sizes:
+            return
+        if arg.dim() != len(self.sizes):
+            raise self._error(_shown(arg))
+        for wanted, found in zip(self.sizes, arg.shape, strict=True):
+            known = symbols.setdefault(wanted, found) if _is_symbol(wanted) else wanted
+            if isinstance(known, int) and known != found:
+                raise self._error(_shown(arg), symbols)
+        for wanted, found in zip(self.strides, arg.stride() if self.strides else (), strict=True):
+            if _is_symbol(wanted):
+                symbols.setdefault(wanted, found)
+
+    def check_derived(self, arg: torch.Tensor, symbols: Values) -> None:
+        """Compare sizes that are expressions of symbols."""
+        for wanted, found in zip(self.sizes, arg.shape, strict=True):
+            if not isinstance(wanted, int) and wanted.xreplace(symbols) not in (found, wanted):
+                raise self._error(_shown(arg), symbols)
+
+    def _error(self, found: str, symbols: Values | None = None) -> ArgumentError:
+        sizes = ", ".join(map(str, self.sizes))
+        wanted = f"{_short(self.dtype)}[{sizes}] on {self.device}"
+        where = ", ".join(f"{symbol} = {value}" for symbol, value in (symbols or {}).items())
+        return ArgumentError(
+            f"input {self.name} of a compiled graph must be {wanted}{f' ({where})' if where else ''}, but it is {found}\n{_FIX}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberDemand:
+    name: str
+    expr: Number
+
+    def check(self, arg: Any, symbols: Values) -> None:
+        if not isinstance(arg, int):
+            raise TypeError(
+                f"input {self.name} of a compiled graph is a size, but {arg!r} is no int"
+            )
+        if symbols.setdefault(self.expr, arg) != arg:
+            raise ArgumentError(
+                f"input {self.name} of a compiled graph is the size {self.expr}, which is {symbols[self.expr]} in this call, "
+                f"but it is {arg}"
+            )
+
+
+_FIX = "fix: trace the graph with such arguments and compile it for them; fxstack.compile does so where a call needs it."
+
+
+def _demand(name: str, value: Any) -> _TensorDemand | _NumberDemand | None:
+    if isinstance(value, torch.SymInt):
+        number = _number(value)
+        return _NumberDemand(name, number) if _is_symbol(number) else None
+    if not isinstance(value, torch.Tensor):
+        return None
+    strides = value.stride() if value.layout is torch.strided else ()
+    sizes = tuple(map(_number, value.shape))
+    bits = (value.is_conj(), value.is_neg())
+    return _TensorDemand(name, value.dtype, value.device, sizes, tuple(map(_number, strides)), bits)
+
+
+def _number(value: Any) -> Number:
+    """An int, or the expression of a symbolic size."""
+    if not isinstance(value, torch.SymInt):
+        return int(value)
+    expr = value.node.expr
+    return int(expr) if expr.is_Integer else expr
+
+
+def _env_of(value: Any) -> ShapeEnv | None:
+    numbers = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+    symbolic = (number for number in numbers if isinstance(number, torch.SymInt))
+    return next((number.node.shape_env for number in symbolic), None)
+
+
+def _is_symbol(number: Number) -> bool:
+    return isinstance(number, sympy.Symbol)
+
+
+def _shown(arg: torch.Tensor) -> str:
+    return f"{_short(arg.dtype)}[{', '.join(map(str, arg.shape))}] on {arg.device}"
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
