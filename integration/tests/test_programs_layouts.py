@@ -74,4 +74,61 @@ def a_result_that_is_none_where_its_fake_kernel_promises_a_tensor(c):
     return laid_out(f(rows, weight)[0]), f(rows, weight)[1]
 
 
+def normalised(c, module, *arguments):
+    """Training and evaluation, a dropout behind, and gradients."""
+    drop = torch.nn.Dropout(0.5)
+
+    @c
+    def f(x):
+        y = module(x)
+        return y, drop(y), y.stride()
+
+    module.double().train()
+    results = []
+    for seed, memory in enumerate(arguments):
+        torch.manual_seed(seed)
+        x = memory.double().requires_grad_()
+        out, dropped, _ = found = f(x)
+        (out.sin() + dropped).sum().backward()
+        results.append((found, laid_out(*found[:2], x.grad)))
+    module.eval()
+    return results, f(arguments[0].double()), module
+
+
+def permuted_batches(*shape, sizes=(2, 3)):
+    """Batches whose items lie in memory the other way round, and one in gaps."""
+    made = [permuted(size, *shape[::-1]).permute(0, *range(len(shape), 0, -1)) for size in sizes]
+    return *made, permuted(4, *shape)[::2]
+
+
+@program(breaks=0)
+def batch_norm_of_sequences(c):
+    return normalised(c, torch.nn.BatchNorm1d(5), *permuted_batches(5, 7))
+
+
+@program(breaks=0)
+def batch_norm_of_images(c):
+    return normalised(c, torch.nn.BatchNorm2d(3), *permuted_batches(3, 4, 6))
+
+
+@program(breaks=0)
+def batch_norm_of_volumes(c):
+    return normalised(c, torch.nn.BatchNorm3d(3), *permuted_batches(3, 4, 2, 5))
+
+
+@program(breaks=0, dynamic=True)
+def batch_norm_of_images_of_any_size(c):
+    return normalised(c, torch.nn.BatchNorm2d(3), *permuted_batches(3, 4, 6, sizes=(2, 3, 5)))
+
+
+@program(breaks=0)
+def group_norm_of_sequences(c):
+    return normalised(c, torch.nn.GroupNorm(2, 4), *permuted_batches(4, 6))
+
+
+@program(breaks=0)
+def layer_norm_of_sequences(c):
+    return normalised(c, torch.nn.LayerNorm(6), *permuted_batches(4, 6))
+
+
 test_equals_eager = program.tests()

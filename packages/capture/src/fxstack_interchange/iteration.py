@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHANNELS_LAST = (0, 2, 3, 1)
+_RANKS = (4, 5)
+"""Of batches of images and of volumes."""
 
 
 class Operand(NamedTuple):
@@ -84,6 +86,48 @@ def preserved_strides(result: Tensor, given: Operand) -> tuple[Any, ...] | None:
     if is_dense(given):
         return _as_in(result, given)
     return dense(result.shape, _order(given.sizes, [given.strides]))
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """The dimensions of batches of images or volumes, the channels innermost."""
+    return (0, *range(2, rank), 1)
+
+
+def is_channels_last(given: Operand) -> bool:
+    """Whether ATen takes images or volumes for channels last (``is_channels_last_strides``), ambiguous ones not."""
+    rank, least = len(given.sizes), 0
+    if rank not in _RANKS or given.strides[1] == 0:
+        return False
+    for dim in reversed(channels_last(rank)):
+        size, stride = given.sizes[dim], given.strides[dim]
+        if size == 0 or stride < least or (dim == 0 and least == given.strides[1]):
+            return False
+        least = stride * size if size > 1 else stride
+    return True
+
+
+def viewed_strides(given: Operand, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """The strides of a view of ``given`` in ``shape`` (``computeStride_impl``); None if there is no such view."""
+    if not given.sizes:
+        return (1,) * len(shape)
+    if 0 in given.sizes:
+        same = given.sizes == tuple(shape)
+        return given.strides if same else dense([max(size, 1) for size in shape], range(len(shape)))
+    strides, place = [0] * len(shape), len(shape) - 1
+    base, whole, seen = given.strides[-1], 1, 1
+    for dim in reversed(range(len(given.sizes))):
+        whole *= given.sizes[dim]
+        outer = dim - 1
+        if dim and (given.sizes[outer] == 1 or given.strides[outer] == whole * base):
+            continue
+        while place >= 0 and (seen < whole or shape[place] == 1):
+            strides[place] = seen * base
+            seen *= shape[place]
+            place -= 1
+        if seen != whole:
+            return None
+        base, whole, seen = given.strides[outer], 1, 1
+    return tuple(strides) if place < 0 else None
 
 
 def _as_in(result: Tensor, given: Operand) -> tuple[Any, ...] | None:

@@ -12,79 +12,91 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch._prims_common import compute_elementwise_output_strides, make_contiguous_strides_for
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_interchange.iteration import (
     Operand,
+    channels_last,
     dense,
     hints,
+    is_channels_last,
     iterated_strides,
     operand,
     preserved_strides,
+    viewed_strides,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    Rule = Callable[[Tensor, Sequence[Any]], tuple[Any, ...] | None]
+
 _ATEN = torch.ops.aten
+
+
+Strides = tuple[Any, ...]
+Given = list[Strides | None]
+"""For each result of an operator, the strides that eager gives it; None where they are those that it has."""
 
 
 def eager_strides(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any
-) -> tuple[Any, ...] | None:
-    """The strides that eager's kernel gives the (first) result of ``func``; None if they are those of ``result``.
+) -> Given | None:
+    """The strides that eager's kernel gives the results of ``func``; None if they are those of ``result``.
 
-    Where sizes or strides are symbolic, only the strides of dimensions of one element are known.
+    Symbolic sizes are compared by their hints.
     """
-    first = result[0] if isinstance(result, (list, tuple)) and result else result
-    if not isinstance(first, Tensor) or first.dim() == 0 or first.layout is not torch.strided:
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    if not results or not _has_strides(results[0]):
         return (
             None  # without dimensions also of numbers alone: torch.div(7, 2, rounding_mode="floor")
         )
-    strides = _of_several(func, args, first)
-    return _of_one(func, args, kwargs, first) if strides is None else strides
+    given: Given = [_differing(results[0], _stated(func, args, kwargs, results[0]))]
+    if func in _ALL_RESULTS:
+        given += [_differing(x, _stated(func, args, kwargs, x)) for x in results[1:]]
+    return None if given.count(None) == len(given) else given
 
 
-def _of_several(func: Any, args: Sequence[Any], first: Tensor) -> tuple[int, ...] | None:
-    """For operators whose fake kernels order dimensions of several elements otherwise."""
-    rule = _RULES.get(func)
-    if rule is None:
-        return None
-    if any(
-        x.layout is not torch.strided or x._has_symbolic_sizes_strides
-        for x in (first, *_tensors(args))
-    ):
-        return None
-    strides = tuple(rule(first, args))
-    differs = any(
-        size > 1 and mine != theirs
-        for size, mine, theirs in zip(first.shape, first.stride(), strides, strict=True)
-    )
-    return strides if differs and first.numel() else None
+def _has_strides(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0 and value.layout is torch.strided
 
 
-def _of_one(
+def _stated(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
-) -> tuple[Any, ...] | None:
-    """For results with dimensions of one element."""
-    if not any(type(size) is int and size == 1 for size in first.shape):
+) -> Strides | None:
+    """The strides of ``first`` by the rule of ``func``; None if there is none, or it says nothing."""
+    if any(type(size) is int and size == 0 for size in first.shape) and func is not _VIEW:
         return None
-    if any(type(size) is int and size == 0 for size in first.shape):
+    if any(x.layout is not torch.strided for x in _tensors(args)):
+        return None
+    rule = _RULES.get(func)
+    if rule is not None:
+        return rule(first, args)
+    ones = any(type(size) is int and size == 1 for size in first.shape)
+    symbols = first._has_symbolic_sizes_strides
+    if not ones and (symbols or _is_plain(first, args)):
         return None
     strides = _whole(func, args, kwargs, first)
+    if strides is None or not symbols:
+        return strides
+    return tuple(
+        theirs if type(size) is int and size == 1 else mine
+        for size, mine, theirs in zip(first.shape, first.stride(), strides, strict=True)
+    )
+
+
+def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
+    """Whether all is contiguous and of one shape: whatever operator it is, nothing is to be corrected."""
+    return first.is_contiguous() and all(
+        x.dim() == 0 or (x.shape == first.shape and x.is_contiguous()) for x in _tensors(args)
+    )
+
+
+def _differing(first: Any, strides: Strides | None) -> Strides | None:
     if strides is None:
         return None
-    own = first.stride()
-    if first._has_symbolic_sizes_strides:
-        strides = tuple(
-            theirs if type(size) is int and size == 1 else mine
-            for size, mine, theirs in zip(first.shape, own, strides, strict=True)
-        )
-    same = all(
-        mine is theirs or _same(mine, theirs) for mine, theirs in zip(own, strides, strict=True)
-    )
-    return None if same else strides
+    pairs = zip(first.stride(), strides, strict=True)
+    return None if all(mine is theirs or _same(mine, theirs) for mine, theirs in pairs) else strides
 
 
 def _whole(
@@ -152,21 +164,33 @@ def _same(mine: Any, theirs: Any) -> bool:
     return bool(statically_known_true(mine == theirs))
 
 
-def in_layout(result: Any, strides: Sequence[int]) -> Any:
-    """``result``, whose first or only tensor is copied to dense memory with ``strides``."""
+def in_layout(result: Any, given: Given) -> Any:
+    """``result``, whose tensors are copied to dense memory with the strides that are given for them."""
     if isinstance(result, (list, tuple)):
-        return (in_layout(result[0], strides), *result[1:])
+        return (*map(_in_layout, result, given), *result[len(given) :])
+    return _in_layout(result, given[0])
+
+
+def _in_layout(result: Any, strides: Strides | None) -> Any:
+    if strides is None:
+        return result
     known = hints(strides) or strides
     order = sorted(range(result.dim()), key=lambda dim: -known[dim])
     copied = result.permute(order).clone(memory_format=torch.contiguous_format)
     return copied.permute([order.index(dim) for dim in range(result.dim())])
 
 
-def as_said(result: Any, strides: Sequence[Any]) -> Any:
-    """``result`` of fake tensors, whose first or only one is replaced by a new one with ``strides``."""
+def as_said(result: Any, given: Given) -> Any:
+    """``result`` of fake tensors, in the place of those for which strides are given others with these, on the same memory."""
     if isinstance(result, (list, tuple)):
-        return (as_said(result[0], strides), *result[1:])
-    return result.new_empty_strided(result.shape, strides)
+        return (*map(_as_said, result, given), *result[len(given) :])
+    return _as_said(result, given[0])
+
+
+def _as_said(result: Any, strides: Strides | None) -> Any:
+    if strides is None:
+        return result
+    return _AS_STRIDED(result, result.shape, strides, result.storage_offset())
 
 
 def _tensors(args: Sequence[Any]) -> list[Tensor]:
@@ -175,43 +199,80 @@ def _tensors(args: Sequence[Any]) -> list[Tensor]:
     return [x for x in flat if isinstance(x, Tensor)]
 
 
-def _elementwise(_result: Tensor, args: Sequence[Any]) -> Sequence[int]:
+def _contiguous(result: Tensor, _args: Sequence[Any]) -> Strides:
+    return dense(result.shape, range(result.dim()))
+
+
+def _like(position: int) -> Rule:
+    """As ``empty_like`` of an argument."""
+
+    def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
+        given = operand(args[position])
+        return None if given is None else preserved_strides(result, given)
+
+    return rule
+
+
+def _suggested(position: int) -> Rule:
+    """Channels last if an argument is, contiguous otherwise."""
+
+    def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
+        given = operand(args[position])
+        if given is None:
+            return None
+        last = result.dim() == len(given.sizes) and is_channels_last(given)
+        return dense(result.shape, channels_last(result.dim()) if last else range(result.dim()))
+
+    return rule
+
+
+def _angle(result: Tensor, args: Sequence[Any]) -> Strides | None:
+    """A view of complex numbers is not computed in one pass."""
+    given = operand(args[0])
+    if args[0].is_complex() or given is None:
+        return _contiguous(result, args)
+    return iterated_strides(result, [given])
+
+
+def _viewed(result: Tensor, args: Sequence[Any]) -> Strides | None:
+    """As ``computeStride`` of ATen; ``shape`` may name one dimension by -1."""
+    given = operand(args[0])
+    shape = hints(result.shape)
+    if given is None or shape is None or args[0]._has_symbolic_sizes_strides:
+        return None
+    return viewed_strides(given, shape)
+
+
+def _elementwise(result: Tensor, args: Sequence[Any]) -> Strides | None:
     """As ``TensorIterator`` does: the first operand decides, those after it where it is broadcast."""
-    return tuple(compute_elementwise_output_strides(*torch.broadcast_tensors(*_tensors(args))))
+    operands = [operand(x) for x in _tensors(args)]
+    return None if None in operands else iterated_strides(result, [x for x in operands if x])
 
 
-def _like_first(result: Tensor, args: Sequence[Any]) -> Sequence[int]:
-    return _elementwise(result, args[:1])
-
-
-def _contiguous(result: Tensor, _args: Sequence[Any]) -> Sequence[int]:
-    return tuple(make_contiguous_strides_for(result.shape))
-
-
-def _suggested(result: Tensor, args: Sequence[Any]) -> Sequence[int]:
-    """Channels last if the first argument is, contiguous otherwise."""
-    for format_, rank in ((torch.channels_last, 4), (torch.channels_last_3d, 5)):
-        if result.dim() == rank and torch._prims_common.suggest_memory_format(args[0]) is format_:
-            like = torch.empty(result.shape, device="meta", memory_format=format_)
-            return tuple(like.stride())
-    return _contiguous(result, args)
-
-
-def _indexed(result: Tensor, args: Sequence[Any]) -> Sequence[int]:
+def _indexed(result: Tensor, args: Sequence[Any]) -> Strides | None:
     """As ``TensorIterator`` does for the source, broadcast along the indices, and the indices, broadcast along the rest."""
     source, indices = args[0], args[1]
     at = [dim for dim, index in enumerate(indices) if index is not None]
     if any(indices[dim].dtype in (torch.bool, torch.uint8) for dim in at):
-        return tuple(result.stride())
+        return None
     given = torch.broadcast_tensors(*(indices[dim] for dim in at))
     before = list(range(at[0])) if at[-1] - at[0] + 1 == len(at) else []
     after = [dim for dim in range(source.dim()) if dim not in (*before, *at)]
     kept = [0] * len(before), [0] * len(after)
-    strides = [[source.stride(dim) for dim in dims] for dims in (before, after)]
-    operands = [[*strides[0], *[0] * given[0].dim(), *strides[1]]]
-    operands += [[*kept[0], *index.stride(), *kept[1]] for index in given]
-    like = (torch.empty_strided(result.shape, own, device="meta") for own in operands)
-    return tuple(compute_elementwise_output_strides(*like))
+    outer, inner = ([source.stride(dim) for dim in dims] for dims in (before, after))
+    operands = [hints([*outer, *[0] * given[0].dim(), *inner])]
+    operands += [hints([*kept[0], *index.stride(), *kept[1]]) for index in given]
+    shape = hints(result.shape)
+    if shape is None or None in operands:
+        return None
+    own = tuple(result.stride())
+    strides = iterated_strides(result, [Operand(shape, x) for x in operands if x is not None])
+    if strides is None:
+        return None
+    return tuple(
+        mine if type(size) is int and size == 1 else theirs
+        for size, mine, theirs in zip(result.shape, own, strides, strict=True)
+    )
 
 
 _NUMBER = Operand((), ())
@@ -235,39 +296,76 @@ _SCALARS_AS_THEY_ARE = frozenset({_ATEN.pow.Tensor_Scalar, _ATEN.lerp.Scalar})
 """Overloads for numbers which do not make tensors of them."""
 
 
-_RULES: dict[Any, Callable[[Tensor, Sequence[Any]], Sequence[int]]] = {
+_VIEW = _ATEN.view.default
+_AS_STRIDED = _ATEN.as_strided.default
+_ALL_RESULTS = frozenset({_ATEN.log_sigmoid_forward.default})
+"""Operators whose rule is about all of their results."""
+_RULES: dict[Any, Rule] = {
     _ATEN.index.Tensor: _indexed,
+    _ATEN.angle.default: _angle,
+    _VIEW: _viewed,
     **dict.fromkeys(
         (
-            _ATEN.copysign.Tensor,
-            _ATEN.div.Tensor_mode,
             _ATEN.floor_divide.default,
-            _ATEN.heaviside.default,
-            _ATEN.logaddexp.default,
-            _ATEN.logaddexp2.default,
-            _ATEN.logical_and.default,
-            _ATEN.logical_or.default,
-            _ATEN.logical_xor.default,
             _ATEN.native_dropout_backward.default,
-            _ATEN.special_xlog1py.default,
-            _ATEN.xlogy.Tensor,
         ),
         _elementwise,
     ),
-    **dict.fromkeys((_ATEN.index_fill.int_Scalar, _ATEN.index_fill.int_Tensor), _like_first),
+    **dict.fromkeys((_ATEN.index_fill.int_Scalar, _ATEN.index_fill.int_Tensor), _like(0)),
+    _ATEN.binary_cross_entropy_backward.default: _like(1),
     **dict.fromkeys(
         (
             _ATEN._batch_norm_with_update.default,
+            _ATEN._batch_norm_with_update_functional.default,
             _ATEN._native_batch_norm_legit.default,
+            _ATEN._native_batch_norm_legit_functional.default,
             _ATEN._native_batch_norm_legit.no_stats,
             _ATEN._native_batch_norm_legit_no_training.default,
+            _ATEN.channel_shuffle.default,
+            _ATEN.max_unpool2d.default,
             _ATEN.native_batch_norm.default,
+            _ATEN.reflection_pad2d.default,
+            _ATEN.reflection_pad3d.default,
+            _ATEN.replication_pad2d.default,
+            _ATEN.replication_pad3d.default,
             _ATEN.roll.default,
         ),
-        _suggested,
+        _suggested(0),
     ),
     **dict.fromkeys(
-        (_ATEN.normal.Tensor_Tensor, _ATEN.normal.Tensor_float, _ATEN.normal.float_Tensor),
+        (
+            _ATEN.reflection_pad2d_backward.default,
+            _ATEN.reflection_pad3d_backward.default,
+            _ATEN.replication_pad2d_backward.default,
+            _ATEN.replication_pad3d_backward.default,
+        ),
+        _suggested(1),
+    ),
+    **dict.fromkeys(
+        (
+            _ATEN._log_softmax.default,
+            _ATEN._log_softmax_backward_data.default,
+            _ATEN._softmax.default,
+            _ATEN._softmax_backward_data.default,
+            _ATEN.grid_sampler_2d.default,
+            _ATEN.grid_sampler_3d.default,
+            _ATEN.huber_loss_backward.default,
+            _ATEN.log_sigmoid_forward.default,
+            _ATEN.max_unpool3d.default,
+            _ATEN.mse_loss_backward.default,
+            _ATEN.mvlgamma.default,
+            _ATEN.normal.Tensor_Tensor,
+            _ATEN.normal.Tensor_float,
+            _ATEN.normal.float_Tensor,
+            _ATEN.pow.Scalar,
+            _ATEN.reflection_pad1d.default,
+            _ATEN.reflection_pad1d_backward.default,
+            _ATEN.replication_pad1d.default,
+            _ATEN.replication_pad1d_backward.default,
+            _ATEN.rrelu_with_noise.default,
+            _ATEN.rrelu_with_noise_functional.default,
+            _ATEN.smooth_l1_loss_backward.default,
+        ),
         _contiguous,
     ),
 }

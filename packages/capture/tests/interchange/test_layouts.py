@@ -25,6 +25,14 @@ BINARY = {
 UNARY = {
     "index_fill": lambda x: x.index_fill(0, torch.tensor([0]), 2.0),
     "roll": lambda x: x.roll(1, 0),
+    "rrelu": lambda x: F.rrelu(x, training=x.numel() % 5 != 0),
+    "softmax": lambda x: x.softmax(0).log_softmax(-1),
+    "log_sigmoid": F.logsigmoid,
+    "angle": torch.angle,
+    "mvlgamma": lambda x: torch.mvlgamma(x + 1, 2),
+    "base": lambda x: 2**x,
+    "reflection": lambda x: F.pad(x, (1, 1) * max(1, min(3, x.dim() - 2)), "reflect"),
+    "replication": lambda x: F.pad(x, (1, 1) * max(1, min(3, x.dim() - 2)), "replicate"),
     "batch_norm": lambda x: F.batch_norm(
         x, torch.zeros(x.shape[1]), torch.ones(x.shape[1]), training=x.numel() % 5 == 0
     ),
@@ -145,3 +153,29 @@ def test_of_dimensions_of_one_element(name, symbols):
 
 def sizes_of(strides):
     return tuple(s if type(s) is int else s.node.hint for s in strides)
+
+
+NORMS = {
+    "training": lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3), torch.ones(3), None, True),
+    "with averages": lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3)),
+    "of each batch": lambda x: F.batch_norm(x, None, None, training=True),
+    "of each item": F.instance_norm,
+    "of groups": lambda x: F.group_norm(x, 1, torch.ones(3)),
+    "of the last": lambda x: F.layer_norm(x, [x.shape[-1]]),
+}
+
+
+@pytest.mark.parametrize("symbols", [False, True])
+@pytest.mark.parametrize("name", NORMS)
+def test_of_normalised_values(name, symbols):
+    draw = random.Random(name)
+    for _ in range(40):
+        spatial = [draw.randint(2, 4) for _ in range(draw.randint(1, 3))]
+        x = drawn([draw.randint(2, 4), 3, *spatial], draw)
+        mode = CaptureFakeMode()
+        if symbols:
+            mode.use_symbols(CaptureShapeEnv(tuple))
+        given = mode.from_tensor(x, static_shapes=not symbols)
+        with mode:
+            fake = NORMS[name](given)
+        assert sizes_of(fake.stride()) == NORMS[name](x).stride(), (x.shape, x.stride())

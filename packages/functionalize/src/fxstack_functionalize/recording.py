@@ -135,7 +135,7 @@ class RecordingMode(ProxyTorchDispatchMode):
             with self:
                 result = in_dtypes(result, dtypes)
         strides = eager_strides(func, args, kwargs, result)
-        if strides is None:
+        if strides is None or func.is_view:
             return result
         with self:
             return in_layout(result, strides)
