@@ -398,7 +398,8 @@ class FrameCompiler:
     ) -> Any:
         draft, demanded = written.draft, written.guards
         whole = self.options.fullgraph
-        if draft is not None and not (whole or written.graph_break or has_tensors(draft)):
+        wanted = whole or written.graph_break or self._follows_a_graph(code)
+        if draft is not None and not (wanted or has_tensors(draft)):
             return self._plain(code, state, "no torch operation was captured")
         written = replace(written, guards=self._kept(frame, demanded))
         try:
@@ -449,6 +450,11 @@ class FrameCompiler:
             self.states.of(self.resumptions.user_of(code)).computes = True
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
+
+    def _follows_a_graph(self, code: CodeType) -> bool:
+        """Whether other kinds of calls of it have graphs: what is left of a loop that has ended does nothing, its rounds do."""
+        user = self.resumptions.user_of(code)
+        return user is not code and self.states.of(user).computes
 
     def _unconfirmed(self, code: CodeType, error: str) -> UnconfirmedError:
         note = partial(self._record, code, Verdict.PLAIN)
