@@ -414,3 +414,17 @@ def test_defaults_of_functions_made_anew():
     assert torch.equal(optimised(X), f(X))
     assert torch.equal(optimised(X), f(X))
     assert len(backend.graphs) <= 4
+
+
+LAYERS = [torch.nn.Linear(3, 3) for _ in range(12)]
+
+
+def called_global(x):
+    for i in range(12):
+        x = torch.relu(LAYERS[i](x))
+        fx.graph_break()
+    return x
+
+
+def test_items_that_are_called():
+    assert compiled_once(called_global, X) <= 3

@@ -67,6 +67,11 @@ def _load_global(frame: Frame, name: str, lazily: bool) -> None:
         frame.stack.append(found)
 
 
+def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
+    frame.stack.append(NULL)
+    _load_global(frame, name, lazily)
+
+
 def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
     found = frame.world.growing.in_attribute(frame.stack[-1], name) if lazily else None
     if found is None:
@@ -80,6 +85,7 @@ _LOADS: Mapping[Handler, Load] = {
     local_slots.store_fast_load_fast: _store_fast_load_fast,
     local_slots.load_deref: _load_deref,
     names.load_global: _load_global,
+    names.load_global_null_below: _load_global_null_below,
     attributes.load_attr: _load_attr,
 }
 _METHOD_LOADS = (attributes.load_method_null_below, attributes.load_method_null_above)
