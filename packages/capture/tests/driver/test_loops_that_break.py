@@ -8,6 +8,8 @@ import torch
 from counting import Counting
 
 import fxstack_capture as fx
+from fxstack_capture.driver import builtins_in_use
+from fxstack_capture.driver.errors import TracingWarning
 
 SAMPLE = random.Random(1).sample(sorted(loop_programs.BODIES), 30)
 
@@ -55,3 +57,23 @@ def test_the_end_of_a_loop_does_nothing():
                 counts.append((len(backend.graphs), traces.count))
     assert counts[0] == counts[3] == (2, 3)
     assert counts[4] == counts[7] == (4, 6)
+
+
+def test_modules_called_by_plain_code_are_passed_at_once(monkeypatch):
+    """Beyond the limit a frame runs in plain Python; each call of a layer in it comes to the compiler, which asks nothing."""
+    layers = {"a" * n: torch.nn.Linear(3, 3) for n in range(1, 12)}
+
+    def f(x):
+        for name in layers:
+            x = layers[name](x)
+            fx.graph_break()
+        return x
+
+    compiled = fx.optimize(Counting())(f)
+    x = torch.ones(2, 3)
+    with pytest.warns(TracingWarning, match="recompile_limit"):
+        compiled(x)
+    asked = []
+    monkeypatch.setattr(builtins_in_use, "replaced_in_libraries", lambda: asked.append(1))
+    assert torch.equal(compiled(x), f(x))
+    assert not asked

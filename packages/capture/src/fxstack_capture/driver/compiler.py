@@ -157,6 +157,9 @@ class FrameCompiler:
         cells: tuple[CellType, ...],
     ) -> Any:
         """Called by the frame hook for a frame without a valid entry; see ``native``."""
+        # Calls of modules come first: code that runs in plain Python comes here with every one.
+        if is_module_call(code) and arguments.get("self") is not self.root:
+            return native.RUN
         if is_traced_by_others():
             return native.RUN
         if builtins_in_use.are_replaced() or self._replaced.are_there():
@@ -185,8 +188,6 @@ class FrameCompiler:
 
     def _called(self, frame: RealFrame, code: CodeType, replaced: str | None) -> Any:
         """Torch-function modes of the program do not see what is done here."""
-        if is_module_call(code) and frame.arguments.get("self") is not self.root:
-            return native.RUN
         lazy = first_lazy(self.root) if is_module_call(code) else None
         if lazy is not None:
             return self._postpone(frame, code, while_lazy(lazy), "a module in it is still lazy")
