@@ -312,6 +312,10 @@ def shifted(x, i):
     return x * WEIGHTS[i + 1] + WEIGHTS[i - 1]
 
 
+def in_turn(x, i):
+    return x * WEIGHTS[i % 5] + WEIGHTS[i // 2]
+
+
 def added_in_front(x, i):
     seen = [*WEIGHTS]
     fx.graph_break()
@@ -347,7 +351,8 @@ def too_far(x, i):
 
 
 @pytest.mark.parametrize(
-    "fn", [indexed, shifted, added_in_front, written_behind, changed_item, same_item, too_far]
+    "fn",
+    [indexed, shifted, in_turn, added_in_front, written_behind, changed_item, same_item, too_far],
 )
 def test_index_that_changes(fn):
     """Each index in turn, from both ends, compiled once or twice; the same items, exceptions and effects as in eager."""
@@ -357,7 +362,7 @@ def test_index_that_changes(fn):
         assert difference(found, expected) is None, i
 
 
-@pytest.mark.parametrize("fn", [indexed, shifted])
+@pytest.mark.parametrize("fn", [indexed, shifted, in_turn])
 def test_index_that_changes_compiles_once(fn):
     backend = Counting()
     optimised = fx.optimize(backend)(fn)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from torch.utils._sympy.functions import ToFloat
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod, ToFloat
 
 from fxstack_capture.sources import Converted
 
@@ -27,6 +27,9 @@ _NAMES: Mapping[Callable[..., Any], str] = MappingProxyType(
         getattr(operator, name): name
         for name in ("__add__", "__sub__", "__mul__", "__truediv__", "__pow__")
     }
+)
+_BY_INTEGER: Mapping[type, str] = MappingProxyType(
+    {Mod: "__rmod__", PythonMod: "__rmod__", FloorDiv: "__rfloordiv__"}
 )
 _EXACT = 2**53
 """Smaller integers are floats, too."""
@@ -69,6 +72,10 @@ class NumberFormulas:
             function = operator.add if isinstance(expr, sympy.Add) else operator.mul
             first, second = expr.args
             return self._operation(function, (int(first), second)) if first.is_Integer else None
+        if type(expr) in _BY_INTEGER and expr.args[1].is_Integer:
+            return self._with_constant(
+                self._place(expr.args[0]), int(expr.args[1]), _BY_INTEGER[type(expr)]
+            )
         return None
 
     def _operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Placed | None:
