@@ -280,6 +280,8 @@ class Comparison:
             self.values(got.value, want.value, path)
 
     def values(self, got: torch.Tensor, want: torch.Tensor, path: str) -> None:
+        if want.dtype is torch.complex32 and got.dtype is want.dtype:  # has no comparisons
+            got, want = torch.view_as_real(got), torch.view_as_real(want)
         if got.shape != want.shape or same(got, want):
             return
         if want.is_floating_point() or want.is_complex():
