@@ -122,6 +122,11 @@ def batch_norm_of_images_of_any_size(c):
 
 
 @program(breaks=0)
+def instance_norm_of_images(c):
+    return normalised(c, torch.nn.InstanceNorm2d(3, affine=True), *permuted_batches(3, 4, 6))
+
+
+@program(breaks=0)
 def group_norm_of_sequences(c):
     return normalised(c, torch.nn.GroupNorm(2, 4), *permuted_batches(4, 6))
 

@@ -58,6 +58,14 @@ def test_what_is_no_symbol_stays_the_object_that_it_is():
     assert nest == (ROWS, [COLUMNS, 3, (marker, None)], True)
 
 
+def test_symbols_that_the_trace_has_found_out_are_numbers():
+    (fake,) = dynamic([torch.empty(ROWS, COLUMNS)])
+    assert fake.shape[0] == ROWS  # a guard, which makes it a number
+    captured = SimpleNamespace(inputs=[SimpleNamespace(fake=fake)])
+    (found,) = filler(captured, (fake.shape[0],))((torch.empty(ROWS, COLUMNS),))
+    assert type(found) is int
+
+
 def test_a_nest_without_symbols_is_given_back_as_it_is():
     nest = (1, [2, None])
     assert filler(SimpleNamespace(inputs=[]), nest)(()) is nest

@@ -55,7 +55,7 @@ def filler(
     """
     text = _NestText()
     result = text.of(nest)
-    if not text.symbols:
+    if not text.symbolic:
         return lambda _: nest
     bindings = [
         f"    {symbol} = args[{index}]" + ("" if dim is None else f".size({dim})")
@@ -77,6 +77,8 @@ class _NestText:
     def __init__(self) -> None:
         self.names: dict[str, Any] = {"math": math, "torch": torch}
         self.symbols: set[sympy.Basic] = set()
+        self.symbolic = False
+        """Whether there is a symbolic number, which may stand for a number that is known."""
 
     def of(self, value: object) -> str:
         if isinstance(value, tuple):
@@ -84,6 +86,7 @@ class _NestText:
         if isinstance(value, list):
             return f"[{', '.join(map(self.of, value))}]"
         if isinstance(value, torch.SymInt):
+            self.symbolic = True
             return self._size(value.node.expr)
         if type(value) is int:
             return repr(value)
