@@ -3,11 +3,11 @@
     python packages/inductor/tests/sweeps/sanitized.py [--sanitizers memory,threads] [--compilers gcc,clang] [--only PATTERN]
         [--seconds 600] [--dry]
 
-``memory`` is the address and the undefined-behaviour sanitizer, ``threads`` the thread sanitizer. Each program runs in a process
-that has the sanitizer's runtime preloaded and finds a compiler called ``gcc`` that adds the sanitizer's flags. What torch frees is
-filled, and what it allocates too, so that reading either shows in values. The thread sanitizer does not know what OpenMP's runtime
-does, so kernels start their teams by POSIX threads there (``TEAM``). A kernel with a defect comes first: if that is not reported,
-nothing else would be. Prints each report, and totals.
+``memory`` is the address and the undefined-behaviour sanitizer, ``threads`` the thread sanitizer. Each program runs in a
+process that has the sanitizer's runtime preloaded and finds a compiler called ``gcc`` that adds the sanitizer's flags. What
+torch frees is filled, and what it allocates too, so that reading either shows in values. The thread sanitizer does not know
+what OpenMP's runtime does, so kernels start their teams by POSIX threads there (``TEAM``). A kernel with a defect comes
+first: if that is not reported, nothing else would be. Prints each report, and totals.
 """
 
 import argparse
@@ -51,6 +51,13 @@ void __wrap_GOMP_parallel(void (*fn)(void*), void* data, unsigned count, unsigne
 }
 int __wrap_omp_get_thread_num(void) { return self; }
 int __wrap_omp_get_num_threads(void) { return team; }
+"""
+COMPILER = """#!{python} -S
+import os, sys
+os.environ.pop("LD_PRELOAD")  # a shell would end before it could
+objects = "-c" in sys.argv  # is linked later, with what stands for OpenMP's runtime
+flags = [flag for flag in {flags} if not (objects and flag.endswith(".c"))]
+os.execv("{real}", ["{real}", *sys.argv[1:], *flags])
 """
 START = """
 import torch, fxstack_inductor as fi
@@ -146,9 +153,8 @@ def wrapper(sanitizer, compiler, directory):
         flags += " -shared-libasan"
     script, team = directory / "gcc", directory / "team.c"
     team.write_text(TEAM)
-    link = sanitizer.link.format(team=team)
-    choose = f"""case " $* " in *" -c "*) more=;; *) more="{link}";; esac"""
-    script.write_text(f'#!/bin/sh\nunset LD_PRELOAD\n{choose}\nexec {real} "$@" {flags} $more\n')
+    flags += " " + sanitizer.link.format(team=team)
+    script.write_text(COMPILER.format(python=sys.executable, real=real, flags=flags.split()))
     script.chmod(0o755)
     libraries = " ".join(runtime(real, name) for name in sanitizer.libraries[compiler])
     path = f"{directory}{os.pathsep}{os.environ['PATH']}"
