@@ -86,9 +86,15 @@ def _stated(
 
 
 def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
-    """Whether all is contiguous and of one shape: whatever operator it is, nothing is to be corrected."""
+    """Whether all is contiguous and of one shape: whatever operator it is, nothing is to be corrected.
+
+    Symbolic sizes are not compared: that would be a guard.
+    """
+    others = [x for x in _tensors(args) if x.dim() > 0]
+    if any(x._has_symbolic_sizes_strides for x in others):
+        return False
     return first.is_contiguous() and all(
-        x.dim() == 0 or (x.shape == first.shape and x.is_contiguous()) for x in _tensors(args)
+        x.shape == first.shape and x.is_contiguous() for x in others
     )
 
 

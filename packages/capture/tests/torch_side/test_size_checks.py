@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 
 import fxstack_capture
-from fxstack_capture.driver.errors import TracingWarning
 
 rand, ints = torch.rand, torch.tensor
 
@@ -38,6 +37,7 @@ REFUSED = {
     "interpolate": (lambda x, y: F.interpolate(x, size=(0, 3)) + y, rand(1, 3, 4, 4), rand(1)),
 }
 TAKEN = {
+    "an empty batch": (lambda x, y: F.interpolate(x, size=(2, 3)) + y, rand(0, 3, 4, 4), rand(1)),
     "index_put": (
         apart,
         rand(3, 4, 5),
@@ -76,15 +76,6 @@ def test_refused(name, dynamic):
 def test_taken(name, dynamic):
     fn, x, y = TAKEN[name]
     torch.testing.assert_close(compiled(fn, dynamic)(x, y), fn(x, y))
-
-
-def test_what_torch_itself_cannot_do_without_data_ends_the_graph():
-    """Its kernel for stand-ins raises TypeError for an empty batch; eager's takes it."""
-    fn, x, y = lambda x, y: F.interpolate(x, size=(2, 3)) + y, rand(0, 3, 4, 4), rand(1)
-    with pytest.warns(TracingWarning, match="internal error .*: TypeError"):
-        torch.testing.assert_close(fxstack_capture.optimize()(fn)(x, y), fn(x, y))
-    with pytest.raises(fxstack_capture.Unsupported, match="internal error of fxstack-capture"):
-        compiled(fn, None)(x, y)
 
 
 def test_a_symbolic_size_is_guarded():

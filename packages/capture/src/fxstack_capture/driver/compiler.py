@@ -90,6 +90,8 @@ _PATIENCE = 2
 # Calls of a function that run in plain Python because something is cached by them.
 _PLAIN_CALLS = 4
 
+_REPLACED = "while the program replaces functions that a compiler needs"
+
 
 class FrameCompiler:
     """Compiles frames for one backend and one set of options."""
@@ -160,12 +162,12 @@ class FrameCompiler:
         # Calls of modules come first: code that runs in plain Python comes here with every one.
         if is_module_call(code) and arguments.get("self") is not self.root:
             return native.RUN
+        if builtins_in_use.are_replaced():
+            return self._forbidden(code, _REPLACED)
         if is_traced_by_others():
             return native.RUN
-        if builtins_in_use.are_replaced() or self._replaced.are_there():
-            return self._forbidden(
-                code, "while the program replaces functions that a compiler needs"
-            )
+        if self._replaced.are_there():
+            return self._forbidden(code, _REPLACED)
         replaced = builtins_in_use.replaced_in_libraries()
         if replaced is not None and not self.options.fullgraph:
             builtins_in_use.say_once(replaced)
