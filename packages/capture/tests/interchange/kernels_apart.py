@@ -4,11 +4,9 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
 
-def run_apart(family, every, **options):
-    """What a sample of a family counts and finds; see ``sample``."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(sample, family, every, options).result()
+def other_process():
+    """A pool of one process."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
 def sample(family, every, options):

@@ -115,12 +115,11 @@ def differences(name, dtype, options, outer=INNER, lengths=(1, 57, 256)):
         inner, *results = compiled(x)
         for (title, f), got in zip(outer.items(), results):
             # f of what was computed here: how far that is from eager's is the business of vector_math.py
-            bad = wrong(got, f, torch.where(g(x).isfinite(), inner, g(x)))
-            bad = [k for k in bad.nonzero().flatten().tolist() if not alone(f, inner[k], got[k])]
-            for k in bad[:1]:
+            bad = wrong(got, f, inner).nonzero().flatten().tolist()
+            for k in [k for k in bad if not alone(f, inner[k], got[k])][:1]:
                 at = f"x = {x[k].item()!r}, {name} = {inner[k].item()!r}"
                 found.append(f"{title}({name}) {dtype} of {length}: {got[k].item()!r} at {at}")
-        for k in wrong(inner, g, x).nonzero().flatten()[:1].tolist():
-            if not math.isfinite(x[k]) or x[k] == 0:
-                found.append(f"{name} {dtype}: {inner[k].item()!r} at {x[k].item()!r}")
+        bad = wrong(inner, g, x).nonzero().flatten().tolist()
+        for k in [k for k in bad if not alone(g, x[k], inner[k])][:1]:
+            found.append(f"{name} {dtype} of {length}: {inner[k].item()!r} at {x[k].item()!r}")
     return found
