@@ -85,6 +85,12 @@ _REASONS = (
         "Keep the number in a tensor, or set capture_scalar_outputs=True.",
     ),
     Reason(
+        "handled-error",
+        "{detail} may raise for the data of its tensors, and the program handles errors there",
+        "The handler must run at its place, and a graph that changes its inputs cannot be taken back to it.",
+        "Move the call, or what changes the inputs, out of the try block.",
+    ),
+    Reason(
         "unsupported-call",
         "a call of {detail} cannot be traced",
         "It is compiled code that may have effects outside of its arguments.",

@@ -338,6 +338,9 @@ class Interpreter(Protocol):
     ) -> RootOutcome:
         """Interpret the root frame; ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
 
+    def catches(self) -> bool:
+        """Whether code of the program receives what the current step raises."""
+
     def raises(self, error: BaseException) -> bool:
         """Whether ``error`` has come out of a frame of the program."""
 

@@ -6,11 +6,13 @@ Eager raises whether anybody uses the result or not, so no stage may drop such a
 
 from __future__ import annotations
 
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -49,12 +51,26 @@ def kind_of_dtype(dtype: torch.dtype) -> str:
     return "float" if dtype.is_floating_point or dtype.is_complex else "int"
 
 
+@cache
+def refused_kinds(target: object) -> frozenset[str] | None:
+    """The kinds of tensors of which ``target`` refuses some elements; None if it refuses none."""
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
+        return None
+    return DATA_CHECKS.get(target._opname.removesuffix("_"))
+
+
+def refuses_data(target: object, args: object) -> bool:
+    """Whether a call with these arguments raises for some data of the tensors among them."""
+    kinds = refused_kinds(target)
+    if kinds is None:
+        return False
+    tensors = (x for x in tree_leaves(args) if isinstance(x, torch.Tensor))
+    return any(kind_of_dtype(x.dtype) in kinds for x in tensors)
+
+
 def can_raise(node: Node) -> bool:
     """Whether the call of ``node`` raises for some data of the tensors that it is given."""
-    target = node.target
-    if not isinstance(target, OpOverload) or target.namespace != "aten":
-        return False
-    kinds = DATA_CHECKS.get(target._opname.removesuffix("_"))
+    kinds = refused_kinds(node.target)
     if kinds is None:
         return False
     values = (arg.meta.get("val") for arg in node.all_input_nodes)

@@ -60,7 +60,7 @@ from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.guards import is_demand_of_unbacked
 from fxstack_capture.stance import current_stance, with_changes
-from fxstack_capture.torch_side.assumptions import RefusedError
+from fxstack_capture.torch_side.assumptions import HandledError, RefusedError
 from fxstack_capture.torch_side.modes_aside import put_back, set_aside
 from fxstack_capture.torch_side.unloaded import leave_compiler_unloaded
 from fxstack_capture.trace import Raised, Returned, Stopped
@@ -305,11 +305,18 @@ class FrameCompiler:
         found: BreakRecord | None
         user = id(self.resumptions.user_of(code))
         assuming, is_error, unfolding = True, False, user in self._unfolding
+        ending = False
         for _ in range(_ATTEMPTS):
             try:
                 return self._traced(
-                    frame, code, state, stop_at, record, assuming=assuming, unfolding=unfolding
+                    *(frame, code, state, stop_at, record),
+                    assuming=assuming,
+                    ending=ending,
+                    unfolding=unfolding,
                 )
+            except HandledError:
+                ending, stop_at, record = True, None, None
+                continue
             except RefusedError:
                 assuming, stop_at, record = False, None, None
                 continue
@@ -359,6 +366,7 @@ class FrameCompiler:
         record: BreakRecord | None,
         *,
         assuming: bool,
+        ending: bool,
         unfolding: bool,
     ) -> Written:
         contract = None if self.contract is None else self.contract.bind(frame)
@@ -371,6 +379,7 @@ class FrameCompiler:
         trace.may_postpone = trace.for_entry and state.plain_calls < _PLAIN_CALLS
         trace.unfolding = unfolding
         trace.torch.assumptions.allowed = assuming
+        trace.torch.assumptions.ends_at_handlers = ending
         with attempt(frame, trace, stop_at) as done:
             draft, raised = self._draft(done, frame, code)
             trace.world.close()  # type: ignore[attr-defined]

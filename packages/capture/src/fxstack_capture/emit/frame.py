@@ -31,6 +31,7 @@ from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 from fxstack_capture.emit.restore import Restore
 from fxstack_capture.emit.retreat import Retreat
 from fxstack_capture.sources import Drawn, Item, Local, Pinned
+from fxstack_capture.torch_side.assumptions import HandledError
 from fxstack_capture.torch_side.graph import SYMBOLIC
 from fxstack_capture.torch_side.state import changed_by
 
@@ -198,6 +199,8 @@ class FrameWriter:
         if assumptions.passed is not None:
             assumptions.demand_retractable()
         elif not trace.may_retreat or not assumptions.retractable:
+            if trace.may_retreat and assumptions.handled and not trace.options.fullgraph:
+                raise HandledError
             return None
         elif trace.world.draws.made:  # type: ignore[attr-defined]
             return None  # the states of generators are not kept for errors of the graph alone

@@ -69,6 +69,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         lines=_lines(code, raw),
         handlers=(handlers := _handlers(code, raw, indices)),
         protects=any(handler is not None for handler in handlers),
+        catches=_catches(raw, handlers),
         names=names,
         cell_indices=cell_indices(code, names),
         signature=Signature(code),
@@ -161,3 +162,27 @@ def _handlers(
         begin, end = bisect_left(offsets, region.start), bisect_left(offsets, region.end)
         found[begin:end] = [handler] * (end - begin)
     return tuple(found)
+
+
+def _catches(raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...]) -> frozenset[int]:
+    """The steps behind whose handlers, those of ``with`` and of cleaning up apart, there is code of the program."""
+    known: dict[int | None, bool] = {None: False}
+    for handler in dict.fromkeys(handlers):
+        seen: list[int] = []
+        while handler is not None and handler.target not in known and handler.target not in seen:
+            seen.append(handler.target)
+            handler = _next_handler(raw, handlers, handler.target)  # noqa: PLW2901 - the way out
+        found = handler is not None and known.get(handler.target, True)
+        known.update(dict.fromkeys(seen, found))
+    return frozenset(k for k, h in enumerate(handlers) if h is not None and known[h.target])
+
+
+def _next_handler(
+    raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...], target: int
+) -> ExceptHandler | None:
+    """Who receives what the handler at ``target`` raises again; that handler itself if it is the program's code."""
+    names = [instruction.opname for instruction in raw[target : target + 2]]
+    if names[:1] == ["PUSH_EXC_INFO"] and names[1:] != ["WITH_EXCEPT_START"]:
+        return ExceptHandler(target, 0, lasti=False)
+    again = next((k for k in range(target, len(raw)) if raw[k].opname == "RERAISE"), None)
+    return None if again is None else handlers[again]

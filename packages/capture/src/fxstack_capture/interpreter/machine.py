@@ -186,6 +186,15 @@ class BytecodeInterpreter:
         self.frame = frame
         self.handles = self.handles or frame.program.protects
 
+    def catches(self) -> bool:
+        """Whether code of the program receives what the current step raises."""
+        frame = self.frame
+        while frame is not None:
+            if frame.pc in frame.program.catches:
+                return True
+            frame = frame.back
+        return False
+
     def raise_pending(self) -> None:
         """Raise the graph break that happened in a destructor."""
         if self._pending_break is not None:

@@ -132,6 +132,8 @@ class Program:
     close_returns_value: bool
     protects: bool
     """Whether any step has a handler."""
+    catches: frozenset[int]
+    """The steps whose exceptions an ``except`` or a ``finally`` of the code object receives, ``with`` apart."""
     continues: bool
     """A function that continues a frame: its variables may hold what nobody has looked at."""
     ours: bool

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture.breaks import graph_break
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -35,6 +37,10 @@ class RefusedError(Exception):
     """The graph cannot be taken back: the frame is to be traced without assumptions."""
 
 
+class HandledError(RefusedError):
+    """Nor to a handler of the program: the frame is to end graphs at calls whose errors the program may handle."""
+
+
 class Assumptions:
     """``passed`` is a tensor of the trace that says whether all of them hold; None where there are none."""
 
@@ -45,6 +51,10 @@ class Assumptions:
         self.may_assert = False
         """Whether these nodes become a nested graph, which can hold assertions."""
         self.allowed = True
+        self.ends_at_handlers = False
+        """Whether graphs end at calls that may raise for their data where the program handles errors."""
+        self.handled = False
+        """Whether the graph has such a call."""
         self.passed: torch.Tensor | None = None
 
     @contextmanager
@@ -74,6 +84,13 @@ class Assumptions:
         before = self.passed
         self.passed = fact if before is None else record(torch.logical_and, (before, fact), {})
         return True
+
+    def note_data_checks(self, name: str) -> None:
+        """A call that may raise for the data of its tensors was written down. GraphBreak if graphs end there."""
+        if self._tracer.trace.interp.catches():
+            if self.ends_at_handlers:
+                raise graph_break("handled-error", name)
+            self.handled = True
 
     @property
     def draws(self) -> bool:

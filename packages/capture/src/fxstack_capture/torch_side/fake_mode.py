@@ -35,6 +35,7 @@ from fxstack_capture.torch_side.size_checks import SIZE_RULES, check_sizes
 from fxstack_interchange.dtypes import differ, eager_dtypes, in_dtypes
 from fxstack_interchange.eager_checks import RefusedArgumentsError, has_symbols, refuses
 from fxstack_interchange.layouts import as_said, eager_strides
+from fxstack_interchange.raising import refuses_data
 from fxstack_interchange.undefined import with_undefined
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         """The tensor whose number torch has asked for, in vain, in the last operator."""
         self.operators: set[Any] = set()
         """What has run in this trace."""
+        self.data_checks = 0
+        """How many calls may raise for the data of their tensors."""
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
         _share_rules()
@@ -109,6 +112,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         if func is _DEVICE:  # asked by kernels several times a call
             return args[0].device
         self.operators.add(func)
+        self.data_checks += refuses_data(func, args)
         if func is _NUMBER:
             self.asked = args[0]
         result = self._run(func, types, args, kwargs)

@@ -328,7 +328,10 @@ class TorchTracer:
         wrapped = self.wrappers.demand_followed(fn, args, kwargs)
         written = written_lists(fn, args, kwargs)
         listener = Listener() if None in versions and self.selection is None else None
+        checks = self.mode.data_checks
         result = run_fake(self.mode, fn, args, kwargs, listener or self.selection)
+        if self.mode.data_checks != checks:
+            self.assumptions.note_data_checks(name_of(fn))
         if builder.holds_scalars:
             numpy_arrays.demand_same(self, fn, args, kwargs, result)
         if wrapped:
