@@ -81,7 +81,10 @@ def sweep(
 ) -> Iterator[Result | None]:
     """A result for each case, with running totals; None for those without samples."""
     options = fi.InductorOptions(target="cuda", use_cache=device != "cpu")
-    settings = SimpleNamespace(grad=grad, symbolic=False, traceback=False, options=options)
+    threads = [torch.get_num_threads()]
+    settings = SimpleNamespace(
+        grad=grad, symbolic=False, traceback=False, options=options, threads=threads
+    )
     seen = wrong = 0
     for name, op, text in chosen:
         dtype = getattr(torch, text)

@@ -129,7 +129,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "neg": template("(-{0})"),
         "abs": _abs,
         "sign": template("(({t})(({0} > 0) - ({0} < 0)))"),
-        "rsqrt": template("(1 / sqrt{s}({0}))"),
+        "rsqrt": template("inverse_root{s}({0})"),
         "reciprocal": template("(1 / {0})"),
         "sigmoid": template("(1 / (1 + exp{s}(-{0})))"),
         "relu": template("({0} < 0 ? 0 : {0})"),

@@ -63,6 +63,15 @@ MATH2(VECTOR, atan2) MATH2(VECTOR, hypot)
 MATH1(INVERSE, asin) MATH1(INVERSE, acos) MATH1(INVERSE, atan)
 MATH1(INVERSE, asinh) MATH1(INVERSE, acosh) MATH1(INVERSE, atanh)
 
+/* clang (14 at least) takes the inverse of a square root for no negative number, which it is for -0.0. */
+#if defined(__clang__)
+static inline float inverse_rootf(float x) { return 1 / copysignf(sqrtf(x), x); }
+static inline double inverse_root(double x) { return 1 / copysign(sqrt(x), x); }
+#else
+static inline float inverse_rootf(float x) { return 1 / sqrtf(x); }
+static inline double inverse_root(double x) { return 1 / sqrt(x); }
+#endif
+
 static inline float bf16_load(bf16 x) {
   union { uint32_t u; float f; } v = {(uint32_t)x << 16};
   return v.f;
