@@ -56,3 +56,11 @@ def test_compiled(name):
 @pytest.mark.parametrize("name", NEEDED)
 def test_left_to_eager(name):
     refuses(NEEDED[name], plain, "is a new leaf")
+
+
+def test_that_an_operator_cannot_be_differentiated_for():
+    def fn(x, w):
+        made = x.detach().requires_grad_().sin()
+        return torch.heaviside(made, made), x * w
+
+    refuses(fn, plain, "derivative for aten::heaviside is not implemented")

@@ -59,6 +59,7 @@ def _gradients(
             gradients: Sequence[Any] = torch.autograd.grad(
                 outputs, leaves, tangents, allow_unused=True
             )
+            _refuse_missing_derivatives(outputs)
             return gradients
     except (FunctionalizeError, NeedsModesError):
         raise
@@ -68,6 +69,19 @@ def _gradients(
             why="eager may raise the same, but only once backward() is called",
             fix="run the graph in eager, or detach what needs no gradient",
         ) from error
+
+
+def _refuse_missing_derivatives(outputs: list[Any]) -> None:
+    """Raise what backward() raises for operators without a derivative that lead to no input, but to a leaf made inside."""
+    seen, left = set(), [output.grad_fn for output in outputs]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name() == "torch::autograd::NotImplemented":
+            node(None)
+        left += [following for following, _ in node.next_functions]
 
 
 @dataclass(frozen=True, slots=True)
