@@ -32,6 +32,7 @@ from fxstack_capture.torch_side import (
     number_tensors,
     numpy_arrays,
     override_rules,
+    running_statistics,
     seeding,
     state,
     symbolic_indices,
@@ -105,17 +106,16 @@ def data_leaves(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> 
 @calls_program
 def scalar(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``item()`` and conversions to a number: an unbacked symbol if these are asked for."""
-    if fn.__name__ == "item" and not kwargs and _in_optimizer(tracer):
-        return tracer.counted(fn.__self__ if is_bound(fn) else args[0])
     tensor = fn.__self__ if is_bound(fn) else args[0]
+    if not kwargs and fn.__name__ in _FOR_ARITHMETIC.get(_caller(tracer), ()):
+        return _CONVERSIONS.get(fn.__name__, _same)(tracer.counted(tensor))
     known = known_values.value_of(tracer, tensor)
     if known is not None and known.numel() == 1:
         return getattr(known, fn.__name__)()
     if not tracer.trace.options.capture_scalar_outputs:
         return tracer.record(fn, args, kwargs)  # a known constant, or the end of the graph
     number = tracer.record(torch.Tensor.item, (tensor,), {})
-    convert = _CONVERSIONS.get(fn.__name__)
-    return number if convert is None else convert(number)
+    return _CONVERSIONS.get(fn.__name__, _same)(number)
 
 
 def truth(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -125,15 +125,23 @@ def truth(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return tracer.record(fn, args, kwargs)
 
 
-def _in_optimizer(tracer: TorchTracer) -> bool:
-    """Torch's optimizers read step counts and norms: numbers for arithmetic, and rarely for a branch."""
+def _caller(tracer: TorchTracer) -> str:
+    """The file of torch, or the folder of optimizers, that asks; empty for none of interest."""
     stack = tracer.trace.interp.user_stack()
-    return bool(stack) and stack[-1][0].startswith(_OPTIMIZERS)
+    asking = stack[-1][0] if stack else ""
+    return _OPTIMIZERS if asking.startswith(_OPTIMIZERS) else asking
+
+
+def _same(number: Any) -> Any:
+    return number
 
 
 _OPTIMIZERS = str(Path(torch.optim.__file__).parent)
-
-
+_FOR_ARITHMETIC = {
+    _OPTIMIZERS: ("item",),
+    torch.nn.modules.batchnorm.__file__: ("__float__",),
+}
+"""Code of torch that reads step counts, norms, batches: numbers for arithmetic, and rarely for a branch."""
 _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
 
@@ -413,6 +421,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(generator_draws.FUNCTIONS, generator_draws.draw),
     torch.Generator.manual_seed: generator_draws.seed,
     torch.as_strided: reads_offset,
+    torch.batch_norm: running_statistics.batch_norm,
     operator.getitem: symbolic_indices.read,
     operator.setitem: symbolic_indices.write,
     torch._check: nested_checks.check_number,
