@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import io
 import random
+import re
 import types
 import warnings
 from typing import Any
@@ -46,6 +47,13 @@ def leaf(t: torch.Tensor) -> bool | str:
         return str(error)
 
 
+def message(error: Exception) -> str:
+    """Its text without what autograd says of its own graph and counts, which compiled code has others of."""
+    return re.sub(
+        r"which is output \d+ of \w+|is at version \d+; expected version \d+", "", str(error)
+    )
+
+
 def snapshot(t: torch.Tensor) -> Seen:
     facts: dict[str, object] = {
         "dtype": t.dtype,
@@ -56,7 +64,7 @@ def snapshot(t: torch.Tensor) -> Seen:
     }
     if t.layout is torch.strided:
         facts["strides"] = strides(t)
-        facts["offset"] = t.storage_offset() if t.numel() else 0
+        facts["offset"] = t.storage_offset() if t.numel() and t._is_view() else 0
         facts["conj"] = t.is_conj()
     return Seen(t.detach().clone(), facts)
 
@@ -163,7 +171,7 @@ class Run:
         try:
             result = made(*arguments, *lasting)
         except Exception as error:
-            self.note(f"{call} raised", (type(error).__name__, str(error)))
+            self.note(f"{call} raised", (type(error).__name__, message(error)))
         recorder = Recorder()
         everything = [result, list(arguments), lasting, module, self.kept]
         for name, value in zip(("result", "arguments", "state", "module", "earlier"), everything):
@@ -199,7 +207,7 @@ class Run:
                     total.backward(retain_graph=True)
                 total.backward()
         except Exception as error:
-            self.note(f"{call} backward raised", (type(error).__name__, str(error)))
+            self.note(f"{call} backward raised", (type(error).__name__, message(error)))
         leaves = [*arguments, *(lasting[0]), lasting[2].value]
         leaves += list(module.parameters()) if isinstance(module, torch.nn.Module) else []
         grads = [t.grad for t in leaves if isinstance(t, torch.Tensor) and t.is_leaf]

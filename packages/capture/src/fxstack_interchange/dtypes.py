@@ -35,6 +35,7 @@ _SKIPPED_TAGS = frozenset(
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_format)
 _CHECKED = frozenset(
     """_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update native_batch_norm
+    _native_batch_norm_legit_functional _batch_norm_with_update_functional
     native_layer_norm native_group_norm _prelu_kernel _cdist_forward _softmax _log_softmax linalg_cross cross
     linalg_vector_norm norm dot vdot outer ger mv mm bmm addmv addr addmm baddbmm addbmm cat stack where
     binary_cross_entropy binary_cross_entropy_with_logits huber_loss huber_loss_backward soft_margin_loss
@@ -46,6 +47,13 @@ _CHECKED = frozenset(
     normal bernoulli binomial poisson""".split()  # noqa: SIM905 - names
 )
 """Operators beside pointwise ones and reductions that check all sizes, and refuse what does not fit, before they read."""
+_WRONG_IN_HALVES = frozenset(
+    {
+        torch.ops.aten._native_batch_norm_legit_functional.default,
+        torch.ops.aten._batch_norm_with_update_functional.default,
+    }
+)
+"""Operators whose new statistics torch's fake kernels give another dtype than the old ones."""
 _NAME_SIZES = frozenset({"native_group_norm"})
 """Operators that believe what other arguments say of the sizes of tensors."""
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -99,7 +107,7 @@ def is_refusal(error: BaseException) -> bool:
 def returned_dtypes(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[torch.dtype, ...] | None:
-    """As ``eager_dtypes``, where tensors of several floating-point dtypes meet.
+    """As ``eager_dtypes``, where tensors of several floating-point dtypes meet, or torch's fake kernel may be wrong for one.
 
     Operators of a decomposition, which eager does not call, are not refused; those of a backward are.
     """
@@ -110,7 +118,8 @@ def returned_dtypes(
             if arg.dtype is not first:
                 break
     else:
-        return None
+        if func not in _WRONG_IN_HALVES:
+            return None
     try:
         return eager_dtypes(func, args, kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError):

@@ -72,17 +72,22 @@ def _stated(
     rule = _RULES.get(func)
     if rule is not None:
         return rule(first, args)
-    ones = any(type(size) is int and size == 1 for size in first.shape)
-    symbols = first._has_symbolic_sizes_strides
-    if not ones and (symbols or _is_plain(first, args)):
+    ones = [type(size) is int and size == 1 for size in first.shape]
+    if not any(ones) and _is_plain(first, args):
         return None
     strides = _whole(func, args, kwargs, first)
-    if strides is None or not symbols:
+    if strides is None or not first._has_symbolic_sizes_strides:
         return strides
-    return tuple(
-        theirs if type(size) is int and size == 1 else mine
-        for size, mine, theirs in zip(first.shape, first.stride(), strides, strict=True)
-    )
+    return _with_symbols(first.stride(), strides, ones)
+
+
+def _with_symbols(mine: Strides, theirs: Strides, ones: list[bool]) -> Strides:
+    """``theirs`` where the hints of both differ: torch's fake kernels guard what they compare, this module does not."""
+    known, wanted = hints(mine), hints(theirs)
+    triples = list(zip(known or (), wanted or (), ones, strict=False))
+    if any(a != b for a, b, one in triples if not one):
+        return theirs
+    return tuple(b if one else a for a, b, one in zip(mine, theirs, ones, strict=True))
 
 
 def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:

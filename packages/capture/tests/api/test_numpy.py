@@ -1,5 +1,7 @@
 """NumPy in compiled functions: what NumPy gives, to the class, dtype, layout and memory of every result."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -407,6 +409,17 @@ class TestWrapNumpy:
         assert result is not x
         assert result.data_ptr() == x.data_ptr()
         assert x.tolist() == [1, 1, 1]
+
+
+def test_arrays_after_a_break():
+    def program(x):
+        _, places = x.unique(return_inverse=True)
+        return torch.from_numpy(places.detach().numpy() * 2)
+
+    x = torch.randn(2, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(fx.optimize(eager)(program)(x), program(x))
 
 
 def test_wrap_numpy_takes_functions_only():

@@ -34,6 +34,9 @@ class Stack:
     def module_stack(self):
         return {}
 
+    def catches(self):
+        return False
+
 
 class World:
     def __init__(self, trace):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from recorder import check, new_trace, trace_calls
 
+import fxstack_capture as fx
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.sources import Local
 from fxstack_capture.torch_side.gradients import with_spent_history
@@ -109,3 +112,46 @@ def test_number_in_a_tensor_without_asking_for_unbacked_symbols():
 def test_scalar_arguments_given_as_tensors():
     captured = trace_calls(lambda x, a: x.add(x, alpha=a), torch.ones(3), torch.tensor(2.0))
     assert captured.targets == ["item", "add"]
+
+
+def calls_of_backward(see):
+    class Halves(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            return t * 0.5, t.sin()
+
+        @staticmethod
+        def backward(ctx, a, b):
+            see.append(a)
+            return a * 2 + b
+
+    def fn(x, y):
+        _, result = Halves.apply(y)
+        return result, torch.autograd.grad((x * x).sum(), x)[0]
+
+    return fn
+
+
+def test_whether_history_is_spent_is_asked_without_the_program_s_backward():
+    seen = []
+    compiled = fx.optimize()(calls_of_backward(seen))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result, _ = compiled(leaf(3), leaf(4))
+    assert not seen
+    result.sum().backward()
+    assert len(seen) == 1
+
+
+def test_a_view_made_without_grad_of_what_changed_leaves_the_graph():
+    def fn(z):
+        with torch.no_grad():
+            view = z.view(-1)
+            view.add_(1)
+        return z.detach().clone().requires_grad_().sin(), view
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, view = fx.optimize()(fn)(leaf(3))
+    with pytest.raises(RuntimeError, match="A view was created in no_grad mode"):
+        _ = view.grad_fn

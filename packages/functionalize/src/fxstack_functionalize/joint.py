@@ -56,11 +56,9 @@ def _gradients(
 ) -> Sequence[Any]:
     try:
         with _backward_autocast_off(), _no_checks_for_nan(), either_way(shapes):
-            gradients: Sequence[Any] = torch.autograd.grad(
-                outputs, leaves, tangents, allow_unused=True
-            )
-            _refuse_missing_derivatives(outputs)
-            return gradients
+            given = [*leaves, *_inner_leaves(outputs, leaves)]
+            gradients = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
+            return gradients[: len(leaves)]
     except (FunctionalizeError, NeedsModesError):
         raise
     except Exception as error:
@@ -71,17 +69,20 @@ def _gradients(
         ) from error
 
 
-def _refuse_missing_derivatives(outputs: list[Any]) -> None:
-    """Raise what backward() raises for operators without a derivative that lead to no input, but to a leaf made inside."""
-    seen, left = set(), [output.grad_fn for output in outputs]
+def _inner_leaves(outputs: list[Any], leaves: list[Any]) -> list[torch.Tensor]:
+    """Leaves that the graph makes. Nobody gets their gradients, but what is in the way of them raises in backward()."""
+    known, seen, found = set(map(id, leaves)), set(), []
+    left = [output.grad_fn for output in outputs]
     while left:
         node = left.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if node.name() == "torch::autograd::NotImplemented":
-            node(None)
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) not in known:
+            found.append(variable)
         left += [following for following, _ in node.next_functions]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,16 @@ def test_scatter_of_slices():
     check(write, X, torch.randn(2, 10))
 
 
+@pytest.mark.parametrize("offset", [0, 1, -2, 9, -9])
+def test_scatter_of_diagonals(offset):
+    x = X * 2
+    part = x.diagonal(offset).exp()
+    assert fused(check(lambda a, b: (a * 2).diagonal_scatter(b, offset) + 1, X, part))
+    cube = torch.randn(4, 3, 4)
+    part = cube.diagonal(offset // 4, 2, 0)
+    check(lambda a, b: (a * 2).diagonal_scatter(b, offset // 4, 2, 0), cube, part)
+
+
 def test_look_ups():
     check(
         lambda w, i: (F.embedding(i, w), w[i], w[:, i], w[i, i], w.index_select(0, i[0])), X, ROWS

@@ -51,6 +51,17 @@ def test_a_chain_needs_the_memory_of_two():
     assert total <= 2 * x.numel() * 4
 
 
+def test_operators_that_see_an_argument_s_storage_get_one_of_its_own():
+    def fn(x, y):
+        a, b = (x * 2).cumsum(0), (y + 1).cumsum(0)
+        filled = torch.as_strided_scatter(b.cumprod(0), a[:2], (2, 5), (5, 1), 5)
+        return filled, torch.complex(a, b).cumsum(0).diagonal_scatter(torch.complex(a, b)[:, 0])
+
+    x, y = torch.randn(5, 5), torch.randn(5, 5)
+    sizes = [t.untyped_storage().nbytes() for t in check(fn, x, y)(x, y)]
+    assert sizes == [t.untyped_storage().nbytes() for t in fn(x, y)]
+
+
 def test_results_survive_the_next_call():
     compiled = check(lambda x: (x @ x).sin() @ x, torch.randn(16, 16))
     first = compiled(torch.ones(16, 16))[0]

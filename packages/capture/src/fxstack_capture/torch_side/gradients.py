@@ -10,6 +10,8 @@ Where history leads out of the trace, or hooks wait along it, the graph ends: pl
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -208,9 +210,12 @@ def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
 
 
 def _function_of(root: torch.Tensor) -> Any:
-    if root.requires_grad and root.is_leaf:
-        return torch.autograd.graph.get_gradient_edge(root).node
-    return root.grad_fn
+    """None also of a view made under no_grad of what has changed: autograd refuses whoever asks."""
+    with suppress(RuntimeError):
+        if root.requires_grad and root.is_leaf:
+            return torch.autograd.graph.get_gradient_edge(root).node
+        return root.grad_fn
+    return None
 
 
 def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:
@@ -225,16 +230,22 @@ def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:
 
 def is_spent(tensor: torch.Tensor) -> bool:
     """Whether the history of a stand-in was freed by a gradient: taking another one raises an error."""
-    leaves = [node.variable for node in history([tensor]) if hasattr(node, "variable")]
-    if not leaves:
-        return False
+    return any(map(_is_freed, history([tensor])))
+
+
+def _is_freed(node: Any) -> bool:
+    """Asked of what the node has saved: to run it would call the program's backward functions."""
     try:
-        torch.autograd.grad(
-            [tensor], leaves, [torch.ones_like(tensor)], retain_graph=True, allow_unused=True
-        )
+        for name in _saved_names(type(node)):
+            getattr(node, name, None)
     except RuntimeError as error:
         return _SECOND_TIME in str(error)
     return False
+
+
+@cache
+def _saved_names(kind: type) -> tuple[str, ...]:
+    return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
 
 
 _SECOND_TIME = "Trying to backward through the graph a second time"

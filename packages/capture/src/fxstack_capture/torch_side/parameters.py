@@ -44,9 +44,10 @@ def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
 
 def has_hidden_history(tracer: TorchTracer, tensor: torch.Tensor) -> bool:
     """Whether a result requires grad, and all leaves of its history were made in the graph."""
-    if not tensor.requires_grad or tensor.is_leaf:
+    nodes = list(gradients.history([tensor])) if tensor.requires_grad else []
+    if not nodes or tensor.is_leaf:
         return False
-    for node in gradients.history([tensor]):
+    for node in nodes:
         leaf = getattr(node, "variable", None)
         outside = leaf is not None and tracer.source_of(leaf) is not None
         if outside or node.name() == gradients.OUTSIDE:

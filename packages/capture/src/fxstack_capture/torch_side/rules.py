@@ -158,6 +158,14 @@ def to_list(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return [to_list(tracer, torch.Tensor.tolist, (element,), {}) for element in elements]
 
 
+def recurrent(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A recurrent layer of torch; given a packed sequence, it reads the sizes of its batches."""
+    packed = len(args) > 3 and isinstance(args[3], (list, tuple))  # data, batch_sizes, hx, params
+    if packed and isinstance(args[1], FakeTensor):
+        data_leaves(tracer, fn, args, kwargs)
+    return tracer.record(fn, args, kwargs)
+
+
 def convert(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``Tensor.type``: old tensor classes go by their names, which a graph can hold."""
     by_name = [
@@ -408,6 +416,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(_SETTERS, set_state),
     torch.autocast_increment_nesting: deeper_autocast,
     torch.autocast_decrement_nesting: shallower_autocast,
+    **dict.fromkeys((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu), recurrent),
     **layers.RULES,
     **inference.RULES,
     **seeding.RULES,

@@ -139,10 +139,15 @@ class LoopWriter:
 
     @contextmanager
     def _converted(self, halves: Halves, first: str, count: str, most: str) -> Iterator[None]:
-        """Around a loop over ``j`` below ``count``: half precision that it has in arrays."""
+        """Around a loop over ``j`` below ``count``: half precision that it has in arrays, which end with it."""
+        if not halves:
+            yield
+            return
+        self.out.open("")
         self._lines(halves.enter(self.names, first, count, most))
         yield
         self._lines(halves.leave(self.names, first, count))
+        self.out.close()
 
     @contextmanager
     def _runs(self, halves: Halves, span: tuple[str, str], head: str) -> Iterator[None]:

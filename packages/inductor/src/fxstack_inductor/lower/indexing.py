@@ -225,6 +225,24 @@ def slice_scatter(
     return ctx.pointwise(x.shape, x.dtype, body)
 
 
+@rule("diagonal_scatter.default")
+def diagonal_scatter(
+    ctx: Context, x: Node, src: Node, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Node:
+    row, column = wrap(dim1, len(x.shape)), wrap(dim2, len(x.shape))
+    above, below = max(offset, 0), max(-offset, 0)
+    register = value_dtype(x.dtype)
+
+    def body(i: Sequence[Expr]) -> Body:
+        on = compare_index("eq", i[row] + above, i[column] + below)
+        rest = [c for k, c in enumerate(i) if k not in (row, column)]
+        at = i[column] if below else i[row]
+        value = masked(on, cast(read(src, [*rest, at]), register), number(0, register))
+        return Call("where", (on, value, read(x, i)), register)
+
+    return ctx.pointwise(x.shape, x.dtype, body)
+
+
 # --- computed coordinates -----------------------------------------------------------------------------
 
 

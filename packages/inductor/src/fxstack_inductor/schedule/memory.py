@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 ADDMM = find_overload("addmm.default")
+SEE_STORAGE = frozenset(
+    find_overload(f"{name}.default")
+    for name in (
+        "as_strided",
+        "as_strided_copy",
+        "as_strided_scatter",
+        "diagonal_scatter",
+        "select_scatter",
+        "slice_scatter",
+    )
+)
+"""Operators that count from the start of an argument's storage, or copy all of it (``clone_preserve_strides``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,7 @@ def slots(plan: Plan) -> dict[Node, Slot]:
             last[node] = position
         for node in written(step):
             first[node] = position
-        if isinstance(step, ExternCall) and step.alias:
+        if isinstance(step, ExternCall) and (step.alias or step.target in SEE_STORAGE):
             # The result may be a view of an argument, and live on.
             outside |= {base_of(node) for node in step.reads}
     group = _groups(plan, {node: last[node] for node in first if node not in outside})

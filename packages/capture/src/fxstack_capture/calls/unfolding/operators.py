@@ -11,7 +11,7 @@ import torch
 from fxstack_capture import in_python
 from fxstack_capture.calls.mixed_operands import is_plain_object
 from fxstack_capture.calls.tensor_methods import BINARY, COMPARISONS, IN_PLACE, UNARY
-from fxstack_capture.calls.unfolding.finding import is_symbol, method_of, special
+from fxstack_capture.calls.unfolding.finding import is_ours, is_symbol, method_of, special
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.world.lazy_dict import ABSENT
@@ -53,7 +53,7 @@ def _takes_part(value: Any) -> bool:
     """Whether all that is known to define the operator for ``value`` is what its class says in Python."""
     if isinstance(value, torch.Tensor):
         return shown_class(value) is None  # torch's own methods leave it to the other operand
-    return type(value) in _NUMBERS or is_plain_object(value)
+    return type(value) in _NUMBERS or (is_plain_object(value) and not is_ours(value))
 
 
 _NUMBERS = frozenset(
