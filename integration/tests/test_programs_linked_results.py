@@ -50,6 +50,21 @@ def losses_that_share_weights_in_turn(c):
     return judge, maker
 
 
+@program(graphs=2, breaks=0)
+def what_a_backward_computes_again_and_another_does_not_need(c):
+    """``remainder`` may raise, for which the graph keeps it where nobody uses its result."""
+    table, x, y = torch.randn(4, 3, requires_grad=True), leaf(), leaf()
+
+    @c
+    def f(given, divisor):
+        return given * 2, F.embedding(torch.tensor([1, 2, 3]) % divisor, table).sum(0)
+
+    for left in (x, y.exp()):
+        results = f(left, torch.tensor([3, 2, 1]))
+        sum(result.sum() for result in results).backward()
+    return x, y, table
+
+
 @program(graphs=1, breaks=0)
 def logits_and_loss_of_a_model_that_drops_out(c):
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))

@@ -49,9 +49,7 @@ def leaf(t: torch.Tensor) -> bool | str:
 
 def message(error: Exception) -> str:
     """Its text without what autograd says of its own graph and counts, which compiled code has others of."""
-    return re.sub(
-        r"which is output \d+ of \w+|is at version \d+; expected version \d+", "", str(error)
-    )
+    return re.sub(r"(modified by an inplace operation): .* (Hint: )", r"\1. \2", str(error))
 
 
 def snapshot(t: torch.Tensor) -> Seen:

@@ -63,6 +63,13 @@ PROGRAMS = {
 }
 
 
+def test_to_its_own_sizes():
+    check(
+        lambda x: (x.t().resize_as_(x.t()), x.resize_(x.shape), x + 1),
+        lambda: (torch.randn(2).expand(3, 2),),
+    )
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_the_graph_has_computed(name):
     check(PROGRAMS[name], images)

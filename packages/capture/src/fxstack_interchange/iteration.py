@@ -88,6 +88,13 @@ def preserved_strides(result: Tensor, given: Operand) -> tuple[Any, ...] | None:
     return dense(result.shape, _order(given.sizes, [given.strides]))
 
 
+def copied(given: Operand) -> Operand:
+    """A copy that preserves the memory format of ``given``."""
+    if is_dense(given):
+        return given
+    return Operand(given.sizes, dense(given.sizes, _order(given.sizes, [given.strides])))
+
+
 def channels_last(rank: int) -> tuple[int, ...]:
     """The dimensions of batches of images or volumes, the channels innermost."""
     return (0, *range(2, rank), 1)

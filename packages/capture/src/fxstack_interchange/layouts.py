@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from fxstack_interchange.iteration import (
     Operand,
     channels_last,
+    copied,
     dense,
     hints,
     is_channels_last,
@@ -96,7 +97,7 @@ def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
     Symbolic sizes are not compared: that would be a guard.
     """
     others = [x for x in _tensors(args) if x.dim() > 0]
-    if any(x._has_symbolic_sizes_strides for x in others):
+    if any(x._has_symbolic_sizes_strides for x in [first, *others]):
         return False
     return first.is_contiguous() and all(
         x.shape == first.shape and x.is_contiguous() for x in others
@@ -116,7 +117,7 @@ def _whole(
     """The strides of all dimensions by the rule of ``func``; None if there is none."""
     if func in _CONTIGUOUS:
         return dense(first.shape, range(first.dim()))
-    operands = _operands(func, args, kwargs)
+    operands = _operands(func, args, kwargs, first)
     if not operands:
         return None
     if func in _COPIES:
@@ -124,8 +125,10 @@ def _whole(
     return iterated_strides(first, operands)
 
 
-def _operands(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Operand] | None:
-    """What the result's layout depends on; None if nothing is known of it."""
+def _operands(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> list[Operand] | None:
+    """What the layout of ``first`` depends on; None if nothing is known of it."""
     if func in _COPIES:
         preserves = kwargs.get("memory_format") in (None, torch.preserve_format)
         values: list[Any] = [args[0]] if preserves else []
@@ -141,7 +144,39 @@ def _operands(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Op
     if any(isinstance(x, Tensor) and x.layout is not torch.strided for x in values):
         return None
     operands = [operand(x) if isinstance(x, Tensor) else _NUMBER for x in values]
-    return None if None in operands else [x for x in operands if x is not None]
+    if None in operands:
+        return None
+    common = _common_dtype(values, first)
+    kept = values[0] if func is _ATEN.where.self else None
+    return [
+        given if common is None or x is kept or _dtype_of(x) in (common, None) else copied(given)
+        for x, given in zip(values, operands, strict=True)
+        if given is not None
+    ]
+
+
+def _dtype_of(value: Any) -> torch.dtype | None:
+    return value.dtype if isinstance(value, Tensor) else None
+
+
+def _common_dtype(values: list[Any], first: Tensor) -> torch.dtype | None:
+    """The dtype to which ``TensorIterator`` copies its arguments before it looks at their strides; on a GPU it does not."""
+    tensors = [x for x in values if isinstance(x, Tensor)]
+    if not tensors or first.device.type != "cpu":
+        return None
+    to_float = first.dtype.is_floating_point and not _has_fractions(tensors[0].dtype)
+    if len({x.dtype for x in tensors}) == 1 and not to_float:
+        return tensors[0].dtype
+    return first.dtype if first.dtype is not torch.bool else _promoted(tensors)
+
+
+def _has_fractions(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _promoted(tensors: list[Tensor]) -> torch.dtype | None:
+    """Of arguments of a comparison; None of more than two."""
+    return torch.result_type(*tensors) if len(tensors) == 2 else None
 
 
 @cache

@@ -32,6 +32,8 @@ _FLOAT = """
 """.split()  # noqa: SIM905 - names
 _BOOL = ("masked_scatter",)
 
+_DIVISIONS = frozenset({"div", "floor_divide", "fmod", "remainder"})
+
 DATA_CHECKS: MappingProxyType[str, frozenset[str]] = MappingProxyType(
     {
         name: frozenset(
@@ -59,10 +61,18 @@ def refused_kinds(target: object) -> frozenset[str] | None:
     return DATA_CHECKS.get(target._opname.removesuffix("_"))
 
 
+def _divides_by_a_number(target: object, args: object) -> bool:
+    """Whether this is a division by a number that is known not to be zero."""
+    name = target._opname.removesuffix("_") if isinstance(target, OpOverload) else ""
+    if name not in _DIVISIONS or not isinstance(args, tuple) or len(args) < 2:
+        return False
+    return isinstance(args[1], (int, float)) and args[1] != 0
+
+
 def refuses_data(target: object, args: object) -> bool:
     """Whether a call with these arguments raises for some data of the tensors among them."""
     kinds = refused_kinds(target)
-    if kinds is None:
+    if kinds is None or _divides_by_a_number(target, args):
         return False
     tensors = (x for x in tree_leaves(args) if isinstance(x, torch.Tensor))
     return any(kind_of_dtype(x.dtype) in kinds for x in tensors)
@@ -71,7 +81,7 @@ def refuses_data(target: object, args: object) -> bool:
 def can_raise(node: Node) -> bool:
     """Whether the call of ``node`` raises for some data of the tensors that it is given."""
     kinds = refused_kinds(node.target)
-    if kinds is None:
+    if kinds is None or _divides_by_a_number(node.target, node.args):
         return False
     values = (arg.meta.get("val") for arg in node.all_input_nodes)
     return any(

@@ -1,5 +1,6 @@
 """Strides of results: those of fake tensors against those of eager's kernels, for arguments in any order of dimensions."""
 
+import operator
 import random
 
 import pytest
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 
 from fxstack_capture.shapes.env import CaptureShapeEnv
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
+from fxstack_interchange.layouts import eager_strides
 
 BINARY = {
     "copysign": torch.copysign,
@@ -179,3 +181,63 @@ def test_of_normalised_values(name, symbols):
         with mode:
             fake = NORMS[name](given)
         assert sizes_of(fake.stride()) == NORMS[name](x).stride(), (x.shape, x.stride())
+
+
+OPERATORS = {
+    operator.attrgetter(name)(torch.ops.aten): count
+    for name, count in {
+        **dict.fromkeys(("add.Tensor", "eq.Tensor", "div.Tensor", "maximum.default"), 2),
+        **dict.fromkeys(("logical_and.default", "atan2.default", "pow.Tensor_Tensor"), 2),
+        **dict.fromkeys(("bitwise_and.Tensor", "copysign.Tensor", "remainder.Tensor"), 2),
+        **dict.fromkeys(("xlogy.Tensor", "lt.Tensor", "hypot.default"), 2),
+        **dict.fromkeys(("where.self", "addcmul.default", "clamp.Tensor"), 3),
+    }.items()
+}
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool]
+
+
+def laid_out_somehow(draw, shape, dtype):
+    """A tensor that broadcasts to ``shape``: dimensions in any order, some of one element, stepped, expanded or dense."""
+    shape = [1 if draw.random() < 0.25 else size for size in shape][draw.choice([0, 0, 0, 1]) :]
+    order = draw.sample(range(len(shape)), len(shape))
+    kind = draw.choice(["permuted", "stepped", "expanded", "contiguous"])
+    sizes = [shape[dim] for dim in order]
+    if kind == "stepped" and sizes:
+        sizes[-1] *= 2
+    made = torch.randint(0, 4, sizes).to(dtype)
+    made = made[..., ::2] if kind == "stepped" and sizes else made
+    made = made.permute([order.index(dim) for dim in range(len(order))])
+    if kind == "expanded" and shape:
+        return made.narrow(draw.randrange(len(shape)), 0, 1).expand(shape)
+    return made.contiguous() if kind == "contiguous" else made
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=str)
+def test_of_arguments_of_all_dtypes_and_layouts(op):
+    """Arguments of other dtypes than the common one are copied before their strides are looked at."""
+    draw, compared = random.Random(str(op)), 0
+    for _ in range(400):
+        shape = [draw.choice([1, 2, 3, 4]) for _ in range(draw.choice([1, 2, 3, 4]))]
+        args = [laid_out_somehow(draw, shape, draw.choice(DTYPES)) for _ in range(OPERATORS[op])]
+        args[0] = args[0] > 1 if op is torch.ops.aten.where.self else args[0]
+        try:
+            result = op(*args)
+        except RuntimeError:  # no kernel for these dtypes
+            continue
+        compared += 1
+        said = eager_strides(op, args, {}, result)
+        assert said is None or said[0] in {None, result.stride()}, [a.stride() for a in args]
+    assert compared > 50
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_with_symbolic_sizes(name):
+    mode = CaptureFakeMode()
+    mode.use_symbols(CaptureShapeEnv(lambda: ()))
+    for size in (2, 3):
+        x, y = torch.rand(2, 5, 3).permute(2, 1, 0), torch.rand(size + 3, 2)[:5]
+        fakes = [mode.from_tensor(t, static_shapes=False) for t in (x, y)]
+        with mode:
+            found = BINARY[name](*fakes)
+        strides = [s if type(s) is int else s.node.hint for s in found.stride()]
+        assert strides == list(BINARY[name](x, y).stride())

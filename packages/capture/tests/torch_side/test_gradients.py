@@ -155,3 +155,16 @@ def test_a_view_made_without_grad_of_what_changed_leaves_the_graph():
         _, view = fx.optimize()(fn)(leaf(3))
     with pytest.raises(RuntimeError, match="A view was created in no_grad mode"):
         _ = view.grad_fn
+
+
+def test_a_view_made_without_grad_of_what_changed_is_not_entered():
+    base = leaf(3) * 1
+    with torch.no_grad():
+        view = base.view(-1)
+        view.add_(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeError, match="A view was created in no_grad mode"):
+            fx.optimize()(lambda t: t * 2)(view)
+    with pytest.raises(fx.Unsupported, match="view made under no_grad, whose base was changed"):
+        fx.optimize(fullgraph=True)(lambda t: t * 2)(view)

@@ -62,7 +62,8 @@ class _Without:
                 self._call(node)
         values: Any = self._stage.graph_module.graph.output_node().args[0]
         self._graph.output(tuple(self._copies.get(value) for value in values))
-        remove_dead_code(self._graph)
+        again = {copy for node, copy in self._copies.items() if node not in self._late}
+        remove_dead_code(self._graph, again)
         return self._closed()
 
     def _placeholder(self, node: Node, *, is_tangent: bool) -> None:

@@ -24,7 +24,7 @@ from fxstack_interchange.effects import is_ordered, must_run
 from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from fxstack_functionalize.session import Session
 
@@ -117,9 +117,14 @@ def _name(node: object) -> str | None:
     return node.name if isinstance(node, Node) else None
 
 
-def remove_dead_code(graph: torch.fx.Graph) -> None:
-    """Remove what no output needs, but nothing that may have an effect, raise an error or draws random numbers."""
-    graph.eliminate_dead_code(is_impure_node=lambda node: has_effect(node) or must_run(node))
+def remove_dead_code(graph: torch.fx.Graph, again: Collection[Node] = ()) -> None:
+    """Remove what no output needs, but nothing that may have an effect, raise an error or draws random numbers.
+
+    ``again``: nodes that a forward has run with the same values, so that they raise nothing.
+    """
+    graph.eliminate_dead_code(
+        is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in again)
+    )
 
 
 def has_effect(node: Node) -> bool:

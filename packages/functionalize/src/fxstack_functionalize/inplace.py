@@ -225,6 +225,8 @@ def _change_metadata(
 ) -> Any:
     """Call an operator that changes its first argument's metadata, and remember how to do it again."""
     target = args[0]
+    if _name(function) in RESIZES and _keeps_sizes(target, args, kwargs):
+        return target  # functionalisation would write its values
     grad_mode, before = torch.is_grad_enabled(), version_of(target)
     if _name(function) == "set_" and len(args) == 1 and not kwargs:
         # torch's functionalisation of the form without arguments fails now and then.
@@ -237,6 +239,14 @@ def _change_metadata(
     step = Relayout(_name(function), tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
     engine.relayouts.append((target, step))
     return result
+
+
+def _keeps_sizes(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call of ``resize_`` or ``resize_as_`` asks for the sizes that there are, and for no layout."""
+    if target.requires_grad or len(args) == 1 or kwargs.get("memory_format") is not None:
+        return False
+    given = args[1] if isinstance(args[1], (torch.Tensor, list, tuple)) else args[1:]
+    return target.shape == (given.shape if isinstance(given, torch.Tensor) else tuple(given))
 
 
 def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -46,6 +46,14 @@ def demand_supported(real: torch.Tensor) -> None:
         raise graph_break("unsupported-tensor", kind)
 
 
+def _has_history(real: torch.Tensor) -> bool:
+    """Whether autograd says if it is a leaf."""
+    try:
+        return isinstance(real.is_leaf, bool)
+    except RuntimeError:
+        return False
+
+
 def _unsupported_kind(real: torch.Tensor) -> str | None:
     cls = type(real)
     if cls not in PLAIN_CLASSES:
@@ -58,6 +66,8 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
         return f"quantized dtype {real.dtype}"
     if real.is_nested:
         return "nested tensor"
+    if real.requires_grad and not _has_history(real):
+        return "view made under no_grad, whose base was changed,"
     if real.device.type == "meta":
         return "meta device"
     if is_wrapped(real):

@@ -210,12 +210,20 @@ def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
 
 
 def _function_of(root: torch.Tensor) -> Any:
-    """None also of a view made under no_grad of what has changed: autograd refuses whoever asks."""
-    with suppress(RuntimeError):
-        if root.requires_grad and root.is_leaf:
+    if root.requires_grad and is_leaf(root):
+        # None of a view of a leaf made under no_grad, and in inference mode.
+        with suppress(AssertionError, AttributeError):
             return torch.autograd.graph.get_gradient_edge(root).node
-        return root.grad_fn
-    return None
+        return None
+    return None if is_leaf(root) else root.grad_fn
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """True also of a view made under no_grad whose base has changed, of which autograd says nothing."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return True
 
 
 def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:

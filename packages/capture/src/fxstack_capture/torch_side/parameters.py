@@ -44,10 +44,9 @@ def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
 
 def has_hidden_history(tracer: TorchTracer, tensor: torch.Tensor) -> bool:
     """Whether a result requires grad, and all leaves of its history were made in the graph."""
-    nodes = list(gradients.history([tensor])) if tensor.requires_grad else []
-    if not nodes or tensor.is_leaf:
+    if not tensor.requires_grad or gradients.is_leaf(tensor):
         return False
-    for node in nodes:
+    for node in gradients.history([tensor]):
         leaf = getattr(node, "variable", None)
         outside = leaf is not None and tracer.source_of(leaf) is not None
         if outside or node.name() == gradients.OUTSIDE:
