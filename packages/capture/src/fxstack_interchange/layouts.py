@@ -171,7 +171,7 @@ def _common_dtype(values: list[Any], first: Tensor) -> torch.dtype | None:
 
 
 def _has_fractions(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
+    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def _promoted(tensors: list[Tensor]) -> torch.dtype | None:

@@ -246,7 +246,7 @@ def _keeps_sizes(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str,
     if target.requires_grad or len(args) == 1 or kwargs.get("memory_format") is not None:
         return False
     given = args[1] if isinstance(args[1], (torch.Tensor, list, tuple)) else args[1:]
-    return target.shape == (given.shape if isinstance(given, torch.Tensor) else tuple(given))
+    return tuple(target.shape) == tuple(given.shape if isinstance(given, torch.Tensor) else given)
 
 
 def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -57,7 +57,9 @@ def _gradients(
     try:
         with _backward_autocast_off(), _no_checks_for_nan(), either_way(shapes):
             given = [*leaves, *_inner_leaves(outputs, leaves)]
-            gradients = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
+            gradients: Sequence[Any] = torch.autograd.grad(
+                outputs, given, tangents, allow_unused=True
+            )
             return gradients[: len(leaves)]
     except (FunctionalizeError, NeedsModesError):
         raise

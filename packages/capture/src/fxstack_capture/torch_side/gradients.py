@@ -24,7 +24,7 @@ from fxstack_capture.torch_side.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.overrides import Level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from fxstack_capture.torch_side.tracer import TorchTracer
 
@@ -221,7 +221,7 @@ def _function_of(root: torch.Tensor) -> Any:
 def is_leaf(tensor: torch.Tensor) -> bool:
     """True also of a view made under no_grad whose base has changed, of which autograd says nothing."""
     try:
-        return tensor.is_leaf
+        return bool(tensor.is_leaf)
     except RuntimeError:
         return True
 
@@ -243,8 +243,9 @@ def is_spent(tensor: torch.Tensor) -> bool:
 
 def _is_freed(node: Any) -> bool:
     """Asked of what the node has saved: to run it would call the program's backward functions."""
+    kind: Hashable = type(node)
     try:
-        for name in _saved_names(type(node)):
+        for name in _saved_names(kind):
             getattr(node, name, None)
     except RuntimeError as error:
         return _SECOND_TIME in str(error)
@@ -252,7 +253,7 @@ def _is_freed(node: Any) -> bool:
 
 
 @cache
-def _saved_names(kind: type) -> tuple[str, ...]:
+def _saved_names(kind: Hashable) -> tuple[str, ...]:
     return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
 
 

@@ -22,7 +22,7 @@ _MOMENTUM = 6
 def batch_norm(
     tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    momentum = args[_MOMENTUM] if len(args) > _MOMENTUM else None
+    momentum: Any = args[_MOMENTUM] if len(args) > _MOMENTUM else None
     if type(momentum) is not torch.SymFloat or momentum.node.has_hint():
         return tracer.record(fn, args, kwargs)
     data, weight, bias, *running, training = args[:_MOMENTUM]

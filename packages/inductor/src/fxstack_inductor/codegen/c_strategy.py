@@ -10,7 +10,7 @@ from fxstack_inductor.codegen.c_function import FunctionWriter, pass_sharing
 from fxstack_inductor.codegen.c_points import PointsWriter
 from fxstack_inductor.codegen.c_scatter import ScatterWriter
 from fxstack_inductor.codegen.c_sharing import share
-from fxstack_inductor.codegen.c_text import parameters
+from fxstack_inductor.codegen.c_text import index_text, parameters
 from fxstack_inductor.codegen.c_threads import (
     definition,
     either,
@@ -122,8 +122,21 @@ def _all(condition: str, out: Writer) -> str:
 def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
     writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
     getattr(writer, chosen)()
-    writer.out.lines[:0] = writer.names.apart
+    nothing = _where_nothing_is_done(kernel)
+    writer.out.lines[:0] = [*nothing, *writer.names.apart]
+    writer.out.first[:0] = nothing if writer.out.first else []
     return writer.out
+
+
+def _where_nothing_is_done(kernel: Kernel) -> list[str]:
+    """Returns for loops that may have no points: what is read before such a loop may have no elements, and no address."""
+    reduces = any(isinstance(value, Reduce) for value in kernel.values) or kernel.scatters
+    loops = kernel.outer if reduces else (*kernel.outer, *kernel.inner)
+    return [
+        f"  if ({index_text(loop.extent)} < 1) return;"
+        for loop in loops
+        if not loop.extent.is_positive()
+    ]
 
 
 WRITERS: dict[str, type[LoopWriter]] = {

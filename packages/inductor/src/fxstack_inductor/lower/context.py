@@ -101,7 +101,8 @@ class Context:
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
         node = Reduction(**self._common(layout), body=placeholder, op=op, ranges=tuple(ranges))
-        node.body = make_body(node.index, node.reduced)
+        if ZERO not in ranges:  # of nothing, nothing is read
+            node.body = make_body(node.index, node.reduced)
         self.nodes.append(node)
         return node
 
