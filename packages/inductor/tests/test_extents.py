@@ -33,7 +33,7 @@ EMPTY = [
 OF_NOTHING = {
     "points": lambda x: (x.sin() * 2, torch.where(x > 0, x, -x)),
     "sums": lambda x: (x.sum(-1), x.sum(), (x > 0).any(0), x.prod(0)),
-    "scans": lambda x: (x.cumsum(0), x.cummin(-1)),
+    "scans": lambda x: (x.cumsum(0), x.cumprod(-1)),
     "normalised": lambda x: (x.softmax(-1), F.layer_norm(x, x.shape[-1:])),
     "joined": lambda x: (torch.cat([x, x * 2], -1), F.pad(x, (1, 1))),
     "added": lambda x: torch.zeros(4).scatter_add(

@@ -32,6 +32,29 @@ def test_every_point_has_one_thread(threads, shape):
         torch.set_num_threads(before)
 
 
+def test_a_part_that_is_not_shared_runs_once():
+    """Beside parts that are: done by each thread, it would read what another has written to its argument."""
+
+    def fn(x, y):
+        result = x + y
+        x.narrow(0, 0, 1).zero_()
+        return (result,)
+
+    run = fi.compile_graph(
+        trace(fn, torch.randn(33), torch.randn(33)), [torch.randn(33)] * 2, SHARED
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(7)
+    try:
+        for _ in range(200):
+            x, y = torch.randn(33), torch.randn(33)
+            wanted = x + y
+            assert torch.equal(run(x, y)[0], wanted)
+            assert x[0] == 0
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_symbolic_sizes_may_be_zero_in_each_dimension():
     shapes = ((7, 2, 3, 9), (0, 4, 5, 6), (3, 0, 5, 6), (3, 4, 5, 0))
     check(

@@ -24,7 +24,7 @@ from fxstack_capture.torch_side.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.overrides import Level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from fxstack_capture.torch_side.tracer import TorchTracer
 
@@ -243,9 +243,8 @@ def is_spent(tensor: torch.Tensor) -> bool:
 
 def _is_freed(node: Any) -> bool:
     """Asked of what the node has saved: to run it would call the program's backward functions."""
-    kind: Hashable = type(node)
     try:
-        for name in _saved_names(kind):
+        for name in _saved_names(type(node)):  # type: ignore[arg-type]
             getattr(node, name, None)
     except RuntimeError as error:
         return _SECOND_TIME in str(error)
@@ -253,7 +252,7 @@ def _is_freed(node: Any) -> bool:
 
 
 @cache
-def _saved_names(kind: Hashable) -> tuple[str, ...]:
+def _saved_names(kind: Any) -> tuple[str, ...]:
     return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
 
 

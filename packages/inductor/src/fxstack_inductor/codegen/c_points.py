@@ -38,16 +38,29 @@ class PointsWriter(LoopWriter):
         loops = self.kernel.outer
         parts = segments(self.kernel)
         if len(loops) < 2:
-            for part in parts:
-                self.out.open("")  # each has shares of its own
-                self._for(part).only_loop()
-                self.out.close()
+            self._only_loops(parts)
             return
         span = self._open_rows(ranges(loops), alone=len(parts) == 1)
         for part in parts:
             writer = self._for(part)
             writer.decided(DEEPEST if len(writer._needed()) <= SHORT else SHALLOW, span)
         self.out.close(len(loops) - 1)
+
+    def _only_loops(self, parts: Sequence[Kernel]) -> None:
+        """Each part has shares of its own. One that is not shared is the first thread's, where others are: done twice,
+        it would read what it has written.
+        """
+        alone = []
+        for part in parts:
+            shared, self.out.shared = self.out.shared, False
+            start = len(self.out.lines)
+            self.out.open("")
+            self._for(part).only_loop()
+            self.out.close()
+            alone += [] if self.out.shared else [start]
+            self.out.shared |= shared
+        for start in alone if self.out.shared else ():
+            self.out.lines[start] = self.out.lines[start].replace("{", "if (self == 0) {")
 
     def _open_rows(self, loops: Sequence[Range], *, alone: bool) -> Span | None:
         """Open all loops but the last; returns what this thread has of the last one, where threads share that too.
