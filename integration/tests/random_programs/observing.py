@@ -49,7 +49,8 @@ def leaf(t: torch.Tensor) -> bool | str:
 
 def message(error: Exception) -> str:
     """Its text without what autograd says of its own graph and counts, which compiled code has others of."""
-    return re.sub(r"(modified by an inplace operation): .* (Hint: )", r"\1. \2", str(error))
+    text = re.sub(r"Function \w+ (returned an invalid gradient) at index \d+", r"\1", str(error))
+    return re.sub(r"(modified by an inplace operation): .* (Hint: )", r"\1. \2", text)
 
 
 def snapshot(t: torch.Tensor) -> Seen:

@@ -70,7 +70,7 @@ def one(seed, options):
         "differences": outcome.differences,
         "undecided": outcome.undecided,
         "sums": outcome.sums,
-        "lenient": outcome.lenient,
+        "limits": outcome.limits,
         "graphs": outcome.graphs,
         "breaks": outcome.breaks,
         "eager_graphs": outcome.eager_graphs,
@@ -139,7 +139,7 @@ class Totals:
 
     def add(self, found):
         self.counts["programs"] += 1
-        for name in ("undecided", "sums", "lenient", "graphs", "breaks", "eager_graphs"):
+        for name in ("undecided", "sums", "limits", "graphs", "breaks", "eager_graphs"):
             self.counts[name] += found.get(name, 0)
         if found["differences"]:
             self.wrong.append(found["seed"])
@@ -170,7 +170,7 @@ class Totals:
         return (
             f"{counts['programs']} programs, threads {threads}: {len(self.wrong)} differ {self.wrong[:60]}; "
             f"{counts['undecided']} runs undecided by rounding, {counts['sums']} sums with other last bits by threads, "
-            f"{counts['lenient']} backwards of what another graph changed, "
+            f"{counts['limits']} runs at documented limits, "
             f"{counts['graphs']} graphs, {counts['breaks']} breaks, {counts['eager_graphs']} graphs refused with a "
             f"warning; {seconds:.0f} s"
         )

@@ -44,6 +44,23 @@ def test_errors_of_the_graph_that_the_check_comes_before():
     beside_plain(program, torch.tensor([1, 2]), torch.tensor([1, 7]), torch.tensor([4, 0]))
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_raise_that_its_branch_handles_is_no_check():
+    def make():
+        def f(x):
+            if x.sum() > 0:
+                try:
+                    raise ValueError("here")
+                except ValueError:
+                    pass
+                y = x * 2
+            return y + 1
+
+        return f
+
+    beside_plain(make, GOOD, GOOD * 2, -GOOD, GOOD, graphs=None, fullgraph=False)
+
+
 def test_before_a_graph_break_and_after_it():
     def make():
         def f(x):

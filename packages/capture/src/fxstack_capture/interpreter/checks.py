@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import GraphBreak
+from fxstack_capture.interpreter.exception_table import exception_regions
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -47,8 +48,9 @@ def _passing(frame: Frame, jump: int) -> bool | None:
     jumps_when = _jumps_when(frame.code, offsets[jump])
     if jumps_when is None:
         return None
-    falls = only_raises(frame.code, offsets[jump + 1])
-    jumps = only_raises(frame.code, offsets[steps[jump][1]])
+    handler = _handler_at(frame.code, offsets[jump])
+    falls = _only_raises(frame.code, offsets[jump + 1], handler)
+    jumps = _only_raises(frame.code, offsets[steps[jump][1]], handler)
     if falls == jumps:
         return None
     return jumps_when if falls else not jumps_when
@@ -63,15 +65,21 @@ def _jumps_when(code: CodeType, offset: int) -> bool | None:
     return None
 
 
-def only_raises(code: CodeType, offset: int) -> bool:
-    """Whether execution at ``offset`` of the bytecode leads to a ``raise`` without a fork on its way."""
+def _handler_at(code: CodeType, offset: int) -> int | None:
+    """Where an exception raised at ``offset`` is handled in ``code``."""
+    regions = (region for region in exception_regions(code) if region.start <= offset < region.end)
+    return next((region.target for region in regions), None)
+
+
+def _only_raises(code: CodeType, offset: int, handler: int | None) -> bool:
+    """Whether execution at ``offset`` leads to a ``raise`` that no handler but ``handler`` gets, without a fork on its way."""
     left = _MOST_INSTRUCTIONS
     for instruction in dis.get_instructions(code):
         if instruction.offset < offset:
             continue
         left -= 1
         if instruction.opname == "RAISE_VARARGS":
-            return True
+            return _handler_at(code, instruction.offset) == handler
         if left == 0 or any(word in instruction.opname for word in _FORKS):
             return False
     return False
