@@ -10,6 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .observing import Comparison, Difference, Observed, Seen
 
 TRIALS = 6
+CANCELLING = ("layer_norm", "group_norm", "softmax", "var", "std", "logsumexp")
+"""Parts of names of functional operators inside of which large numbers cancel: their arguments are perturbed, too."""
 
 
 class Noise(TorchDispatchMode):
@@ -21,6 +23,8 @@ class Noise(TorchDispatchMode):
         self.scale = scale
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(part in func.__name__ for part in CANCELLING):
+            args = [self.near(x) if isinstance(x, torch.Tensor) else x for x in args]
         result = func(*args, **(kwargs or {}))
         returned = func._schema.returns
         results = result if isinstance(result, (list, tuple)) else [result]
@@ -30,6 +34,13 @@ class Noise(TorchDispatchMode):
                 if isinstance(t, torch.Tensor) and (alias is None or alias.is_write):
                     self.perturb(t)
         return result
+
+    def near(self, t: torch.Tensor) -> torch.Tensor:
+        if not t.is_floating_point() or t.layout is not torch.strided:
+            return t
+        copy = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).copy_(t)
+        self.perturb(copy)
+        return copy
 
     def perturb(self, t: torch.Tensor) -> None:
         if not t.is_floating_point() or not t.numel() or t.layout is not torch.strided:

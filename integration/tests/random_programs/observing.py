@@ -194,6 +194,7 @@ class Run:
         outputs = floats_of(result)
         if not outputs:
             return
+        failed = False
         try:
             torch.default_generator.manual_seed(100 + call)
             weighted = [weight(t, k) for k, t in enumerate(outputs)]
@@ -207,9 +208,14 @@ class Run:
                 total.backward()
         except Exception as error:
             self.note(f"{call} backward raised", (type(error).__name__, message(error)))
+            failed = True
         leaves = [*arguments, *(lasting[0]), lasting[2].value]
         leaves += list(module.parameters()) if isinstance(module, torch.nn.Module) else []
-        grads = [t.grad for t in leaves if isinstance(t, torch.Tensor) and t.is_leaf]
+        leaves = [t for t in leaves if isinstance(t, torch.Tensor) and t.is_leaf]
+        if failed:  # in the middle of it, at a place that depends on the order of autograd's nodes
+            for t in leaves:
+                t.grad = None
+        grads = [t.grad for t in leaves]
         self.note(f"{call} gradients", Recorder().record(grads))
         self.random(f"{call} generators after backward")
         if self.plan % 2 and isinstance(module, torch.nn.Module):
@@ -228,8 +234,8 @@ def weight(t: torch.Tensor, k: int) -> torch.Tensor:
 TOLERANCE = {
     torch.float64: 1e-10,
     torch.complex128: 1e-10,
-    torch.float32: 3e-5,
-    torch.complex64: 3e-5,
+    torch.float32: 1e-4,
+    torch.complex64: 1e-4,
     torch.float16: 4e-3,
     torch.bfloat16: 3e-2,
 }
