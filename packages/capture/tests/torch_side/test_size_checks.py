@@ -83,3 +83,17 @@ def test_a_symbolic_size_is_guarded():
     fn(rand(3, 4), rand(2, 4))
     with pytest.raises(RuntimeError, match="shape mismatch"):
         fn(rand(3, 4), rand(3, 4))
+
+
+def test_tensors_that_overlap_are_refused_before_their_sizes():
+    def fn(x):
+        y = x * 2
+        try:
+            y[-1:] += y
+        except RuntimeError as error:
+            return str(error)
+        return y
+
+    message = fxstack_capture.optimize()(fn)(rand(2))
+    assert message == fn(rand(2))
+    assert "refer to a single memory location" in message

@@ -7,7 +7,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import _higher_order_ops
+from torch._ops import OpOverload, _higher_order_ops
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorConverter,
@@ -115,7 +115,12 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self.data_checks += refuses_data(func, args)
         if func is _NUMBER:
             self.asked = args[0]
-        result = self._run(func, types, args, kwargs)
+        try:
+            result = self._run(func, types, args, kwargs)
+        except RuntimeError as error:
+            if _shares_what_it_writes(func, args):
+                raise graph_break("unsupported-call", f"{func} of tensors that overlap") from error
+            raise
         self.asked = None
         return result
 
@@ -236,6 +241,14 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         torch._C._set_throw_on_mutable_data_ptr(made)
         made.__dict__.update(template)
         return made
+
+
+def _shares_what_it_writes(func: Any, args: Any) -> bool:
+    """Whether a call writes to memory of another argument: eager's first error is about that, before all others."""
+    if not isinstance(func, OpOverload) or not func._schema.is_mutable:
+        return False
+    storages = [x.untyped_storage()._cdata for x in args if isinstance(x, FakeTensor)]
+    return storages[:1] != [] and storages[0] in storages[1:]
 
 
 def _share_rules() -> None:
