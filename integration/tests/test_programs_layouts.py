@@ -29,6 +29,12 @@ def batch_norm_of_a_transposed_batch(c):
     return laid_out(out, x.grad), norm
 
 
+@program(graphs=2, breaks=0, dynamic=True)
+def masks_drawn_for_the_result_of_another_operator(c):
+    f = c(lambda x: F.dropout(F.rrelu(x, training=True), 0.5))
+    return laid_out(f(permuted(5, 4, 6)), f(permuted(5, 4, 6).requires_grad_()))
+
+
 @program(graphs=1, breaks=0)
 def elementwise_with_broadcasting(c):
     @c

@@ -41,7 +41,7 @@ _SKIPPED_NAMES = (
     "_fused",
 )
 """Kernels that believe what their callers say, or do much."""
-_UNANSWERABLE = frozenset({"segment_reduce"})
+_UNANSWERABLE = frozenset({"linalg_ldl_solve", "segment_reduce"})
 """Operators whose tensors have to agree in their elements."""
 _FEW = 1 << 14
 """Elements of a call that is made as it is."""

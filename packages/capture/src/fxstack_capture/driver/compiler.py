@@ -221,8 +221,11 @@ class FrameCompiler:
             return self._compile(frame, code, state, again)
 
     def _forbidden(self, code: CodeType, why: str) -> Any:
-        """The frame runs in plain Python, unless it is the first one of what has to be one graph."""
-        if code is self.first and self.options.fullgraph:
+        """The frame runs in plain Python, unless it is the first one of what has to be one graph.
+
+        Torch's exporter, which sees the operators of a plain call, replaces ``max`` and others, too.
+        """
+        if code is self.first and self.options.fullgraph and not is_traced_by_others():
             raise plain(f"{code.co_qualname}, {why},")
         return native.RUN
 

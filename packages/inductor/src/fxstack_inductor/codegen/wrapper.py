@@ -190,9 +190,9 @@ class HostWriter:
 
     @cached_property
     def relied(self) -> set[Node]:
-        """Results of ATen's calls whose strides are part of the program: kernels read them, or it takes views."""
+        """Results of ATen's calls whose strides matter: kernels read them, views are taken, or random numbers drawn for them."""
         steps = self.plan.steps
-        read = {n for s in steps if isinstance(s, KernelStep) for n in s.reads}
+        read = {n for s in steps if isinstance(s, KernelStep) or _draws(s) for n in s.reads}
         used = [v for s in steps if not isinstance(s, KernelStep) for v in s.reads]
         used += [v for v in self.plan.program.outputs if isinstance(v, Node)]
         return read | {base_of(view) for view in used if isinstance(view, View)}
@@ -466,6 +466,13 @@ class HostWriter:
 def _variables(slot: Slot) -> Iterable[Var]:
     for expr in (slot.elements, *slot.layout.shape, *slot.layout.stride):
         yield from expr.variables
+
+
+def _draws(step: Step) -> bool:
+    """Whether random numbers are drawn, in the order in which an argument lies in memory."""
+    if not isinstance(step, ExternCall) or not isinstance(step.target, torch._ops.OpOverload):
+        return False
+    return torch.Tag.nondeterministic_seeded in step.target.tags
 
 
 def _nodes(values: Iterable[Any]) -> Iterable[Node]:
