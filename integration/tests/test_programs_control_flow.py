@@ -1,9 +1,12 @@
 """``torch.cond``, ``while_loop``, ``map``, ``scan`` and ``associative_scan`` inside compiled functions."""
 
+import pytest
 import torch
 from beside_eager import Programs, attempt
 from torch import nn
 from torch._higher_order_ops import associative_scan, map, scan, while_loop
+
+import fxstack
 
 program = Programs()
 
@@ -235,3 +238,17 @@ def test_torchs_compiler_still_works_under_ours_and_beside_it():
         assert isinstance(attempt(torch.compile(lambda x: 1 / 0, backend=backend), x), tuple)
         assert torch.equal(fxstack.compile(fn, backend="eager")(x), ((x + 1) * 2).sin())
     assert graphs
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_scan_that_is_indexed_by_what_it_carries(backend):
+    """Eager compiles the body by torch.compile, which refuses it."""
+    table, xs = torch.tensor([1.0, 10.0, 100.0]), torch.arange(6.0).view(3, 2)
+
+    @fxstack.compile(backend=backend, fullgraph=True)
+    def fn(xs):
+        return scan(lambda i, x: (i + 1, x * table[i]), torch.tensor(0), xs)
+
+    last, found = fn(xs)
+    assert last == 3
+    assert torch.equal(found, xs * table.unsqueeze(1))

@@ -7,10 +7,14 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_arg
 from torch.nn.utils import stateless
+from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.elements import ONE_HOT
+from fxstack_functionalize.engine import current_value
 from fxstack_functionalize.fused_optimizers import FUSED
 from fxstack_functionalize.inplace import InPlaceMode, run_in_place_safely
 from fxstack_functionalize.recurrent import steps_in, steps_of
@@ -77,6 +81,8 @@ class CapturedRun:
         demand_unchanged(node.target, args, node.kwargs)
         region = region_of(node.target)
         if region is None:
+            if isinstance(node.target, HigherOrderOperator):
+                _forget_values(self.engine, args)
             target = FUNCTIONS.get(node.target, node.target)
             return self._call(target, args, self._load(node.kwargs))
         return region(self.tracer, *args, **self._load(node.kwargs))
@@ -123,6 +129,15 @@ _RUNNERS: dict[str, Callable[[CapturedRun, Node], Any]] = {
     "call_module": CapturedRun.call_module,
     "get_attr": CapturedRun.get_attr,
 }
+
+
+def _forget_values(engine: Engine, args: Any) -> None:
+    """Take away what is known of the elements of ``args``, operands of a nested graph: a loop has others in each round."""
+    for value in pytree.tree_leaves(args):
+        if isinstance(value, torch.Tensor):
+            fake = current_value(engine, value) if engine.is_functional(value) else value
+            if isinstance(fake, FakeTensor):
+                fake.constant = None
 
 
 def _where(node: Node) -> str:
