@@ -182,7 +182,15 @@ def _tensors(node: Node) -> list[torch.Tensor]:
 
 
 def _memory(node: Node) -> list[int]:
-    return [t.untyped_storage()._cdata for t in _tensors(node) if t.layout is torch.strided]
+    tensors = map(_unwrapped, _tensors(node))
+    return [t.untyped_storage()._cdata for t in tensors if t.layout is torch.strided]
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What holds the elements of a tensor inside of function transforms, which torch's frontend leaves in its graphs."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def _trains(node: Node) -> bool:
