@@ -48,3 +48,11 @@ def test_expanded_tensors_without_elements_have_no_address(name, sizes):
     """What all points share is read before a loop, which here has no points."""
     before, after = sizes
     check(OF_NOTHING[name], torch.randn(before).expand(after))
+
+
+@pytest.mark.parametrize("empty", [torch.randn(1).expand(0), torch.randn(0), torch.randn(0, 1)])
+def test_what_lies_beside_loops_without_points_is_computed(empty):
+    for other in (torch.randn(1), torch.randn(5)):
+        check(lambda x, k: (x.exp(), k * 0.5, x.sum(), k.sum()), empty, other)
+        check(lambda x, k: (x.sum() + k, k.softmax(0), x.cumsum(0)), empty, other)
+    check(lambda x, k: (torch.hypot(k, x) * 2, k * 0.5), empty, torch.randn(1))

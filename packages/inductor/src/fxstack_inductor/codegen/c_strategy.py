@@ -129,9 +129,9 @@ def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
 
 
 def _where_nothing_is_done(kernel: Kernel) -> list[str]:
-    """Returns for loops that may have no points: what is read before such a loop may have no elements, and no address."""
-    reduces = any(isinstance(value, Reduce) for value in kernel.values) or kernel.scatters
-    loops = kernel.outer if reduces else (*kernel.outer, *kernel.inner)
+    """Returns for loops around all stores that may have no points: what is read before them may have no address."""
+    inside = all(map(analyse(kernel).store_inner, kernel.stores)) and not kernel.scatters
+    loops = (*kernel.outer, *kernel.inner) if inside else kernel.outer
     return [
         f"  if ({index_text(loop.extent)} < 1) return;"
         for loop in loops

@@ -43,6 +43,7 @@ class Names:
         self.kernel = kernel
         self.buffers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
         self.dtypes: Mapping[str, torch.dtype] = {ref.name: ref.dtype for ref in kernel.buffers}
+        self.empty = frozenset(ref.name for ref in kernel.buffers if ref.numel.as_int() == 0)
         self.staged: dict[int, str] = {}
         """The arrays over ``j`` in which loads find their element when it was copied to the stack first."""
         self.floats: dict[int, str] = {}
@@ -122,6 +123,8 @@ class Names:
             case Load(buffer, _, _, mask, other):
                 if position in self.floats:
                     return f"{self.floats[position]}[j]"
+                if buffer in self.empty:  # it has no address, and nobody sees what is computed
+                    return "0"
                 element = c_ops.load(self._place(position, value), self.dtypes[buffer])
                 return element if mask is None else self._masked(mask, element, other)
             case Check(arg, size, _, mask, wraps):
