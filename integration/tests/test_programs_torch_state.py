@@ -439,6 +439,24 @@ def data_shared_twice_and_with_another_dtype(c):
     return out, x, y, z, attempt(c(g), torch.ones(3), torch.ones(3, dtype=torch.int32))
 
 
+@program(graphs=1)
+def views_of_arguments_after_grad_mode_is_on_again(c):
+    """The graph begins under no_grad, where the program has printed."""
+    weight = torch.arange(6.0).reshape(2, 3).requires_grad_()
+
+    @c
+    def f(x):
+        with torch.no_grad():
+            print(end="", flush=True)
+            inside = weight.t()
+        return x.double(), inside, weight.t(), weight[0], weight.detach()
+
+    x, *views = f(torch.ones(3))
+    seen = [(v.is_leaf, v.requires_grad, v._is_view()) for v in views]
+    (views[1].sum() * 2 + views[2].sum()).backward()
+    return x, seen, weight
+
+
 @program()
 def views_in_inference_mode(c):
     whole = torch.arange(12.0).reshape(3, 4)

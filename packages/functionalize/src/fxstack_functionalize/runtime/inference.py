@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fxstack_functionalize.runtime.calling import is_boxed, listed
 from fxstack_functionalize.runtime.modes import without_autocast, without_views
 from fxstack_functionalize.runtime.wrapper import (
@@ -28,7 +30,9 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
     info = shell.info
     boxed = is_boxed(compiled, ROLE) or info.autocast
     target = without_autocast(listed(compiled, ROLE)) if info.autocast else compiled
-    guarded = info.grad_mode and bool(info.grad_inputs)
+    # Views of arguments made where the graph has turned grad mode on have histories.
+    turns_on = not info.grad_mode and any(seen.requires_grad for seen in info.outputs)
+    guarded = (info.grad_mode or turns_on) and bool(info.grad_inputs)
 
     def compute(source: Source) -> None:
         if guarded:
@@ -39,4 +43,5 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
         if guarded:
             end_without_grad(source)
 
-    return wrapper(shell, options, ROLE, compute)
+    made = wrapper(shell, options, ROLE, compute)
+    return torch.enable_grad()(made) if turns_on else made
