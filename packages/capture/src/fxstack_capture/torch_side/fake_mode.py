@@ -245,7 +245,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
 
 def _shares_what_it_writes(func: Any, args: Any) -> bool:
     """Whether a call writes to memory of another argument: eager's first error is about that, before all others."""
-    if not isinstance(func, OpOverload) or not func._schema.is_mutable:
+    first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()
+    if not any(x.alias_info is not None and x.alias_info.is_write for x in first):
         return False
     storages = [x.untyped_storage()._cdata for x in args if isinstance(x, FakeTensor)]
     return storages[:1] != [] and storages[0] in storages[1:]
