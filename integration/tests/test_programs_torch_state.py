@@ -439,6 +439,19 @@ def data_shared_twice_and_with_another_dtype(c):
     return out, x, y, z, attempt(c(g), torch.ones(3), torch.ones(3, dtype=torch.int32))
 
 
+@program(graphs=2)
+def statistics_of_a_batch_norm_whose_result_nobody_uses(c):
+    norm = torch.nn.BatchNorm1d(3)
+
+    @c
+    def f(x):
+        norm(x)
+        return x * 2
+
+    x = torch.arange(12.0).reshape(4, 3)
+    return f(x), f(x.clone().requires_grad_()), norm
+
+
 @program(graphs=1)
 def views_of_arguments_after_grad_mode_is_on_again(c):
     """The graph begins under no_grad, where the program has printed."""

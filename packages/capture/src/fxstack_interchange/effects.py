@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._higher_order_ops.auto_functionalize import auto_functionalized, auto_functionalized_v2
 from torch._higher_order_ops.effects import has_effects
 from torch._ops import HigherOrderOperator, OpOverload
@@ -39,6 +40,17 @@ _FUNCTIONAL_FORMS = (auto_functionalized, auto_functionalized_v2)
 """What stands for an operator that writes to its arguments, the first argument."""
 
 
+_STATISTICS = dict.fromkeys(
+    (
+        torch.ops.aten.native_batch_norm.default,
+        torch.ops.aten.cudnn_batch_norm.default,
+        torch.ops.aten.miopen_batch_norm.default,
+    ),
+    3,
+)
+"""Operators that write to running statistics, and the position of the mean; the variance and ``training`` are behind it."""
+
+
 def is_ordered(target: Any) -> bool:
     """Whether calls of ``target`` have effects: torch has it registered so, or it is a custom operator that returns nothing."""
     if not isinstance(target, (OpOverload, HigherOrderOperator)):
@@ -56,7 +68,19 @@ def may_act(node: Node) -> bool:
 
 def must_run(node: Node) -> bool:
     """Whether ``node`` is to run though nothing uses its result: it does something undeclared, or may raise."""
-    return may_act(node) or can_raise(node)
+    return may_act(node) or can_raise(node) or _updates_statistics(node)
+
+
+def _updates_statistics(node: Node) -> bool:
+    """Whether this is a batch norm in training that writes to its running statistics, of which its schema says nothing."""
+    place = _STATISTICS.get(node.target)
+    if place is None:
+        return False
+    mean, training = (
+        node.args[at] if at < len(node.args) else node.kwargs.get(name)
+        for at, name in ((place, "running_mean"), (place + 2, "training"))
+    )
+    return mean is not None and training is not False
 
 
 def _only_acts(operator: OpOverload[..., Any]) -> bool:

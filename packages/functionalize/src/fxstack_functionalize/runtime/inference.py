@@ -30,8 +30,7 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
     info = shell.info
     boxed = is_boxed(compiled, ROLE) or info.autocast
     target = without_autocast(listed(compiled, ROLE)) if info.autocast else compiled
-    # Views of arguments made where the graph has turned grad mode on have histories.
-    turns_on = not info.grad_mode and any(seen.requires_grad for seen in info.outputs)
+    turns_on = not info.grad_mode and _turns_on(shell)
     guarded = (info.grad_mode or turns_on) and bool(info.grad_inputs)
 
     def compute(source: Source) -> None:
@@ -45,3 +44,12 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
 
     made = wrapper(shell, options, ROLE, compute)
     return torch.enable_grad()(made) if turns_on else made
+
+
+def _turns_on(shell: Shell) -> bool:
+    """Whether the graph turns grad mode on, so that views of arguments that it then makes have histories."""
+    views = any(seen.requires_grad for seen in shell.info.outputs)
+    return views and any(
+        node.target is torch._C._set_grad_enabled and node.args == (True,)
+        for node in shell.captured.graph_module.graph.nodes
+    )
