@@ -109,7 +109,7 @@ def run_in_place_safely(
             check_reads(engine, _name(function), out, args, {})
             _check_overlaps(_name(function), out)
             check_inverses(engine, _name(function), out)
-        with _keeping_strides(engine, outs):
+        with _keeping_strides(engine, _with_owners(engine, outs)):
             result = _functional(engine, function(*args, **kwargs))
         if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
             _note_detached(engine, target, result)
@@ -120,8 +120,7 @@ def run_in_place_safely(
     _check_overlaps(_name(function), target)
     check_reads(engine, _name(function), target, args[1:], kwargs)
     check_inverses(engine, _name(function), target)
-    changed = [target, target._base, _detached_from(engine, target)]
-    changed = list({id(tensor): tensor for tensor in changed if tensor is not None}.values())
+    changed = _with_owners(engine, [target])
     with _keeping_strides(engine, changed):
         result = function(*args, **kwargs)
         for tensor in changed:
@@ -144,6 +143,17 @@ def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterato
         if strides is not None and tensor.shape == size:  # else out= has given it another size
             _keep_strides(engine, tensor, strides)
             keep_offset(engine, tensor, offset)
+
+
+def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """``targets``, what they are views of, and what they were detached from: all whose values change with them."""
+    found = [
+        tensor
+        for target in targets
+        for tensor in (target, target._base, _detached_from(engine, target))
+        if tensor is not None
+    ]
+    return list({id(tensor): tensor for tensor in found}.values())
 
 
 def _functional(engine: Engine, result: Any) -> Any:
@@ -269,7 +279,7 @@ def _run_on_list(
         _check_overlaps(_name(function), tensor)
         check_inverses(engine, _name(function), tensor)
     before = [tensor._version for tensor in tensors]
-    with _keeping_strides(engine, tensors):
+    with _keeping_strides(engine, _with_owners(engine, tensors)):
         result = function(*args, **kwargs)
     for tensor in tensors:
         _check_views(engine, tensor)
