@@ -261,6 +261,10 @@ def scalar(world: MirrorWorld, obj: np.generic, source: Source) -> Any:
 def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:
     """State in compiled code: it may be passed around, but any use of it ends the graph."""
     world.opaque.add(id(obj))
+    if hasattr(type(obj), "__next__"):
+        # Made anew for each call, and a guard that held it would keep alive what it holds.
+        world.trace.guard(source, TypeIs(type(obj)))
+        return world.enter_as_itself(obj, source)
     return identity(world, obj, source)
 
 
