@@ -191,6 +191,7 @@ CHANGES: dict[str, Function] = {
     "set all": _set_all,
     "set part": _set_part,
     "out": lambda v, b, y: torch.add(y, 1, out=v),
+    "inplace": lambda v, b, y: torch.nn.functional.hardtanh(v, 1.0, 2.0, inplace=True),
     "list": lambda v, b, y: torch._foreach_add_([v], [y]),
     "view and base": _both,
     "base first": _base_first,

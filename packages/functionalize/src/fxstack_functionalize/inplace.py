@@ -7,8 +7,11 @@ strides in eager that it had before, but those of the out-of-place operator's re
 
 from __future__ import annotations
 
+import inspect
 import operator
 from contextlib import contextmanager
+from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -101,9 +104,9 @@ def run_in_place_safely(
         if _name(function) != "requires_grad_":
             _check_leaf(engine, _name(function), target)
         return _change_metadata(engine, function, args, kwargs)
-    if isinstance(target, (list, tuple)) and _changes_first(function):
+    if isinstance(target, (list, tuple)) and _changes_first(function, args, kwargs):
         return _run_on_list(engine, function, args, kwargs)
-    if not isinstance(target, torch.Tensor) or not _changes_first(function):
+    if not isinstance(target, torch.Tensor) or not _changes_first(function, args, kwargs):
         outs = _outs(kwargs)
         for out in outs:
             check_reads(engine, _name(function), out, args, {})
@@ -307,13 +310,26 @@ class InPlaceMode(TorchFunctionMode):
             return run_in_place_safely(self._engine, func, args, kwargs or {})
 
 
-def _changes_first(function: Any) -> bool:
+def _changes_first(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if function in IN_PLACE_FUNCTIONS:
         return True
     name = _name(function)
     if name in IN_PLACE_METHODS:
         return True
-    return name.endswith("_") and not name.endswith("__") and name not in METADATA_METHODS
+    if name.endswith("_") and not name.endswith("__") and name not in METADATA_METHODS:
+        return True
+    if isinstance(function, FunctionType) and function.__module__.startswith("torch."):
+        place = _place_of_inplace(function)
+        given = place is not None and place < len(args) and args[place]
+        return bool(given or kwargs.get("inplace"))
+    return False
+
+
+@cache
+def _place_of_inplace(function: FunctionType) -> int | None:
+    """The position of the parameter ``inplace`` (``F.relu(x, inplace=True)``)."""
+    names = [*inspect.signature(function).parameters]
+    return names.index("inplace") if "inplace" in names else None
 
 
 def _name(function: Any) -> str:
