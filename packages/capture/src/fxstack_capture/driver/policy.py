@@ -14,6 +14,7 @@ from traceback import walk_stack
 from typing import TYPE_CHECKING
 
 import numpy as np
+import sympy
 import torch
 from torch._ops import _get_dispatch_mode_pre_dispatch
 from torch.fx import _symbolic_trace
@@ -39,6 +40,7 @@ def _directory_of(package: str) -> tuple[str, ...]:
 _TRITON = _directory_of("triton")
 _TORCH = str(Path(torch.__file__).parent) + "/"
 _NUMPY = str(Path(np.__file__).parent) + "/"
+_SYMPY = str(Path(sympy.__file__).parent) + "/"
 # Its audit hook runs in the middle of whatever the program does.
 _AUDITING = _directory_of("filelock")
 # Parts of torch that are programs over tensors, written like a user's.
@@ -82,7 +84,7 @@ def is_foreign(code: CodeType) -> bool:
         return True
     if file.startswith(_TORCH):
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)
-    if file.startswith(_NUMPY):
+    if file.startswith((_NUMPY, _SYMPY)):
         return True
     if file.startswith(_TRITON):  # its interpreter too, which runs kernels in Python
         return True
