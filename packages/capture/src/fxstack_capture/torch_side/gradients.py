@@ -22,6 +22,7 @@ from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.overrides import Level
+from fxstack_capture.torch_side.writes import is_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -210,20 +211,12 @@ def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
 
 
 def _function_of(root: torch.Tensor) -> Any:
-    if root.requires_grad and is_leaf(root):
+    if root.requires_grad and is_leaf(root) is not False:
         # None of a view of a leaf made under no_grad, and in inference mode.
         with suppress(AssertionError, AttributeError):
             return torch.autograd.graph.get_gradient_edge(root).node
         return None
-    return None if is_leaf(root) else root.grad_fn
-
-
-def is_leaf(tensor: torch.Tensor) -> bool:
-    """True also of a view made under no_grad whose base has changed, of which autograd says nothing."""
-    try:
-        return bool(tensor.is_leaf)
-    except RuntimeError:
-        return True
+    return root.grad_fn if is_leaf(root) is False else None
 
 
 def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:

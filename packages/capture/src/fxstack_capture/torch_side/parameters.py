@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side import gradients
 from fxstack_capture.torch_side.standin_classes import shown_class
+from fxstack_capture.torch_side.writes import is_leaf
 
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
@@ -44,7 +45,7 @@ def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
 
 def has_hidden_history(tracer: TorchTracer, tensor: torch.Tensor) -> bool:
     """Whether a result requires grad, and all leaves of its history were made in the graph."""
-    if not tensor.requires_grad or gradients.is_leaf(tensor):
+    if not tensor.requires_grad or is_leaf(tensor) is not False:
         return False
     for node in gradients.history([tensor]):
         leaf = getattr(node, "variable", None)

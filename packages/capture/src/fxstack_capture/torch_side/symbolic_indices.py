@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fxstack_capture.torch_side import known_values, numpy_indices
+from fxstack_capture.torch_side import known_values, numpy_indices, writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,8 @@ def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
 
 def _is_refused(tensor: torch.Tensor) -> bool:
     """Whether autograd raises for the store as a whole."""
-    return bool(tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled())
+    may_be_leaf = tensor.requires_grad and writes.is_leaf(tensor) is not False
+    return bool(may_be_leaf and torch.is_grad_enabled())
 
 
 def _has_symbol(index: Any) -> bool:
