@@ -43,6 +43,9 @@ _MIRRORED_TYPES = frozenset(
         collections.defaultdict,
         collections.OrderedDict,
         functools.partial,
+        type({}.keys()),
+        type({}.values()),
+        type({}.items()),
     }
 )
 """C types whose stand-ins have all of the original's C-level state."""
