@@ -40,15 +40,14 @@ _FUNCTIONAL_FORMS = (auto_functionalized, auto_functionalized_v2)
 """What stands for an operator that writes to its arguments, the first argument."""
 
 
-_STATISTICS = dict.fromkeys(
-    (
+_BATCH_NORMS = frozenset(
+    {
         torch.ops.aten.native_batch_norm.default,
         torch.ops.aten.cudnn_batch_norm.default,
         torch.ops.aten.miopen_batch_norm.default,
-    ),
-    3,
+    }
 )
-"""Operators that write to running statistics, and the position of the mean; the variance and ``training`` are behind it."""
+"""Operators that write to running statistics without saying so."""
 
 
 def is_ordered(target: Any) -> bool:
@@ -73,12 +72,11 @@ def must_run(node: Node) -> bool:
 
 def _updates_statistics(node: Node) -> bool:
     """Whether this is a batch norm in training that writes to its running statistics, of which its schema says nothing."""
-    place = _STATISTICS.get(node.target)
-    if place is None:
+    if node.target not in _BATCH_NORMS:
         return False
     mean, training = (
         node.args[at] if at < len(node.args) else node.kwargs.get(name)
-        for at, name in ((place, "running_mean"), (place + 2, "training"))
+        for at, name in ((3, "running_mean"), (5, "training"))
     )
     return mean is not None and training is not False
 

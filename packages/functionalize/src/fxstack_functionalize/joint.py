@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from fxstack_functionalize.either_way import either_way
 from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
 from fxstack_functionalize.finalize import GradientSlot
+from fxstack_functionalize.new_leaves import leaves_behind
 from fxstack_functionalize.rng import NeedsModesError
 
 if TYPE_CHECKING:
@@ -73,18 +74,9 @@ def _gradients(
 
 def _inner_leaves(outputs: list[Any], leaves: list[Any]) -> list[torch.Tensor]:
     """Leaves that the graph makes. Nobody gets their gradients, but what is in the way of them raises in backward()."""
-    known, seen, found = set(map(id, leaves)), set(), []
-    left = [output.grad_fn for output in outputs]
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None and id(variable) not in known:
-            found.append(variable)
-        left += [following for following, _ in node.next_functions]
-    return found
+    known = set(map(id, leaves))
+    functions = (output.grad_fn for output in outputs)
+    return [leaf for leaf in leaves_behind(functions) if id(leaf) not in known]
 
 
 @dataclass(frozen=True, slots=True)

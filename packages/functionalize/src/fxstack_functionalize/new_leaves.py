@@ -13,7 +13,7 @@ from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.roots import root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import torch
 
@@ -72,18 +72,19 @@ def _is_leaf(value: torch.Tensor, known: Collection[int]) -> bool:
 
 def _leaves_behind(tensors: Iterable[torch.Tensor]) -> set[int]:
     """Return the ids of the leaves that gradients of ``tensors`` reach, and of what these are views of."""
-    found, seen = set(), set[Any]()
-    stack: list[Any] = []
-    for tensor in tensors:
-        found.add(id(root_of(tensor)))
-        if tensor.requires_grad:
-            stack.append(grad_fn_of(tensor))
-    while stack:
-        node = stack.pop()
+    tensors = list(tensors)
+    functions = [grad_fn_of(tensor) for tensor in tensors if tensor.requires_grad]
+    return {id(root_of(tensor)) for tensor in tensors} | set(map(id, leaves_behind(functions)))
+
+
+def leaves_behind(functions: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Give the leaves that gradients reach behind nodes of autograd's graph, or None, each once."""
+    seen, left = set[Any](), list(functions)
+    while left:
+        node = left.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        stack += [following for following, _ in node.next_functions]
+        left += [following for following, _ in node.next_functions]
         if hasattr(node, "variable"):
-            found.add(id(node.variable))
-    return found
+            yield node.variable

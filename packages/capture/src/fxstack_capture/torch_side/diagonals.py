@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture.torch_side.writes import is_leaf
+
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
 
@@ -40,7 +42,11 @@ def _plain(
     numbers = (int, float, bool, torch.SymInt, torch.SymFloat)
     if not tensor._has_symbolic_sizes_strides or type(fill_value) not in numbers:
         return None
-    if tensor.dim() < 2 or type(wrap) is not bool or (tensor.requires_grad and tensor.is_leaf):
+    if (
+        tensor.dim() < 2
+        or type(wrap) is not bool
+        or (tensor.requires_grad and is_leaf(tensor) is not False)
+    ):
         return None
     height, *others = tensor.shape
     if len(others) > 1:

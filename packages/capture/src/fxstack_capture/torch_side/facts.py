@@ -10,6 +10,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import TensorIs
 from fxstack_capture.torch_side.standin_classes import why_not_followed
 from fxstack_capture.torch_side.wrapping import is_wrapped
+from fxstack_capture.torch_side.writes import is_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,14 +47,6 @@ def demand_supported(real: torch.Tensor) -> None:
         raise graph_break("unsupported-tensor", kind)
 
 
-def _has_history(real: torch.Tensor) -> bool:
-    """Whether autograd says if it is a leaf."""
-    try:
-        return isinstance(real.is_leaf, bool)
-    except RuntimeError:
-        return False
-
-
 def _unsupported_kind(real: torch.Tensor) -> str | None:
     cls = type(real)
     if cls not in PLAIN_CLASSES:
@@ -66,7 +59,7 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
         return f"quantized dtype {real.dtype}"
     if real.is_nested:
         return "nested tensor"
-    if real.requires_grad and not _has_history(real):
+    if real.requires_grad and is_leaf(real) is None:
         return "view made under no_grad, whose base was changed,"
     if real.device.type == "meta":
         return "meta device"
