@@ -139,3 +139,14 @@ def test_failures_of_the_compiler_are_not_the_program_s(program, lapse, monkeypa
                 hits += faulty.calls >= at
             assert str(found) == str(expected), (site, at)
     assert hits > 4
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_torch_refuses_is_the_program_s():
+    def program(x):
+        try:
+            return torch.nn.Parameter(x.long() + 1)
+        except RuntimeError as error:
+            return x + len(str(error))
+
+    assert torch.equal(fxstack_capture.optimize()(program)(X), program(X))

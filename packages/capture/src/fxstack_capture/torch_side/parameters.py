@@ -13,6 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side import gradients
 from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.writes import is_leaf
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
 
 
+@calls_program
 def make(tracer: TorchTracer, data: Any, requires_grad: bool) -> torch.Tensor:
     """``torch.nn.Parameter(data, requires_grad)``; raises what that raises."""
     if not isinstance(data, FakeTensor) or shown_class(data) is not None:
