@@ -7,30 +7,13 @@ Prints each difference, and totals; exits with 1 if there is one.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from derivative_family import cases, differences
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", default="aot_eager")
-    parser.add_argument("--dry", action="store_true")
-    options = parser.parse_args()
-    chosen = cases()[::60] if options.dry else cases()
-    different = 0
-    for form, name, whole in chosen:
-        found = differences(form, name, whole, options.backend)
-        if found is not None:
-            different += 1
-            print(f"{form}, {name}{', inside' if whole else ''}: {found}", flush=True)
-    print(f"{len(chosen)} cases, {different} differences")
-    return 1 if different else 0
-
+from family_sweep import sweep
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(sweep(__doc__, cases(), differences))
