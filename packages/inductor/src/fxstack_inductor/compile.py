@@ -73,23 +73,20 @@ def compile_graph(
         CompilerFailedError: if the C compiler rejects the generated code.
     """
     chosen = options_from_environment() if options is None else options
-    made = _or_by_aten(graph_module, chosen, on_failure, boxed=boxed, inference=inference)
+    compiled = partial(_compiled, graph_module, chosen, boxed=boxed, inference=inference)
+    told = None if chosen.raise_failures else on_failure
+    made = compiled() if told is None else _or_by_aten(graph_module, compiled, told)
     return checked(graph_module, made) if check_arguments else made
 
 
 def _or_by_aten(
     graph_module: GraphModule,
-    chosen: InductorOptions,
-    on_failure: Callable[[Failure], None] | None,
-    *,
-    boxed: bool,
-    inference: bool,
+    compiled: Callable[..., Callable[..., tuple[Any, ...]]],
+    on_failure: Callable[[Failure], None],
 ) -> Callable[..., tuple[Any, ...]]:
-    """The compiled graph, or the graph itself where compiling fails by a defect of this package and somebody is told."""
-    if on_failure is None or chosen.raise_failures:
-        return _compiled(graph_module, chosen, None, boxed=boxed, inference=inference)
+    """What ``compiled`` gives, or the graph itself where it fails by a defect of this package, which ``on_failure`` is told."""
     try:
-        made = _compiled(graph_module, chosen, on_failure, boxed=boxed, inference=inference)
+        made = compiled(on_failure)
     except NO_DEFECTS:
         raise
     except Exception as error:
@@ -101,7 +98,7 @@ def _or_by_aten(
 def _compiled(
     graph_module: GraphModule,
     chosen: InductorOptions,
-    on_failure: Callable[[Failure], None] | None,
+    on_failure: Callable[[Failure], None] | None = None,
     *,
     boxed: bool,
     inference: bool,
