@@ -327,8 +327,11 @@ def _changes_first(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 @cache
 def _place_of_inplace(function: FunctionType) -> int | None:
-    """The position of the parameter ``inplace`` (``F.relu(x, inplace=True)``)."""
-    names = [*inspect.signature(function).parameters]
+    """The position of the parameter ``inplace`` (``F.relu(x, inplace=True)``).
+
+    What a function wraps is not asked: ``Tensor.__pow__`` wraps a C method, which has no signature.
+    """
+    names = [*inspect.signature(function, follow_wrapped=False).parameters]
     return names.index("inplace") if "inplace" in names else None
 
 
