@@ -87,7 +87,12 @@ def compile(
         return model if model is not None else lambda fn: fn
     log = CompileLog()
     made = make_options(mode, options)
-    capture_options = replace(made.capture, fullgraph=fullgraph, dynamic=dynamic)
+    capture_options = replace(
+        made.capture,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        leave_unprofitable=_leaves_unprofitable(backend, options or {}),
+    )
     chosen = resolve_backend(backend, made, log)
 
     def named_backend(forced: str | Backend) -> Backend:
@@ -119,6 +124,12 @@ def compile(
         return compiled
 
     return decorate if model is None else decorate(model)
+
+
+def _leaves_unprofitable(backend: str | Backend | None, options: Mapping[str, Any]) -> bool:
+    """By default with our own backend: what others do with graphs need not be about speed."""
+    own = (get_default_backend() if backend is None else backend) == "inductor"
+    return bool(options.get("leave_unprofitable", own))
 
 
 def optimize(backend: str | Backend = "inductor", **keywords: Any) -> Callable[[F], F]:

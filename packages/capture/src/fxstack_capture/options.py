@@ -37,6 +37,8 @@ class CaptureOptions:
     """Run every graph beside its compiled code, and raise ``WrongResultError`` where they differ."""
     assume_checks: bool = True
     """Trace past ``if`` and ``assert`` on tensors of which one side only raises, and look at them when the graph has run."""
+    leave_unprofitable: bool = False
+    """Time calls of a callable with graph breaks, compiled and plain; where plain ones are faster it runs in plain Python."""
     guard_filter_fn: GuardFilter | None = None
     """Which guards of an entry are kept (``guards.filtering``): the program answers for those that are not."""
     dynamic_sources: str = ""

@@ -42,7 +42,7 @@ from fxstack_capture.driver.policy import (
 )
 from fxstack_capture.driver.postponing import end_postponement, postpone
 from fxstack_capture.driver.recompiling import LOG, fitting_entry, limit_reached, refusal
-from fxstack_capture.driver.records import FrameRecord, Observer, Verdict
+from fxstack_capture.driver.records import FrameRecord, Observer, Tally, Verdict
 from fxstack_capture.driver.replaced_functions import ReplacedFunctions
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.driver.whole_only import demand_compiled
@@ -122,6 +122,7 @@ class FrameCompiler:
         """Ids of the program's code objects in which a graph has broken below C code."""
         self.states = CodeStates()
         self.twins = Twins()
+        self.tally = Tally()
         self._replaced = ReplacedFunctions()
         self._mistakes = Mistakes()
 
@@ -206,6 +207,7 @@ class FrameCompiler:
                 fitting, again = fitting_entry(frame, code, self.owner)
             if fitting is not None:  # another thread was faster
                 return fitting
+            self.tally.traced += 1
             if stance.forbids_compiling:
                 raise refusal(again, stance.forbids_compiling)
             if stance.name == "eager_then_compile" and not (state.met or again.failures):
@@ -354,6 +356,7 @@ class FrameCompiler:
         raise graph_break("tracing-error", "the frame cannot be stopped anywhere")
 
     def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
+        self.tally.breaks += 1
         if self.observer is not None:
             self.observer.on_break(record)
         if is_error or self.options.fullgraph or record.reason.id == "forbidden":
@@ -462,6 +465,7 @@ class FrameCompiler:
         emitted = draft.complete(graph)
         self._note(code, written, emitted, again)
         if has_tensors(draft):
+            self.tally.graphs += 1
             self.states.of(self.resumptions.user_of(code)).computes = True
         state.entries += 1
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)

@@ -52,6 +52,17 @@ class FrameRecord:
         return None if self.captured is None else self.captured.graph_module
 
 
+@dataclass(slots=True)
+class Tally:
+    """What one ``FrameCompiler`` has done so far."""
+
+    traced: int = 0
+    """Frames that were looked at."""
+    breaks: int = 0
+    graphs: int = 0
+    """Graphs with tensors."""
+
+
 class Observer(Protocol):
     """Told of what happens while compiling. Also of ``on_recompile(record: Recompilation)``, if it has that."""
 

@@ -11,6 +11,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.guards.records import TensorIs
+from fxstack_interchange.literals import TORCH_LITERALS
 
 
 def tensor_facts(tensor: torch.Tensor) -> TensorIs:
@@ -44,3 +45,4 @@ def prepare_tensors(capsule: object = None) -> None:
 
 if native.AVAILABLE:
     prepare_tensors()
+    native.use_literals(tuple(TORCH_LITERALS))

@@ -9,6 +9,10 @@ why and what to install, and everything below raises ``NativeMissingError`` when
     run_with(callback, owner, fn, args=(), kwargs=None)   # fn(*args, **kwargs) with compile mode on
     Optimized(fn, callback, owner)   # a callable that does the same; binds as a method, has a
                                      # __dict__ (functools.update_wrapper works) and weak references
+    Optimized.trial                  # None, or what has begin(optimized) -> 0 (compiled), 1 (compiled, timed) or 2
+                                     # (plain, timed), and, for timed calls that raise nothing,
+                                     # end(optimized, plain, nanoseconds, result)
+    Optimized.plain_calls            # how many calls run plainly before the trial is asked
     Disabled(fn)                     # a callable that runs fn with every mode off
     Watched(fn, told)                # a callable that runs fn, and calls told() if it raises nothing
     bypass(on) -> bool               # Optimized callables of this thread run plainly; gives what was
@@ -181,6 +185,7 @@ cached = _function("cached")
 use_caches = _function("use_caches")
 scan = _function("scan")
 use_tensors = _function("use_tensors")
+use_literals = _function("use_literals")
 use_continuation = _function("use_continuation")
 hide_file = _function("hide_file")
 bypass = _function("bypass")

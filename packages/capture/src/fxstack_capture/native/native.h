@@ -94,6 +94,7 @@ static inline Group *find_group(CodeState *state, PyObject *owner) {
 extern HIDDEN PyMethodDef scopes_methods[];
 extern HIDDEN PyMethodDef finalizers_methods[];
 extern HIDDEN PyMethodDef cached_methods[];
+extern HIDDEN PyMethodDef values_methods[];
 extern HIDDEN PyMethodDef upcoming_methods[];
 
 /* --- walks over arguments (scan.c) -------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "native.h"
 #include <string.h>
 #include <structmember.h>
+#include <time.h>
 
 /* --- calling in a scope -------------------------------------------------------------------------- */
 
@@ -126,6 +127,8 @@ typedef struct {
     PyObject *fn, *callback, *owner; /* in Disabled: callback is what to raise after the call or NULL; in Watched: whom to
                                       * tell; owner NULL in both */
     PyObject *dict, *weakrefs;
+    PyObject *trial;        /* of Optimized: who is asked how to run a call, and told how long it took; NULL: nobody */
+    Py_ssize_t plain_calls; /* of Optimized: how many calls run plainly before anybody is asked */
 } Wrapper;
 
 typedef enum { COMPILED, PLAIN, REDIRECTED } Told;
@@ -162,13 +165,16 @@ static PyObject *torch_module, *torch_global, *stance_word, *backend_word; /* wh
 static PyObject *torch_globals;                             /* its module's, once it is loaded */
 static PyObject *last_stance;                               /* the object that was asked last */
 static Told last_answer;
+static PyObject *trial_begin, *trial_end; /* methods of trials */
 
 int scopes_init(void) {
     torch_module = PyUnicode_InternFromString("torch._dynamo.eval_frame");
     torch_global = PyUnicode_InternFromString("_stance");
     stance_word = PyUnicode_InternFromString("stance");
     backend_word = PyUnicode_InternFromString("backend");
-    return torch_module && torch_global && stance_word && backend_word ? 0 : -1;
+    trial_begin = PyUnicode_InternFromString("begin");
+    trial_end = PyUnicode_InternFromString("end");
+    return torch_module && torch_global && stance_word && backend_word && trial_begin && trial_end ? 0 : -1;
 }
 
 static int has_backend(PyObject *stance) {
@@ -218,16 +224,74 @@ static PyObject *redirected_call(PyObject *self, PyObject *const *args, size_t n
     return result;
 }
 
-static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     Wrapper *w = (Wrapper *)self;
-    Told told = told_here ? told_here : told_by_torch();
-    if (unlikely(told == PLAIN)) return disabled_call(self, args, nargsf, names);
-    if (unlikely(told == REDIRECTED)) return redirected_call(self, args, nargsf, names);
     Scope scope = {MODE_COMPILE, w->callback, w->owner, NULL};
     Py_INCREF(self);
     PyObject *result = call_in_scope(scope, w->fn, args, nargsf, names);
     Py_DECREF(self);
     return result;
+}
+
+/* --- trials: timed calls, compiled and plain -------------------------------------------------------- */
+
+typedef enum { RUN_COMPILED, TIME_COMPILED, TIME_PLAIN } Manner;
+
+static long long now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static Manner ask_trial(PyObject *trial, PyObject *self) {
+    PyObject *answer = PyObject_CallMethodOneArg(trial, trial_begin, self);
+    long manner = answer ? PyLong_AsLong(answer) : -1;
+    Py_XDECREF(answer);
+    return manner == -1 && PyErr_Occurred() ? (Manner)-1 : (Manner)manner;
+}
+
+/* 0, or -1 with an exception: a warning that the program has made an error. */
+static int tell_trial(PyObject *trial, PyObject *self, Manner manner, long long took, PyObject *result) {
+    PyObject *plain = manner == TIME_PLAIN ? Py_True : Py_False, *ns = PyLong_FromLongLong(took);
+    PyObject *told = ns ? PyObject_CallMethodObjArgs(trial, trial_end, self, plain, ns, result, NULL) : NULL;
+    Py_XDECREF(ns);
+    Py_XDECREF(told);
+    return told ? 0 : -1;
+}
+
+/* No Python frame of ours lies below the program's: it may look at its caller. */
+static COLD PyObject *tried_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+    PyObject *trial = Py_NewRef(((Wrapper *)self)->trial), *result = NULL;
+    Scope *current = current_scope(), saved = *current;
+    Py_INCREF(self);
+    current->mode = MODE_OFF;
+    Manner manner = ask_trial(trial, self);
+    *current_scope() = saved;
+    if (manner == (Manner)-1) goto done;
+    long long start = now_ns();
+    result = (manner == TIME_PLAIN ? disabled_call : compiled_call)(self, args, nargsf, names);
+    if (result != NULL && manner != RUN_COMPILED) {
+        current->mode = MODE_OFF;
+        if (tell_trial(trial, self, manner, now_ns() - start, result) < 0) Py_CLEAR(result);
+        *current_scope() = saved;
+    }
+done:
+    Py_DECREF(trial);
+    Py_DECREF(self);
+    return result;
+}
+
+static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+    Wrapper *w = (Wrapper *)self;
+    Told told = told_here ? told_here : told_by_torch();
+    if (unlikely(told == PLAIN)) return disabled_call(self, args, nargsf, names);
+    if (unlikely(told == REDIRECTED)) return redirected_call(self, args, nargsf, names);
+    if (likely(w->trial == NULL)) return compiled_call(self, args, nargsf, names);
+    if (w->plain_calls > 0) {
+        w->plain_calls--;
+        return disabled_call(self, args, nargsf, names);
+    }
+    return tried_call(self, args, nargsf, names);
 }
 
 static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
@@ -300,10 +364,12 @@ static int wrapper_traverse(Wrapper *w, visitproc visit, void *arg) {
     Py_VISIT(w->callback);
     Py_VISIT(w->owner);
     Py_VISIT(w->dict);
+    Py_VISIT(w->trial);
     return 0;
 }
 
 static int wrapper_clear(Wrapper *w) {
+    Py_CLEAR(w->trial);
     Py_CLEAR(w->dict); /* the rest stays callable until the end; a cycle always passes through one of the others */
     return 0;
 }
@@ -315,6 +381,7 @@ static void wrapper_dealloc(Wrapper *w) {
     Py_XDECREF(w->callback);
     Py_XDECREF(w->owner);
     Py_XDECREF(w->dict);
+    Py_XDECREF(w->trial);
     Py_TYPE(w)->tp_free(w);
 }
 
@@ -330,11 +397,28 @@ static PyMemberDef optimized_members[] = {
     {"fn", T_OBJECT, offsetof(Wrapper, fn), READONLY, "what is called"},
     {"callback", T_OBJECT, offsetof(Wrapper, callback), READONLY, "who is asked about new frames"},
     {"owner", T_OBJECT, offsetof(Wrapper, owner), READONLY, "who holds the entries"},
+    {"plain_calls", T_PYSSIZET, offsetof(Wrapper, plain_calls), 0, "how many calls run plainly before the trial is asked"},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMemberDef disabled_members[] = {
     {"fn", T_OBJECT, offsetof(Wrapper, fn), READONLY, "what is called"},
     {NULL, 0, 0, 0, NULL},
+};
+static PyObject *optimized_trial(Wrapper *w, void *unused) {
+    (void)unused;
+    return Py_NewRef(w->trial ? w->trial : Py_None);
+}
+
+static int optimized_set_trial(Wrapper *w, PyObject *trial, void *unused) {
+    (void)unused;
+    Py_XSETREF(w->trial, trial == NULL || trial == Py_None ? NULL : Py_NewRef(trial));
+    return 0;
+}
+
+static PyGetSetDef optimized_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {"trial", (getter)optimized_trial, (setter)optimized_set_trial, "who is asked how to run a call, or None", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 static PyGetSetDef wrapper_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
@@ -348,13 +432,14 @@ static PyGetSetDef wrapper_getset[] = {
     .tp_clear = (inquiry)wrapper_clear, .tp_call = PyVectorcall_Call,                                             \
     .tp_vectorcall_offset = offsetof(Wrapper, vectorcall), .tp_descr_get = wrapper_bind,                          \
     .tp_dictoffset = offsetof(Wrapper, dict), .tp_weaklistoffset = offsetof(Wrapper, weakrefs),                   \
-    .tp_repr = (reprfunc)wrapper_repr, .tp_getset = wrapper_getset
+    .tp_repr = (reprfunc)wrapper_repr
 
 PyTypeObject Optimized_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Optimized",
     .tp_doc = "Optimized(fn, callback, owner): calls fn with compile mode on.",
     .tp_new = optimized_new,
     .tp_members = optimized_members,
+    .tp_getset = optimized_getset,
     WRAPPER_SLOTS,
 };
 PyTypeObject Disabled_Type = {
@@ -362,6 +447,7 @@ PyTypeObject Disabled_Type = {
     .tp_doc = "Disabled(fn, failure=None): calls fn with every mode off; raises `failure`, if any, when fn has raised nothing.",
     .tp_new = disabled_new,
     .tp_members = disabled_members,
+    .tp_getset = wrapper_getset,
     WRAPPER_SLOTS,
 };
 PyTypeObject Watched_Type = {
@@ -369,6 +455,7 @@ PyTypeObject Watched_Type = {
     .tp_doc = "Watched(fn, told): calls fn in the mode that is on, and then told(), if fn has raised nothing.",
     .tp_new = watched_new,
     .tp_members = disabled_members,
+    .tp_getset = wrapper_getset,
     WRAPPER_SLOTS,
 };
 

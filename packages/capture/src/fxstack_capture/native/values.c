@@ -20,7 +20,35 @@ static int set_is_constant(PyObject *set) {
     return 1;
 }
 
-/* None, bool, int, float, complex, str, bytes, Ellipsis, and tuples, frozensets, slices of such; exact types only. */
+static PyTypeObject *literal_types[8]; /* immutable, compared by C code that raises nothing: torch.dtype, torch.device */
+static int literal_count;
+
+static int is_literal(PyObject *o) {
+    for (int i = 0; i < literal_count; i++)
+        if (Py_IS_TYPE(o, literal_types[i])) return 1;
+    return 0;
+}
+
+static PyObject *py_use_literals(PyObject *module, PyObject *types) {
+    (void)module;
+    Py_ssize_t n = PyTuple_Check(types) ? PyTuple_GET_SIZE(types) : 9;
+    if (n > 8) return PyErr_SetString(PyExc_TypeError, "use_literals takes a tuple of at most 8 types"), NULL;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *type = PyTuple_GET_ITEM(types, i);
+        if (!PyType_Check(type) || ((PyTypeObject *)type)->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC))
+            return PyErr_Format(PyExc_TypeError, "%R is no static type whose objects hold no others", type), NULL;
+        literal_types[i] = (PyTypeObject *)Py_NewRef(type);
+    }
+    literal_count = (int)n;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef values_methods[] = {
+    {"use_literals", py_use_literals, METH_O, "use_literals(types): their objects are constants, too"},
+    {NULL, NULL, 0, NULL},
+};
+
+/* None, bool, int, float, complex, str, bytes, Ellipsis, torch's literals, and tuples, frozensets, slices of such; exact types only. */
 int is_constant(PyObject *o) {
     if (o == Py_None || o == Py_Ellipsis || o == Py_NotImplemented || PyBool_Check(o) || PyLong_CheckExact(o) ||
         PyFloat_CheckExact(o) || PyComplex_CheckExact(o) || PyUnicode_CheckExact(o) || PyBytes_CheckExact(o))
@@ -31,7 +59,7 @@ int is_constant(PyObject *o) {
         PySliceObject *s = (PySliceObject *)o;
         return is_constant(s->start) && is_constant(s->stop) && is_constant(s->step);
     }
-    return 0;
+    return is_literal(o);
 }
 
 static int same_double(double a, double b) {

@@ -43,11 +43,11 @@ IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
 
 
 def is_value(key: object) -> bool:
-    """Found again by value: what a ``Key`` source and an ``Equals`` check can hold."""
+    """Found again by value: what a ``Key`` source can hold. NaN is found by identity alone."""
     cls = type(key)
     if cls is tuple or cls is frozenset:
         return all(map(is_value, key))  # type: ignore[call-overload]
-    return cls in _VALUE_TYPES
+    return (cls in _VALUE_TYPES or cls in TORCH_LITERALS) and bool(key == key)  # noqa: PLR0124
 
 
 def is_constant_key(key: object) -> bool:

@@ -72,9 +72,7 @@ class LazyDict:
     def item_source(self, key: object) -> Source:
         if type(self.source) is InstanceDict and type(key) is str:
             return InstanceAttr(self.source.of, key)
-        if type(key) not in _VALUE_KEYS:
-            return self._place_of(key)
-        return Key(self.source, key)
+        return Key(self.source, key) if is_value(key) else self._place_of(key)
 
     def _place_of(self, key: object) -> Source:
         """Where the value of a class or function as key is, as long as that key stands where it stands."""
@@ -244,13 +242,10 @@ class LazyDict:
         return next(self.changes(), None) is not None
 
 
-_VALUE_KEYS = frozenset({str, int})
-
-
 def _is_simple(key: object) -> bool:
     """Whether ``==`` and hash are C code that looks at nothing but this key: at its value, or which object it is."""
     cls = type(key)
-    if cls in _VALUE_KEYS or cls is FunctionType:
+    if cls is FunctionType or is_value(key):
         return True
     return issubclass(cls, type) and (cls.__eq__, cls.__hash__) == _OF_CLASSES
 

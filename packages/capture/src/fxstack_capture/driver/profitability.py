@@ -1,0 +1,171 @@
+"""A callable whose compiled calls take longer than plain ones is left in plain Python.
+
+Graph breaks cost: each piece between two of them has guards and a call of its own, and a loop that breaks around a few
+small operators is slower compiled than interpreted. Nothing but a measurement tells for sure, so once a callable with graph
+breaks (or without any graph) has stopped compiling, some of its calls are timed, compiled and plain in turn.
+
+One whole graph is never tried: what it costs is known, and small. Neither are calls whose result takes part in a backward,
+which may be where the time is saved, nor anything once CUDA is in use, where calls return before the work is done.
+"""
+
+from __future__ import annotations
+
+import statistics
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from fxstack_capture.driver.errors import TracingWarning
+from fxstack_capture.driver.records import FrameRecord, Verdict
+from fxstack_capture.driver.whole_only import first_frame_of
+from fxstack_capture.stance import Stance, current_stance
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.driver.compiler import FrameCompiler
+
+# What ``begin`` answers; see ``native``.
+_COMPILED, _TIME_COMPILED, _TIME_PLAIN = 0, 1, 2
+
+_SETTLED = 4
+"""Calls without any tracing before calls are timed."""
+
+# The sequence of Thue and Morse: no period of the arguments (two sizes in turn, say) favours either side.
+_PLAIN_TURNS: Final = tuple(n.bit_count() % 2 == 1 for n in range(16))
+
+_SLOWER: Final = 1.05
+"""Ratio of medians from which a compiled call counts as slower."""
+
+_SEPARATION: Final = 0.9
+"""Of all pairs of a compiled and a plain call, in how many the compiled one must have been slower (as the test of Mann and
+Whitney counts them). Calls that differ much among themselves, by their arguments' sizes, never get there.
+"""
+
+_ROUNDS: Final = 4
+"""How often 16 calls are timed, as long as compiled calls look slower and it is not certain."""
+
+_FIRST_REST, _LONGEST_REST = 1_000, 64_000
+"""Plain calls before it is tried again: programs change what they pass. The number doubles."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """The trial of one callable: ``Optimized.trial`` of ``native``."""
+
+    compiler: FrameCompiler
+    callable: Any
+    """The function or module that was given to ``optimize``."""
+    traced: int = -1
+    settled: int = 0
+    compiled: list[int] = field(default_factory=list)
+    plain: list[int] = field(default_factory=list)
+    rest: int = _FIRST_REST
+    is_told: bool = False
+
+    def begin(self, optimized: Any) -> int:
+        """How the next call runs."""
+        tally = self.compiler.tally
+        if current_stance() != Stance():
+            return _COMPILED
+        if self.traced != tally.traced:
+            self._start_again()
+            return _COMPILED
+        self.settled += 1
+        if self.settled <= _SETTLED:
+            return _COMPILED
+        if not _can_be_timed() or (tally.graphs and not tally.breaks):
+            optimized.trial = None
+            return _COMPILED
+        turn = len(self.compiled) + len(self.plain)
+        return _TIME_PLAIN if _PLAIN_TURNS[turn % len(_PLAIN_TURNS)] else _TIME_COMPILED
+
+    def end(self, optimized: Any, plain: bool, nanoseconds: int, result: object) -> None:
+        """Take the time of a call that was timed, and judge when there are enough."""
+        if self.traced != self.compiler.tally.traced:
+            self._start_again()
+            return
+        if torch.is_grad_enabled() and _may_need_gradients(result):
+            optimized.trial = None
+            return
+        (self.plain if plain else self.compiled).append(nanoseconds)
+        rounds, left = divmod(len(self.compiled) + len(self.plain), len(_PLAIN_TURNS))
+        if left:
+            return
+        compiled, interpreted = self.compiled, self.plain
+        slower = is_slower(compiled, interpreted)
+        if slower is None and rounds < _ROUNDS:
+            return
+        self._start_again()
+        if not slower:
+            optimized.trial = None
+            return
+        optimized.plain_calls = self.rest
+        self.rest = min(2 * self.rest, _LONGEST_REST)
+        self._tell(compiled, interpreted)
+
+    def _start_again(self) -> None:
+        self.traced, self.settled = self.compiler.tally.traced, 0
+        self.compiled, self.plain = [], []
+
+    def _tell(self, compiled: list[int], plain: list[int]) -> None:
+        if self.is_told:
+            return
+        self.is_told = True
+        tally, code = self.compiler.tally, self._code()
+        name = getattr(self.callable, "__qualname__", type(self.callable).__qualname__)
+        where = f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
+        text = (
+            f"{where} runs in plain Python from now on, where its calls are faster: {_shown(plain)}, compiled"
+            f" {_shown(compiled)} (medians of {len(plain)} calls each; graphs: {tally.graphs}, graph breaks: {tally.breaks})."
+            " fix: take the graph breaks out (explain() lists them), or compile what it calls between them;"
+            " leave_unprofitable=False keeps it compiled"
+        )
+        records = self.compiler.records
+        if records is not None and code is not None:
+            place = code.co_qualname, code.co_filename, code.co_firstlineno
+            records.append(FrameRecord(*place, Verdict.PLAIN, why=text))
+        warnings.warn(text, TracingWarning, stacklevel=3)
+
+    def _code(self) -> CodeType | None:
+        called = self.callable
+        return first_frame_of(called.forward if isinstance(called, torch.nn.Module) else called)
+
+
+def is_slower(compiled: list[int], plain: list[int]) -> bool | None:
+    """Whether compiled calls take longer; None where they do in the median and it may be chance.
+
+    The longest calls, one in eight, do not count: the garbage collector may have run in them.
+    """
+    compiled = sorted(compiled)[: -len(compiled) // 8]
+    plain = sorted(plain)[: -len(plain) // 8]
+    if statistics.median(compiled) <= _SLOWER * statistics.median(plain):
+        return False
+    slower = sum(c > p for c in compiled for p in plain)
+    return slower >= _SEPARATION * len(compiled) * len(plain) or None
+
+
+def _can_be_timed() -> bool:
+    """Not on CUDA, and not where the program wants the same bits in every run: plain calls may round differently."""
+    return not (torch.cuda.is_initialized() or torch.are_deterministic_algorithms_enabled())
+
+
+def _may_need_gradients(result: object) -> bool:
+    """Whether a backward may go through a result; objects of classes that are not known may hold anything."""
+    if isinstance(result, torch.Tensor):
+        return bool(result.requires_grad)
+    if isinstance(result, dict):
+        return any(map(_may_need_gradients, result.values()))
+    if isinstance(result, (list, tuple, set, frozenset)):
+        return any(map(_may_need_gradients, result))
+    return type(result) not in _WITHOUT_TENSORS
+
+
+_WITHOUT_TENSORS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+def _shown(times: list[int]) -> str:
+    median = statistics.median(times)
+    return f"{median / 1e6:.3g} ms" if median >= 1e6 else f"{median / 1e3:.3g} us"

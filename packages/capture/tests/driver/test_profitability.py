@@ -1,0 +1,241 @@
+"""Callables whose compiled calls take longer than plain ones are left in plain Python, and one warning says so."""
+
+import sys
+import time
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import fxstack_capture as fx
+from fxstack_capture.driver.errors import TracingWarning
+from fxstack_capture.driver.profitability import Trial, is_slower
+from fxstack_capture.driver.records import Tally
+
+X = torch.arange(6.0)
+CALLS = 30
+"""Enough to compile, to settle and to time 16 calls."""
+
+
+def breaking(x):
+    y = x.sin()
+    fx.graph_break()
+    return y + 1
+
+
+def whole(x):
+    return x.sin() + 1
+
+
+def nothing(x):
+    fx.graph_break()
+    return x
+
+
+class Backend:
+    """Runs graphs as they are, ``delay`` seconds late; counts the calls."""
+
+    def __init__(self, delay):
+        self.delay, self.calls = delay, 0
+
+    def __call__(self, graph_module, _):
+        def run(*inputs):
+            self.calls += 1
+            time.sleep(self.delay)
+            return graph_module.forward(*inputs)
+
+        return run
+
+
+def compiled_by(backend, fn, **options):
+    chosen = fx.CaptureOptions(**{"leave_unprofitable": True, **options})
+    return fx.optimize(backend, options=chosen)(fn)
+
+
+def run(fn, *args, calls=CALLS):
+    """The warnings of some calls, whose results are those of the plain function."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(calls):
+            torch.testing.assert_close(fn(*args), fn.__wrapped__(*args), rtol=0, atol=0)
+    return [w for w in caught if issubclass(w.category, TracingWarning)]
+
+
+def test_slow_pieces_are_left_alone_and_said_once():
+    backend = Backend(0.002)
+    compiled = compiled_by(backend, breaking)
+    (warning,) = run(compiled, X)
+    calls = backend.calls
+    assert run(compiled, X) == [] and backend.calls == calls
+    assert warning.filename == __file__
+    text = str(warning.message)
+    assert text.startswith(
+        f"breaking ({__file__}:{breaking.__code__.co_firstlineno}) runs in plain Python from now on"
+    )
+    assert "(medians of 8 calls each; graphs: 2, graph breaks: 1)" in text
+    assert "explain() lists them" in text and "leave_unprofitable=False" in text
+
+
+@pytest.mark.parametrize(
+    ("fn", "options"),
+    [
+        (whole, {}),
+        (breaking, {"leave_unprofitable": False}),
+        (whole, {"fullgraph": True}),
+    ],
+)
+def test_what_is_never_tried(fn, options):
+    backend = Backend(0.002)
+    assert run(compiled_by(backend, fn, **options), X) == []
+    assert backend.calls >= CALLS
+
+
+def test_calls_that_a_backward_may_follow_are_not_judged():
+    backend = Backend(0.002)
+    assert run(compiled_by(backend, breaking), X.clone().requires_grad_()) == []
+    assert backend.calls >= 2 * (CALLS - 8)
+
+
+def test_deterministic_programs_are_not_judged():
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert run(compiled_by(Backend(0.002), breaking), X) == []
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def slow_in_plain_python(x):
+    if not fx.is_compiling():
+        time.sleep(0.002)
+    fx.graph_break()
+    return x.sin()
+
+
+def test_what_pays_stays_compiled():
+    compiled = compiled_by(Backend(0), slow_in_plain_python)
+    assert run(compiled, X) == [] and compiled.trial is None
+
+
+def test_it_is_tried_again_later():
+    backend = Backend(0.002)
+    compiled = compiled_by(backend, breaking)
+    run(compiled, X)
+    assert compiled.plain_calls > 900
+    compiled.plain_calls = 0
+    assert run(compiled, X) == []  # still slow; it has been said
+    assert compiled.plain_calls > 1900
+
+
+def test_modules_are_named_by_their_class():
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return breaking(x)
+
+    net = Net()
+    compiled = compiled_by(Backend(0.002), net)
+    with pytest.warns(TracingWarning, match=r"Net \(.*test_profitability.py:\d+\) runs in plain"):
+        for _ in range(CALLS):
+            compiled(X)
+
+
+def caller(x):
+    fx.graph_break()
+    return x.sin() if sys._getframe(1).f_code.co_name == "ask" else x
+
+
+def test_a_timed_call_sees_its_caller():
+    compiled = compiled_by(Backend(0.002), caller)
+
+    def ask():
+        return compiled(X)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(CALLS):
+            assert torch.equal(ask(), X.sin())
+
+
+def test_errors_pass_through_timed_calls():
+    def failing(x):
+        fx.graph_break()
+        raise ValueError(x.sum().item())
+
+    compiled = compiled_by(Backend(0), failing)
+    for _ in range(CALLS):
+        with pytest.raises(ValueError, match=r"^15\.0$"):
+            compiled(X)
+
+
+def test_a_warning_that_is_an_error_is_raised_by_the_call():
+    compiled = compiled_by(Backend(0.002), breaking)
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(TracingWarning, match="plain Python from now on"),
+    ):
+        warnings.simplefilter("error")
+        for _ in range(CALLS):
+            compiled(X)
+
+
+# --- the judgement, on given times --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("compiled", "plain", "expected"),
+    [
+        ([20] * 8, [10] * 8, True),
+        ([10] * 8, [20] * 8, False),
+        ([104] * 8, [100] * 8, False),
+        ([20] * 7 + [900], [10] * 7 + [900], True),  # the garbage collector
+        ([10, 100] * 4, [9, 90] * 4, None),  # two sizes in turn
+        ([20] * 8, [10] * 6 + [900] * 2, None),
+        ([20] * 16, [10] * 14 + [900] * 2, True),
+    ],
+)
+def test_is_slower(compiled, plain, expected):
+    assert is_slower(compiled, plain) is expected
+
+
+def driven(times):
+    """A trial whose calls take ``times(plain)``; (the callable, how often it ran plainly)."""
+    tally = Tally(breaks=1, graphs=2)
+    trial = Trial(SimpleNamespace(tally=tally, records=None), breaking)
+    optimized = SimpleNamespace(trial=trial, plain_calls=0)
+    plain = 0
+    for _ in range(100):
+        manner = trial.begin(optimized)
+        if manner:
+            plain += manner == 2
+            trial.end(optimized, manner == 2, times(manner == 2), None)
+        if optimized.trial is None or optimized.plain_calls:
+            break
+    return optimized, plain
+
+
+def test_doubt_is_followed_by_more_calls_and_ends_compiled():
+    ticks = iter(range(1000))
+    optimized, plain = driven(
+        lambda plain: (10, 1000)[next(ticks) // 2 % 2] * (1 if plain else 1.2)
+    )
+    assert optimized.trial is None and plain == 32
+
+
+def test_new_kinds_of_arguments_start_it_again():
+    tally = Tally(breaks=1, graphs=2)
+    trial = Trial(SimpleNamespace(tally=tally, records=None), breaking)
+    optimized = SimpleNamespace(trial=trial, plain_calls=0)
+    while not trial.begin(optimized):
+        pass
+    tally.traced += 1
+    trial.end(optimized, False, 10, None)
+    assert trial.compiled == [] and trial.begin(optimized) == 0
+
+
+def test_objects_of_unknown_classes_may_hold_gradients():
+    optimized = SimpleNamespace(trial=1, plain_calls=0)
+    trial = Trial(SimpleNamespace(tally=Tally(traced=-1), records=None), breaking)
+    trial.end(optimized, False, 10, {"a": [1, (X, "s")]})
+    assert optimized.trial == 1 and trial.compiled == [10]
+    trial.end(optimized, False, 10, [object()])
+    assert optimized.trial is None
