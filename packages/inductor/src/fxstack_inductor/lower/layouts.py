@@ -39,7 +39,10 @@ def check_layout(node: FxNode, made: Node, layout: Layout) -> None:
 
 def set_layout(made: Node, layout: Layout) -> None:
     """Adopt ``layout``; a view that re-adds reduced dimensions hands the strides on to its base."""
-    made.layout = Layout(made.shape, layout.stride, layout.dtype, layout.device)
+    shape = tuple(
+        known if known == 1 else size for size, known in zip(made.shape, layout.shape, strict=True)
+    )
+    made.layout = Layout(shape, layout.stride, layout.dtype, layout.device)
     if isinstance(made, Scatter):
         made.init.layout = made.layout
     if (

@@ -12,6 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._sympy.printers import PythonPrinter
 
 from fxstack_inductor.errors import NotLowered
@@ -28,8 +29,18 @@ def size_expr(value: Any) -> Expr:
     """An int or SymInt as an ``Expr``."""
     if isinstance(value, torch.SymInt):
         environment = value.node.shape_env
+        if _is_known_to_be_one(value):
+            return integer(1)
         return convert(value.node.expr, {} if environment is None else environment.var_to_range)
     return integer(int(value))
+
+
+def _is_known_to_be_one(value: torch.SymInt) -> bool:
+    """Whether tracing has guarded that a computed size is 1: then it is broadcast, whatever its expression looks like."""
+    node = value.node
+    if node.expr.is_Symbol or node.expr.is_Integer or (node.has_hint() and node.hint != 1):
+        return False
+    return statically_known_true(value == 1)
 
 
 def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
