@@ -40,7 +40,7 @@ def _is_known_to_be_one(value: torch.SymInt) -> bool:
     node = value.node
     if node.expr.is_Symbol or node.expr.is_Integer or (node.has_hint() and node.hint != 1):
         return False
-    return statically_known_true(value == 1)
+    return bool(statically_known_true(value == 1))
 
 
 def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
