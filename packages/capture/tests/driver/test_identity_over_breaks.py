@@ -6,7 +6,7 @@ import pytest
 import torch
 from running import check
 
-from fxstack_capture import graph_break, native
+from fxstack_capture import graph_break, native, optimize
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 
@@ -94,3 +94,52 @@ def test_copying_does_not_depend_on_identity():
     """One graph serves boxes that come and go."""
     inner = [1]
     check(copies, X, {"n": inner, "m": inner}, graphs=1)
+
+
+class Known:
+    """Knows tensors by their ids, as code that keeps state for tensors does."""
+
+    def __init__(self, *tensors):
+        self.ids = {id(t) for t in tensors}
+        self.table = {id(t): i for i, t in enumerate(tensors)}
+        self.pairs = {(id(t), 0): 1 for t in tensors}
+        self.names = {f"tensor {id(t)}" for t in tensors}
+        self.listed = [5, *map(id, tensors)]
+        self.last = id(tensors[-1]) if tensors else 0
+
+
+QUESTIONS = {
+    "set": lambda known, x: id(x) in known.ids,
+    "list": lambda known, x: id(x) in known.listed,
+    "number": lambda known, x: id(x) == known.last,
+    "get": lambda known, x: known.table.get(id(x), 7),
+    "keys": lambda known, x: id(x) in known.table.keys(),  # noqa: SIM118
+    "pair": lambda known, x: (id(x), 0) in known.pairs,
+    "text": lambda known, x: f"tensor {id(x)}" in known.names,
+    "hash": lambda known, x: hash(x) in {hash(n) for n in known.listed},
+    "difference": lambda known, x: known.last - id(x) == 0,
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+@pytest.mark.filterwarnings("error:internal error")
+def test_passed_tensors_are_found_by_their_ids(question):
+    def program(known, x):
+        return x + 1 if question(known, x) else x
+
+    compiled = optimize()(program)
+    for kept in (True, False, True, False):
+        x = torch.ones(2)
+        known = Known(x, X) if kept else Known(X)
+        known.last = id(x) if kept else id(X)
+        assert torch.equal(compiled(known, x), program(known, x))
+
+
+def test_ids_that_only_tell_objects_apart_are_one_graph():
+    def program(x, y):
+        memo = {}
+        for t in (x, y, x):
+            memo.setdefault(id(t), t + 1)
+        return len(memo), *memo.values()
+
+    check(program, X, X + 1, graphs=1)

@@ -1,10 +1,11 @@
 """Numbers and texts that say where an object lies: they are those of stand-ins, which must not leave the trace.
 
-Where an object can be expected to be the same one at the next call, a guard says so and its true number is given:
-the program's tables by id are those of the objects themselves. Otherwise ``id`` of a stand-in is as good while
-tracing: it is used to tell objects apart (``memo[id(x)]``). Where such a number leaves, also as part of a text, it
-is computed anew from the object that stands outside (``found``, ``in_text``). A text that holds an address (the
-``repr`` of ``object``) cannot be computed anew: it ends the graph.
+An object from outside gives its true number: the program's tables by id are those of the objects themselves. Where it can
+be expected to be the same one at the next call, a guard says so. A tensor that is passed is another one in each call: its
+number is used to tell objects apart (``memo[id(x)]``), and only where something that is guarded holds a number that may
+be an address, with which the program may have compared it, the object has to be the same one, too (``close``).
+Where a number leaves, also as part of a text, it is computed anew from the object that stands outside (``found``,
+``in_text``). A text that holds an address (the ``repr`` of ``object``) cannot be computed anew: it ends the graph.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import re
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import IdentityIs
+from fxstack_capture.guards.records import Equals, HasKey, IdentityIs, KeysAre, ShapeHolds
 from fxstack_capture.shapes.policy import is_argument
+from fxstack_capture.sources import Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from fxstack_capture.guards.records import Guard
+    from fxstack_capture.sources import Source
     from fxstack_capture.world.registry import Entry
     from fxstack_capture.world.world import MirrorWorld
 
@@ -35,20 +40,36 @@ class Addresses:
     def __init__(self, world: MirrorWorld) -> None:
         self._world = world
         self._given: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
+        self._passed: dict[int, Entry] = {}
+        """By the id of the stand-in: objects that are others in each call."""
 
     def number(self, function: Callable[[Any], int], obj: Any, number: int) -> int:
         """What ``function(obj)`` is to the program; ``number`` is what it is of the stand-in."""
         entry = self._world.registry.by_standin.get(id(obj))
-        if entry is None or entry.standin is entry.original or not self._is_settled(entry):
+        if entry is None or entry.standin is entry.original or self._is_copying():
             return self._give(function, obj, number)
+        if not self._is_settled(entry):
+            self._passed[id(obj)] = entry
+            return self._give(function, obj, function(entry.original))
         self._world.trace.guard(entry.source, IdentityIs(entry.original, id(entry.original)))
         return function(entry.original)
 
-    def _is_settled(self, entry: Entry) -> bool:
-        """Tensors and containers that are passed are new ones in each call; ``deepcopy`` shows its ids to nobody."""
+    def close(self) -> None:
+        """Guard objects that are others in each call where what is guarded may hold the number of one."""
+        guards = [*self._world.trace.guards] if self._passed else []
+        if any(may_be_address(part) for guard in guards for part in _numbers_in(guard)):
+            for entry in self._passed.values():
+                check = IdentityIs(entry.original, id(entry.original))
+                self._world.trace.guard(entry.source, check)
+
+    def _is_copying(self) -> bool:
+        """``deepcopy`` shows its ids to nobody."""
         interp: Any = self._world.trace.interp
-        if interp.current_frame().globals.get("__name__") == "copy":
-            return False
+        return bool(interp.current_frame().globals.get("__name__") == "copy")
+
+    @staticmethod
+    def _is_settled(entry: Entry) -> bool:
+        """Tensors and containers that are passed are new ones in each call."""
         if isinstance(entry.original, torch.Tensor):
             return not is_argument(entry.source)
         return type(entry.original).__weakrefoffset__ != 0
@@ -87,6 +108,35 @@ class Addresses:
             if entry is not None and entry.standin is not entry.original:
                 kind = type(entry.original).__qualname__
                 raise graph_break("unsupported-object", f"a text with the address of a {kind}")
+
+
+def _numbers_in(guard: Guard) -> Iterator[object]:
+    """What a guard asks for by value: in its check and on the way to its source."""
+    match guard.check:
+        case Equals(value=value) | HasKey(key=value) | KeysAre(keys=value):
+            yield value
+        case ShapeHolds(expr=expr):
+            yield tuple(int(number) for number in expr.atoms(sympy.Integer))
+    source: Source | None = guard.source
+    while source is not None:
+        if isinstance(source, Key):
+            yield source.key
+        source = source.base
+
+
+def may_be_address(value: object) -> bool:
+    """Whether a constant is a number as large as addresses are, or holds one, also as text."""
+    if type(value) is int:
+        return abs(value) >= _LEAST_ADDRESS
+    if type(value) is str:
+        return len(value) > 6 and any(
+            may_be_address(int(m[0], 16 if m[0].startswith("0x") else 10))
+            for m in _NUMBER.finditer(value)
+        )
+    return isinstance(value, (tuple, frozenset)) and any(map(may_be_address, value))
+
+
+_LEAST_ADDRESS = 1 << 24
 
 
 def _reference(obj: Any) -> Callable[[], Any]:

@@ -335,3 +335,4 @@ class MirrorWorld:
         self.iterators.close()
         self.contexts.close()
         self.remade.close()
+        self.addresses.close()
