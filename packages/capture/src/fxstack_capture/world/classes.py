@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.world.world import MirrorWorld
 
+dict_of = type.__dict__["__dict__"].__get__
 _mro = type.__dict__["__mro__"].__get__
 
 
@@ -160,16 +161,16 @@ class ClassReads:
                     if overlay[name] is ABSENT:
                         continue
                     return overlay[name]
-                if name in base.__dict__:
+                if name in dict_of(base):
                     return self._found(cls, base, name)
         for base in mro:
-            if name in base.__dict__:
+            if name in dict_of(base):
                 return self._found(cls, base, name)
         self._note(cls, name, NOT_FOUND)
         return ABSENT
 
     def _found(self, cls: type, base: type, name: str) -> Any:
-        raw = base.__dict__[name]
+        raw = dict_of(base)[name]
         self._note(cls, name, raw)
         kind = type(raw)
         if kind in IMMUTABLE_TYPES or self.world.is_new(base):

@@ -12,6 +12,7 @@ import torch
 from fxstack_capture.callers import calls_program
 from fxstack_capture.class_flags import is_immutable
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
+from fxstack_capture.world.classes import dict_of
 from fxstack_capture.world.descriptors import (
     bind,
     get_cached_property,
@@ -71,7 +72,7 @@ def load_from_class_alone(world: MirrorWorld, cls: type, name: str) -> Any:
     if data:
         return _load_type_slot(world, raw_meta, getter, cls, name)
     raw, _, _ = plan_of(world, cls, name)
-    if name in cls.__dict__:
+    if name in dict_of(cls):
         return raw
     if getter is not None:
         return getter(world, raw_meta, cls, meta)
