@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.utils._mode_utils import no_dispatch
 
 from fxstack_functionalize.rng import ExactRandomMode
 
@@ -55,6 +56,9 @@ class Engine(Protocol):
     def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
         """Return ``wrapped`` with a version counter of its own."""
 
+    def set_outside(self, wrapped: torch.Tensor, source: torch.Tensor) -> None:
+        """Let what lies around the core of ``wrapped`` follow ``wrapped.set_(source)``, which has been called."""
+
 
 class DispatcherEngine:
     """C++ functionalisation kernels, called straight from autograd."""
@@ -88,6 +92,9 @@ class DispatcherEngine:
     def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
         return wrapped.data
 
+    def set_outside(self, wrapped: torch.Tensor, source: torch.Tensor) -> None:
+        pass
+
 
 class ModeEngine:
     """``FunctionalTensorMode``: the same kernels, through a Python mode."""
@@ -118,6 +125,11 @@ class ModeEngine:
     def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
         with self.mode:
             return wrapped.data
+
+    def set_outside(self, wrapped: torch.Tensor, source: torch.Tensor) -> None:
+        """The mode changes the core alone."""
+        with no_dispatch():
+            wrapped.set_(source)
 
 
 def current_value(engine: Engine, wrapped: torch.Tensor) -> torch.Tensor:

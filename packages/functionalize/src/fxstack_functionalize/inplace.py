@@ -243,9 +243,13 @@ def _change_metadata(
     grad_mode, before = torch.is_grad_enabled(), version_of(target)
     if _name(function) == "set_" and len(args) == 1 and not kwargs:
         # torch's functionalisation of the form without arguments fails now and then.
-        result = target.set_(target.new_empty(0))
+        source = target.new_empty(0)
+        result = target.set_(source)
     else:
+        source = args[1] if len(args) > 1 else None
         result = function(*args, **kwargs)
+    if _name(function) == "set_" and isinstance(source, torch.Tensor):
+        engine.set_outside(target, source)
     if _name(function) in RESIZES:
         _lay_out(target, args, kwargs)
     bumps = version_of(target) - before

@@ -7,6 +7,7 @@ sizes, lifted constants, data-dependent results, higher-order operators) takes t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fxstack_functionalize.tracer import AtenTracer
+
+    Part = tuple[OpOverload, tuple[Any, ...], int]
 
 SCALARS = (
     int,
@@ -90,6 +93,29 @@ def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
         "_invoke_subgraph_cache": {},
         "emulate_precision_casts": False,
     }
+
+
+def _rows(source: Node, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
+    def part(index: int, place: int, _value: torch.Tensor) -> Part:
+        return torch.ops.aten.select.int, (source, dim, index), place
+
+    return part
+
+
+def _slices(source: Node, _sizes: Any, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
+    def part(_index: int, place: int, value: torch.Tensor) -> Part:
+        end = place + value.shape[dim]
+        return torch.ops.aten.slice.Tensor, (source, dim, place, end), end
+
+    return part
+
+
+PART_OF: dict[OpOverload, Callable[..., Callable[[int, int, torch.Tensor], Part]]] = {
+    torch.ops.aten.unbind.int: _rows,
+    torch.ops.aten.split.Tensor: _slices,
+    torch.ops.aten.split_with_sizes.default: _slices,
+}
+"""Views of several parts: from the arguments, what gives the view of one part, and the place behind it."""
 
 
 class _NotSimple(Exception):  # noqa: N818 - control flow, never seen outside
@@ -219,6 +245,9 @@ class RecordingMode(ProxyTorchDispatchMode):
         if strides is not None:
             result = as_said(result, strides)
         tracer = self.tracer
+        if func in PART_OF:
+            self._parts(func, nodes, result)
+            return result
         node = tracer.add_call(func, nodes[0], nodes[1])
         if isinstance(result, torch.Tensor):
             node.meta["val"] = result
@@ -226,6 +255,29 @@ class RecordingMode(ProxyTorchDispatchMode):
         elif result is not None:
             self._several(node, result)
         return result
+
+    def _parts(
+        self, func: OpOverload, nodes: tuple[tuple[Any, ...], dict[str, Any]], parts: Sequence[Any]
+    ) -> None:
+        """Record a view of several parts as one view for each part, when the part is used first.
+
+        Views that are made anew after a change (``for row in x: row += 1``) would otherwise be as many as the square of
+        the rows, of which nearly all are dead.
+        """
+        make, origin = PART_OF[func](*nodes[0], **nodes[1]), self.tracer.origin()
+        place = 0
+        for index, part in enumerate(parts):
+            target, arguments, place = make(index, place, part)
+            later = partial(self._part, target, arguments, part, origin)
+            self.map.set_later(part, later)
+
+    def _part(
+        self, target: OpOverload, args: tuple[Any, ...], part: torch.Tensor, origin: dict[str, Any]
+    ) -> _ProxyTensor:
+        node = self.tracer.add_call(target, args, {})
+        node.meta.update(origin)
+        node.meta["val"] = part
+        return _ProxyTensor(Proxy(node, self.tracer), None)
 
     def _several(self, node: Node, results: Sequence[Any]) -> None:
         """Add a getitem for each result of an operator with several, of which one may be a list of tensors."""

@@ -6,12 +6,20 @@ looking them up by identity is several times faster.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import torch
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """What makes a proxy once it is asked for."""
+
+    make: Callable[[], Any]
 
 
 class TensorMap:
@@ -21,17 +29,29 @@ class TensorMap:
         self._entries: dict[int, tuple[torch.Tensor, Any]] = {}
 
     def __getitem__(self, tensor: torch.Tensor) -> Any:
-        return self._entries[id(tensor)][1]
+        if id(tensor) not in self._entries:
+            raise KeyError(tensor)
+        return self.get(tensor)
 
     def __setitem__(self, tensor: torch.Tensor, proxy: Any) -> None:
         self._entries[id(tensor)] = (tensor, proxy)
+
+    def set_later(self, tensor: torch.Tensor, make: Callable[[], Any]) -> None:
+        """``make`` gives the proxy of ``tensor`` where anybody asks for it."""
+        self._entries[id(tensor)] = (tensor, _Later(make))
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._entries
 
     def get(self, tensor: torch.Tensor, default: Any = None) -> Any:
         entry = self._entries.get(id(tensor))
-        return default if entry is None else entry[1]
+        if entry is None:
+            return default
+        proxy = entry[1]
+        if type(proxy) is _Later:
+            proxy = proxy.make()
+            self[tensor] = proxy
+        return proxy
 
     def items(self) -> Iterator[tuple[torch.Tensor, Any]]:
-        return iter(self._entries.values())
+        return ((t, proxy) for t, proxy in self._entries.values() if type(proxy) is not _Later)

@@ -83,9 +83,11 @@ class AtenTracer(PythonKeyTracer):
     def _attribute(self, node: Node) -> None:
         if self.in_backward:
             self.backward_nodes.append(node)
-            node.meta.update(self._backward_origin())
-        else:
-            node.meta.update(self._origin)
+        node.meta.update(self.origin())
+
+    def origin(self) -> dict[str, Any]:
+        """The metadata of an operator that is recorded now."""
+        return self._backward_origin() if self.in_backward else self._origin
 
     def add_item(self, node: Node, index: int) -> Node:
         """Add the selection of one result of ``node``."""

@@ -20,12 +20,14 @@ from fxstack_functionalize.runtime.saved import (
     add_saving,
     add_unsaving,
     saved_inputs,
+    saved_places,
 )
 from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder, are_special
 from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.tangents import sizes_keeper
 from fxstack_functionalize.runtime.turns import Turns, add_holding
 from fxstack_functionalize.runtime.unpacked import unpacked_checker
+from fxstack_functionalize.runtime.unreadable import demand_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -157,14 +159,25 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     if case.linked is None:
         _add_nothing(source, info)
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
-    arguments = add_unsaving(source, () if case.turns is not None else saved)
+    few = bool(saved) and case.turns is None and len(info.differentiable) > 1
+    arguments = add_unsaving(source, () if case.turns is not None else saved, may_need_few=few)
     if case.linked is not None:
         source.add("if linked.is_in_pieces(ctx.linked):", linked=case.linked)
         source.add("    return linked.gradients(ctx.linked, grads)")
         source.add("ctx.linked.release()")
         _add_nothing(source, info)
-    _add_twice(source, case.second)
     source.add(f"missing = {_missing(info)}")
+    if few:
+        source.add("if unreadable is not None:")
+        source.add("    whole = twice or are_special(grads) or anomaly()", are_special=are_special)
+        source.add("    needed = None if whole else backwards.arguments(missing)")
+        source.add(
+            "    demand_readable(unreadable, places, needed)",
+            anomaly=anomaly.is_on,
+            demand_readable=demand_readable,
+            places=saved_places(saved),
+        )
+    _add_twice(source, case.second)
     if case.turns is not None:
         source.add("takes = backwards.arguments(missing)")
         source.add("arguments = turns.take(ctx.held, missing, takes)", turns=case.turns)

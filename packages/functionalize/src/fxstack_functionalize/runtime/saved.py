@@ -17,6 +17,7 @@ import torch
 
 from fxstack_functionalize.errors import SAVED_ARE_FREED
 from fxstack_functionalize.rng import is_generator_state
+from fxstack_functionalize.runtime.unreadable import read_alone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,8 +122,25 @@ def saved_inputs(plan: Sequence[SavedTensor], count: int) -> dict[int, int]:
     return {index: places[name] for index, name in names.items() if name in places}
 
 
-def add_unsaving(source: Source, plan: Sequence[SavedTensor]) -> list[str]:
+def saved_places(plan: Sequence[SavedTensor]) -> list[tuple[int, ...]]:
+    """Return for each saved tensor where it, and the tensor that it is a view of, are in ``ctx.saved_tensors``."""
+    places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
+    return [
+        tuple(
+            places[expression]
+            for expression in (saved.expression if saved.by_autograd else None, saved.guard)
+            if expression is not None
+        )
+        for saved in plan
+    ]
+
+
+def add_unsaving(
+    source: Source, plan: Sequence[SavedTensor], *, may_need_few: bool = False
+) -> list[str]:
     """Add the statements that read what was saved; return the expressions of all saved tensors in order.
+
+    ``may_need_few``: some backwards need only some of them; ``unreadable`` is then None or says which cannot be read.
 
     Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run before without ``retain_graph``; a backward
     that raised has emptied only what is kept here, and gets the same words.
@@ -130,7 +148,14 @@ def add_unsaving(source: Source, plan: Sequence[SavedTensor]) -> list[str]:
     if not plan:
         source.add("saved = ()")
         return []
-    source.add("saved = ctx.saved_tensors")
+    if may_need_few:
+        source.add("unreadable = None")
+        with source.trying():
+            source.add("saved = ctx.saved_tensors")
+        source.add("except RuntimeError as error:")
+        source.add("    saved, unreadable = read_alone(ctx, error)", read_alone=read_alone)
+    else:
+        source.add("saved = ctx.saved_tensors")
     if any(not saved.by_autograd for saved in plan):
         source.add("kept = ctx.kept")
         source.add("if kept is None:")
