@@ -311,3 +311,16 @@ def test_another_process_starts_without_a_trace(traces):
     done = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "warm"
+
+
+def test_a_forward_from_the_disk_is_kept_with_its_first_backward(traces, caplog):
+    """The first process makes no backward, the second does, and the third traces nothing."""
+    x = X.clone().requires_grad_()
+    fxstack.compile(program())(x)
+    fxstack.reset()
+    results(fxstack.compile(program()), X)
+    fxstack.reset()
+    before = len(traces)
+    torch.testing.assert_close(results(fxstack.compile(program()), X), results(program(), X))
+    assert len(traces) == before
+    assert not caplog.records

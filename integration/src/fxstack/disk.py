@@ -75,13 +75,18 @@ class ProgramStore:
         found = self.cache.pack(compiled)
         if found is None:
             return None
-        return {"graph": found, "repeats": repeatable(compiled.lowered.graph)}  # type: ignore[attr-defined]
+        # A forward that comes from the disk is kept again, with the first backward.
+        lowered = getattr(compiled, "lowered", None)
+        repeats = compiled.repeats if lowered is None else repeatable(lowered.graph)  # type: ignore[attr-defined]
+        return {"graph": found, "repeats": repeats}
 
     def unpack(self, record: Any, graph: Callable[[], torch.fx.GraphModule]) -> Callable[..., Any]:
         with self.log.measure("inductor", self.number):
             tell = partial(self.log.on_failure, self.number)
             made = self.cache.unpack(record["graph"], graph, tell)
-        self.repeats.append(bool(record["repeats"]))
+        repeats = bool(record["repeats"])
+        made.repeats = repeats  # type: ignore[attr-defined]
+        self.repeats.append(repeats)
         return made
 
     def used(self, remake: Callable[[], object]) -> None:

@@ -413,3 +413,33 @@ def test_a_view_of_what_becomes_a_leaf_is_another_input():
 
     check(fn, make)
     check(fn, lambda: (leaf(3, 4, grad=False), leaf(3, 4, grad=False)))
+
+
+@torch.library.custom_op("fxstack_metamutation::noted", mutates_args=())
+def noted(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@noted.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def takes_the_storage_of_its_clone(x):
+    part = noted(x)[0] + x[0]
+    row = x[1].view(-1)
+    row.set_(row.clone())
+    return part, row, x
+
+
+def takes_another_storage(x):
+    y = x * 2
+    y.set_(noted(x) + 1)
+    y.mul_(3)
+    return y, y.view(-1), x
+
+
+@pytest.mark.parametrize("fn", [takes_the_storage_of_its_clone, takes_another_storage])
+def test_set_beside_custom_operators(fn):
+    """These need torch's mode, which changes only what is inside of its wrapper."""
+    check(fn, lambda: (torch.arange(6.0).view(2, 3),))
