@@ -70,6 +70,19 @@ def test_one_hot_refuses_what_it_refuses_without_looking(dynamic):
             assert raised(compiled, BAD) == raised(function, BAD)
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_one_hot_is_laid_out_in_order(backend):
+    at = torch.randint(0, 5, (3, 4, 2)).permute(2, 0, 1)
+
+    def program(at):
+        found = F.one_hot(at, 5)
+        return found, found.stride(), found.view(-1).sum()
+
+    ours, eager = fxstack.compile(program, backend=backend, fullgraph=True)(at), program(at)
+    assert ours[0].stride() == ours[1] == eager[1]
+    torch.testing.assert_close(ours, eager)
+
+
 def test_one_hot_by_its_operator():
     compiled = fxstack.compile(
         lambda at: torch.ops.aten.one_hot(at, 9), options={"optimization": 0}

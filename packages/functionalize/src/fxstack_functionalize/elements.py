@@ -27,7 +27,7 @@ def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
         (tensor < num_classes).all(), "Class values must be smaller than num_classes."
     )
     classes = torch.arange(num_classes, dtype=tensor.dtype, device=tensor.device)
-    return (tensor.unsqueeze(-1) == classes).to(torch.int64)
+    return (tensor.unsqueeze(-1) == classes).to(torch.int64).contiguous()
 
 
 ONE_HOT = dict.fromkeys((torch.nn.functional.one_hot, aten.one_hot, aten.one_hot.default), one_hot)

@@ -60,6 +60,9 @@ _LARGEST_REHEARSAL = 1 << 26
 
 _NOBODY = nullcontext()
 
+# Computed without data by other operators, so that the result is laid out like the argument; eager's is in order.
+_ONE_HOT = torch.nn.functional.one_hot
+
 
 def name_of(fn: object) -> str:
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
@@ -79,7 +82,8 @@ def run_fake(
     dispatcher = torch._C._EnablePythonDispatcher() if symbolic else nullcontext()
     try:
         with dispatcher, mode, _NOBODY if listener is None else listener:
-            return fn(*args, **kwargs)
+            result = fn(*args, **kwargs)
+            return result.contiguous() if fn is _ONE_HOT else result
     except _DATA_DEPENDENT as error:
         raise graph_break("data-dependent-value", f"{name_of(fn)} ({first_line(error)})") from error
     except _NO_FAKE as error:
