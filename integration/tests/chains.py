@@ -149,6 +149,15 @@ def grown(x, n):
     return parts.sum(0)
 
 
+def row_by_row(x, n):
+    """``n`` rows, each changed in place by itself, where no gradient tells views of several results apart."""
+    with torch.no_grad():
+        m = x.detach().repeat(n // ROWS + 1, 1)[:n]
+        for row in m:
+            row += 1
+    return m * x[0]
+
+
 def listed(x, n):
     return torch.cat([x[i % ROWS] * i for i in range(n)])
 
@@ -219,6 +228,7 @@ CHAINS = {
     "cat that grows": grown,
     "cat of many": listed,
     "stack and unbind": unbound,
+    "row by row": row_by_row,
     "sum of many": added,
     "sums of many": totals,
     "sum and add": repeated(lambda x, i: x + x.sum(0) * 0.01),

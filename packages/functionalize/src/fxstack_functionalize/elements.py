@@ -1,11 +1,17 @@
-"""Functions whose C++ looks at elements only to refuse some: the same results, with the refusal in the graph.
+"""Functions that have the same results by other operators, which suit a trace better.
 
-Tracing cannot look at elements, so the graph would run in eager for the sake of a check.
+``one_hot`` in C++ looks at elements only to refuse some: tracing cannot, and the graph would run in eager for the sake of a
+check. ``unbind`` makes all rows anew when one was changed and another is used next, in a time of the square of the rows.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 aten = torch.ops.aten
 
@@ -32,3 +38,16 @@ def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 
 ONE_HOT = dict.fromkeys((torch.nn.functional.one_hot, aten.one_hot, aten.one_hot.default), one_hot)
 """By every name that a captured graph may call it."""
+
+
+def rows(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """``Tensor.unbind`` and iteration by ``select``; None for other functions and where autograd would tell views apart."""
+    name = getattr(function, "__name__", None)
+    if name not in {"unbind", "__iter__"} or torch.is_grad_enabled():
+        return None
+    tensor, dim = args[0], args[1] if len(args) > 1 else kwargs.get("dim", 0)
+    plain = type(dim) is int and tensor.layout is torch.strided and not tensor.is_nested
+    if not plain or not -tensor.dim() <= dim < tensor.dim() or type(tensor.shape[dim]) is not int:
+        return None
+    found = tuple(tensor.select(dim, index) for index in range(tensor.shape[dim]))
+    return found if name == "unbind" else iter(found)

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.overrides import TorchFunctionMode
 
+from fxstack_functionalize.elements import rows
 from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.gaps import plain_only, replace_value, same_strides, with_gaps
@@ -113,7 +114,8 @@ def run_in_place_safely(
             _check_overlaps(_name(function), out)
             check_inverses(engine, _name(function), out)
         with _keeping_strides(engine, _with_owners(engine, outs)):
-            result = _functional(engine, function(*args, **kwargs))
+            found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
+            result = _functional(engine, function(*args, **kwargs)) if found is None else found
         if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
             _note_detached(engine, target, result)
         return flattened(engine, result, (args, kwargs)) if engine.flat_views else result
