@@ -85,7 +85,8 @@ class ProgramStore:
             tell = partial(self.log.on_failure, self.number)
             made = self.cache.unpack(record["graph"], graph, tell)
         repeats = bool(record["repeats"])
-        made.repeats = repeats  # type: ignore[attr-defined]
+        if hasattr(made, "image"):  # else it runs the graph by ATen, and is not kept
+            made.repeats = repeats  # type: ignore[attr-defined]
         self.repeats.append(repeats)
         return made
 
