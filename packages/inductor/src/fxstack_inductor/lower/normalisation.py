@@ -86,12 +86,13 @@ def softmax_backward(
     dims = normalise_dims(grad, dim)
     product_ = apply(ctx, dtype, dtype, lambda g, y: call("mul", g, y), grad, output)
     total = reduce(ctx, product_, dims, "sum", dtype, keepdim=True)
+    # As eager does: where the gradient is nearly the same everywhere, a difference of products has lost most of its digits.
     return apply(
         ctx,
         dtype,
         input_dtype,
-        lambda p, y, s: call("sub", p, call("mul", y, s)),
-        product_,
+        lambda g, y, s: call("mul", call("sub", g, s), y),
+        grad,
         output,
         total,
     )
