@@ -61,9 +61,8 @@ def hung(_number, _frame):
     raise Hung
 
 
-def one(seed, options):
+def one(seed, written, options):
     """The outcome of a program as a dictionary; of one that differs, its script."""
-    written = program(seed)
     outcome = check_program(written, options.threads)
     found = {
         "seed": seed,
@@ -96,7 +95,9 @@ def child(seeds, options, pipe):
             print(json.dumps({"starts": seed}), file=out, flush=True)
             signal.alarm(options.patience)
             try:
-                found = one(seed, options)
+                written = program(seed)  # runs in eager what it writes
+                print(json.dumps({"written": seed}), file=out, flush=True)
+                found = one(seed, written, options)
             except (Exception, Hung):
                 found = {"seed": seed, "differences": [traceback.format_exc()[-2000:]]}
             signal.alarm(0)
@@ -117,19 +118,27 @@ def batch(seeds, options, deadline):
         finally:
             os._exit(status)
     os.close(writer)
-    started = None
+    started, written = None, False
     with os.fdopen(reader) as lines:
         for line in lines:
             found = json.loads(line)
-            started = found.get("starts")
-            if started is None:
+            if "starts" in found:
+                started, written = found["starts"], False
+            elif "written" in found:
+                written = True
+            else:
+                started = None
                 yield found
                 if time.monotonic() > deadline:
                     os.kill(process, signal.SIGKILL)
                     break
     _, status = os.waitpid(process, 0)
     if status and started is not None:
-        yield {"seed": started, "differences": [f"the process ended with status {status}"]}
+        died = [f"the process ended with status {status}"]
+        yield {"seed": started, "differences": died if written else [], "eager_dies": not written}
+
+
+COUNTED = ("undecided", "sums", "limits", "graphs", "breaks", "eager_graphs")
 
 
 class Totals:
@@ -139,7 +148,7 @@ class Totals:
 
     def add(self, found):
         self.counts["programs"] += 1
-        for name in ("undecided", "sums", "limits", "graphs", "breaks", "eager_graphs"):
+        for name in (*COUNTED, "eager_dies"):
             self.counts[name] += found.get(name, 0)
         if found["differences"]:
             self.wrong.append(found["seed"])
@@ -172,7 +181,7 @@ class Totals:
             f"{counts['undecided']} runs undecided by rounding, {counts['sums']} sums with other last bits by threads, "
             f"{counts['limits']} runs at documented limits, "
             f"{counts['graphs']} graphs, {counts['breaks']} breaks, {counts['eager_graphs']} graphs refused with a "
-            f"warning; {seconds:.0f} s"
+            f"warning, {counts['eager_dies']} programs of which eager dies; {seconds:.0f} s"
         )
 
 
