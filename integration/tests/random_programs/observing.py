@@ -133,6 +133,14 @@ def floats_of(value: Any) -> list[torch.Tensor]:
     return []
 
 
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """No view that autograd gives no function: it raises for whoever asks."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
+
+
 class Run:
     """One run of a program's calls; ``made`` is called for each, compiled or not."""
 
@@ -211,7 +219,7 @@ class Run:
             failed = True
         leaves = [*arguments, *(lasting[0]), lasting[2].value]
         leaves += list(module.parameters()) if isinstance(module, torch.nn.Module) else []
-        leaves = [t for t in leaves if isinstance(t, torch.Tensor) and t.is_leaf]
+        leaves = [t for t in leaves if isinstance(t, torch.Tensor) and is_leaf(t)]
         if failed:  # in the middle of it, at a place that depends on the order of autograd's nodes
             for t in leaves:
                 t.grad = None

@@ -168,3 +168,28 @@ def test_a_view_made_without_grad_of_what_changed_is_not_entered():
             fx.optimize()(lambda t: t * 2)(view)
     with pytest.raises(fx.Unsupported, match="view made under no_grad, whose base was changed"):
         fx.optimize(fullgraph=True)(lambda t: t * 2)(view)
+
+
+@pytest.mark.filterwarnings("error:internal error")
+def test_a_view_without_a_function_leaves_behind_a_gradient():
+    """Autograd raises for whoever asks for the function of such a view; its history is not asked for."""
+
+    def program(x, z):
+        x.sin().sum().backward(retain_graph=True)
+        with torch.no_grad():
+            view = z.view(-1)
+            view[0] = 1
+        return x * 2, view
+
+    for run in (program, fx.optimize()(program)):
+        z = torch.zeros(1, 1, requires_grad=True)
+        _, view = run(torch.ones(2, requires_grad=True), z)
+        assert torch.equal(view.data, torch.ones(1)) and torch.equal(z.data, torch.ones(1, 1))
+        with pytest.raises(RuntimeError, match="created in no_grad mode"):
+            _ = view.grad_fn
+
+
+@pytest.mark.filterwarnings("error:internal error")
+def test_a_number_as_out_ends_the_graph():
+    compiled = fx.optimize()(lambda x: x + torch.mul(2, 2, out=2))
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 5.0))

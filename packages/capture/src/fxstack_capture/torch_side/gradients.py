@@ -231,7 +231,11 @@ def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:
 
 def is_spent(tensor: torch.Tensor) -> bool:
     """Whether the history of a stand-in was freed by a gradient: taking another one raises an error."""
-    return any(map(_is_freed, history([tensor])))
+    with suppress(
+        RuntimeError
+    ):  # a view that autograd gives no function: who asks for it gets the error
+        return any(map(_is_freed, history([tensor])))
+    return False
 
 
 def _is_freed(node: Any) -> bool:
