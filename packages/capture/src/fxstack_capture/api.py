@@ -43,7 +43,6 @@ from fxstack_capture.driver.errors import (
 )
 from fxstack_capture.driver.explanation import Explanation
 from fxstack_capture.driver.policy import is_foreign
-from fxstack_capture.driver.profitability import Trial
 from fxstack_capture.driver.whole import Captured, capture_whole
 from fxstack_capture.driver.whole_only import first_frame_of, runs_later
 from fxstack_capture.numpy_side.wrapping import ours
@@ -141,7 +140,7 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
         made = native.Optimized(function, compiler.callback, compiler.owner)
         made.__wrapped__ = function
         if compiler.options.leave_unprofitable and not compiler.options.fullgraph:
-            made.trial = Trial(compiler, fn)
+            compiler.trials.add(made, fn)
         return made
 
     if isinstance(fn, native.Optimized):

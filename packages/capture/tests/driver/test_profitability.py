@@ -127,6 +127,15 @@ def test_it_is_tried_again_later():
     assert compiled.plain_calls > 1900
 
 
+def test_a_reset_forgets_the_verdict():
+    backend = Backend(0.002)
+    compiled = compiled_by(backend, breaking)
+    assert len(run(compiled, X)) == 1
+    fx.reset()
+    calls = backend.calls
+    assert len(run(compiled, X)) == 1 and backend.calls > calls
+
+
 def test_modules_are_named_by_their_class():
     class Net(torch.nn.Module):
         def forward(self, x):

@@ -41,6 +41,7 @@ from fxstack_capture.driver.policy import (
     is_traced_by_others,
 )
 from fxstack_capture.driver.postponing import end_postponement, postpone
+from fxstack_capture.driver.profitability import Trials
 from fxstack_capture.driver.recompiling import LOG, fitting_entry, limit_reached, refusal
 from fxstack_capture.driver.records import FrameRecord, Observer, Tally, Verdict
 from fxstack_capture.driver.replaced_functions import ReplacedFunctions
@@ -123,6 +124,7 @@ class FrameCompiler:
         self.states = CodeStates()
         self.twins = Twins()
         self.tally = Tally()
+        self.trials = Trials(self)
         self._replaced = ReplacedFunctions()
         self._mistakes = Mistakes()
 
@@ -148,6 +150,7 @@ class FrameCompiler:
         self.owner.clear()
         self.resumptions.clear()
         self.states.clear()
+        self.trials.restart()
         self._mistakes.said.clear()
 
     # --- the callback ----------------------------------------------------------------------------

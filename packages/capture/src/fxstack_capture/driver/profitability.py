@@ -14,6 +14,7 @@ import statistics
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -132,6 +133,25 @@ class Trial:
     def _code(self) -> CodeType | None:
         called = self.callable
         return first_frame_of(called.forward if isinstance(called, torch.nn.Module) else called)
+
+
+class Trials:
+    """The callables of one ``FrameCompiler`` that are tried."""
+
+    def __init__(self, compiler: FrameCompiler) -> None:
+        self._compiler = compiler
+        self._tried: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def add(self, optimized: Any, called: Any) -> None:
+        """Try ``optimized``, the native wrapper of ``called``."""
+        self._tried[optimized] = called
+        optimized.trial = Trial(self._compiler, called)
+
+    def restart(self) -> None:
+        """Forget all verdicts."""
+        for optimized, called in [*self._tried.items()]:
+            optimized.plain_calls = 0
+            optimized.trial = Trial(self._compiler, called)
 
 
 def is_slower(compiled: list[int], plain: list[int]) -> bool | None:
