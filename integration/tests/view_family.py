@@ -198,12 +198,15 @@ CHANGES: dict[str, Function] = {
     "part": _half,
     "base": lambda v, b, y: b.mul_(2),
 }
-KINDS = ("input", "clone", "train", "train input", "no_grad")
+KINDS = ("input", "clone", "train", "train input", "no_grad", "changed")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A chain of views of a base, and a change. ``kind``: what the base is, and whether gradients are taken."""
+    """A chain of views of a base, and a change. ``kind``: what the base is, and whether gradients are taken.
+
+    "changed": the base is an input that has been changed in place before it is viewed.
+    """
 
     base: str
     views: tuple[str, ...]
@@ -269,6 +272,8 @@ def _program(case: Case) -> Function:
 
     def program(x: torch.Tensor, y: torch.Tensor) -> Any:
         base = x.clone() if cloned else x
+        if case.kind == "changed":
+            base.mul_(y.flatten()[0] * 0 + 1 if y.numel() else 1)
         other = base[...]
         whole = base[0]
         view = base

@@ -44,6 +44,18 @@ def test_written_back_exactly(name):
     check(CHANGES[name], make)
 
 
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("before", ["add_", "mul_"])
+def test_written_back_to_what_was_changed_and_lies_behind_others(name, before):
+    """The present value then starts at 0, and the tensor in eager does not."""
+
+    def program(x):
+        getattr(x, before)(2)
+        return CHANGES[name](x), x
+
+    check(program, lambda: (torch.arange(1.0, 21.0)[4:].view(4, 4),))
+
+
 @pytest.mark.parametrize(
     "name", ["gaps", "overlaps", "rest", "expanded", "strided", "other view", "detached"]
 )

@@ -87,8 +87,10 @@ def _in_one_step(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
     dense = torch.ops.aten.is_non_overlapping_and_dense.default
     if not (dense(root) and dense(whole) and same_strides(whole, root.stride())):
         return None
+    # The view was made of the present value, which may lie elsewhere in its storage than the tensor does in eager.
+    start = value.storage_offset() - whole.storage_offset()
     note_view(engine, root)
-    made = root.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    made = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
     same = _autograd_state(made) == _autograd_state(tensor)
     return made if same else None
 

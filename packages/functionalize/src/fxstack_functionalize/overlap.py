@@ -14,6 +14,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils import _pytree as pytree
 
+from fxstack_functionalize.engine import current_value
 from fxstack_functionalize.errors import UnsupportedGraphError
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ def check_reads(
     ]
     if not readers:
         return
-    written = _written(name, target, args)
+    written = _written(name, _present(engine, target), args)
     for other in readers:
-        found = place_of(other)
+        found = place_of(_present(engine, other))
         if _is_elementwise(name) and (_are_elements(written, found) or found == written):
             continue
         if may_overlap(written, found):
@@ -95,7 +96,8 @@ def check_lists(
     for column in (targets, *columns):
         for number, item in enumerate(column):
             if isinstance(item, torch.Tensor) and item.layout is torch.strided:
-                used = _Used(place_of(item), number, column is targets)
+                place = place_of(_present(engine, item))
+                used = _Used(place, number, column is targets)
                 on_storage.setdefault(item.untyped_storage()._cdata, []).append(used)
     if any(_in_two_steps(all_used) for all_used in on_storage.values()):
         raise _overlap(name)
@@ -128,6 +130,11 @@ def _overlap(name: str) -> UnsupportedGraphError:
         why="eager has an error for most such calls, or goes through the memory in an order of its own",
         fix="clone the tensor that is read",
     )
+
+
+def _present(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the value of a tensor: those of one storage lie in one memory, where their wrappers' offsets may be older."""
+    return current_value(engine, tensor) if engine.is_functional(tensor) else tensor
 
 
 def _are_elements(one: Place, other: Place) -> bool:
@@ -193,7 +200,15 @@ def may_overlap(one: Place, other: Place) -> bool:
         if stride != 0 and not any(stride == known for known in strides):
             strides.append(stride)
     strides.sort(reverse=True)
-    digits = [_digits(place, strides) for place in (one, other)]
+    # What owns the memory may begin anywhere in it: digits can be told from there as well as from the start.
+    first = min(one.offset, other.offset)
+    moved = [place._replace(offset=place.offset - first) for place in (one, other)]
+    return _share_digits((one, other), strides) and _share_digits(moved, strides)
+
+
+def _share_digits(both: Sequence[Place], strides: Sequence[int]) -> bool:
+    """Whether two places have an element in common, by the digits of their offsets; True if these do not tell."""
+    digits = [_digits(place, strides) for place in both]
     if not all(_nested(spans, strides) for spans in digits):
         return True
     return all(
