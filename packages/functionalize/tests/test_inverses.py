@@ -97,3 +97,15 @@ def test_other_dtypes_are_left_to_eager():
         lambda: (torch.ones(4),),
         "overlapping elements, or one with gaps",
     )
+
+
+def test_a_leaf_that_is_not_contiguous():
+    """ATen refuses to scatter into a tensor that requires a gradient, also where none is recorded."""
+
+    def program(x):
+        doubled = x * 2
+        with torch.no_grad():
+            x.expand(1, *x.shape).mul_(3)
+        return doubled, x
+
+    check(program, lambda: (torch.arange(1.0, 13.0).view(3, 4).t().requires_grad_(),))

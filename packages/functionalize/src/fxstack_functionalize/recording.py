@@ -155,6 +155,10 @@ class RecordingMode(ProxyTorchDispatchMode):
             handler = func.python_key_table[ProxyTorchDispatchMode]
             return handler(self, *args, **(kwargs or {}))
         kwargs = kwargs or {}
+        if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
+            # ATen refuses inputs that require a gradient, though nothing is recorded when the graph runs.
+            with self:
+                args = (torch.ops.aten.detach.default(args[0]), *args[1:])
         result = self._run(func, types, args, kwargs)
         dtypes = returned_dtypes(func, args, kwargs)
         if dtypes is not None and differ(result, dtypes):
