@@ -82,3 +82,32 @@ def _slice(base, generator, step=None):
         slices.append(slice(start, stop, step or generator.integers(1, 4)))
     made = base[tuple(slices)]
     return made.t() if step is None and generator.integers(2) else made
+
+
+ONE_ROW = {
+    "row": lambda x: x.add_(x[0]),
+    "flat": lambda x: x.mul_(x.view(-1)),
+    "step": lambda x: x[::2].add_(x),
+    "copy": lambda x: x.copy_(x[0]),
+    "number": lambda x: x[:, :1].add_(x[:, :1].t()),
+    "clamp": lambda x: x.clamp_(x[0]),
+    "list": lambda x: torch._foreach_add_([x], [x[0]]),
+}
+NO_PART = {
+    "itself": lambda x: x.add_(x),
+    "item": lambda x: x.__setitem__(0, x[0]),
+    "own row": lambda x: x[0].add_(x[0]),
+}
+
+
+@pytest.mark.parametrize("name", ONE_ROW)
+def test_the_same_elements_by_other_strides_are_left_to_eager(name):
+    """Eager refuses them as a part of each other, though the stride of a dimension of size one means nothing."""
+    with pytest.raises(RuntimeError, match="single memory location"):
+        ONE_ROW[name](torch.ones(1, 4))
+    refuses(ONE_ROW[name], lambda: (torch.ones(1, 4),), "also reads")
+
+
+@pytest.mark.parametrize("name", NO_PART)
+def test_the_same_elements_of_one_row(name):
+    check(lambda x: (NO_PART[name](x), x)[1], lambda: (torch.arange(4.0).view(1, 4),))

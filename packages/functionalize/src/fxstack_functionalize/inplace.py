@@ -80,6 +80,8 @@ ASKING = NAMES | {
     "view_as",
 }
 """Operators that return their argument's memory or a copy, or say where it is, depending on its strides."""
+REPEATING = frozenset({"broadcast_to", "expand", "expand_as", "unfold"})
+"""Views that are made in one step where the trace demands that, of the memory as it is in eager."""
 RESIZES = frozenset({"resize_", "resize_as_"})
 METADATA_METHODS = RELAYOUTS | RESIZES | {"detach_", "requires_grad_", "set_"}
 """In-place operators that change what a tensor looks like, not its values."""
@@ -94,7 +96,8 @@ def run_in_place_safely(
         UnsupportedGraphError: if the changed tensor overlaps itself, or in part what is read.
     """
     target = args[0] if args else None
-    if engine.gapped and isinstance(target, torch.Tensor) and _name(function) in ASKING:
+    asking = ASKING | REPEATING if engine.flat_views else ASKING
+    if engine.gapped and isinstance(target, torch.Tensor) and _name(function) in asking:
         _restore_gaps(engine, target)
     if isinstance(target, torch.Tensor) and _name(function) in NAMES:
         check_reach(target, args[1:], kwargs)
