@@ -179,7 +179,9 @@ def _number(value: Any) -> Number:
 
 
 def _env_of(value: Any) -> ShapeEnv | None:
-    numbers = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+    numbers: tuple[Any, ...] = (value,)
+    if isinstance(value, torch.Tensor):
+        numbers = (*value.shape, *(value.stride() if value.layout is torch.strided else ()))
     symbolic = (number for number in numbers if isinstance(number, torch.SymInt))
     return next((number.node.shape_env for number in symbolic), None)
 

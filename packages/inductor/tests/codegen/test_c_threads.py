@@ -32,6 +32,28 @@ def test_every_point_has_one_thread(threads, shape):
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.float32])
+@pytest.mark.parametrize("op", [torch.atan2, torch.pow, torch.hypot])
+def test_functions_of_narrow_numbers_have_the_same_bits(op, dtype):
+    """A vector holds as many points as of the narrowest numbers; what is left of a share is computed one by one, otherwise."""
+
+    def fn(x, y):
+        return (op(x.float(), y.float() + 1),)
+
+    before = torch.get_num_threads()
+    try:
+        for points in (77, 100, 125, 333):
+            x, y = ((torch.rand(points) * 3).to(dtype) for _ in range(2))
+            run = fi.compile_graph(trace(fn, x, y), [x, y], SHARED)
+            found = []
+            for threads in (1, 2, 3, 8):
+                torch.set_num_threads(threads)
+                found.append(run(x, y)[0])
+            assert all(torch.equal(found[0], other) for other in found)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_part_that_is_not_shared_runs_once():
     """Beside parts that are: done by each thread, it would read what another has written to its argument."""
 

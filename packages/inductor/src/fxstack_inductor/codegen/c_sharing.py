@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, integer, of_atom, product
-from fxstack_inductor.ir.kernel import Check
+from fxstack_inductor.ir.kernel import Check, Compute, Reduce, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 LINE = 64
 """Bytes of a cache line."""
+VECTOR_FUNCTIONS = frozenset(
+    {
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "hypot"),
+        *("sin", "cos", "tan", "sinh", "cosh", "tanh", "erf", "erfc", "atan2"),
+    }
+)
+"""Functions that a math library has for vectors, too (``prelude.h``): with other last bits than for one number."""
 PLENTY = 64
 """Blocks that are enough for any number of threads."""
 UNIT = Var("unit", VarKind.SIZE)
@@ -120,6 +127,10 @@ def _proven(
         _block(step[-1] * shared[-1].stride, lines[store.buffer])
         for step, store in zip(steps, stores, strict=True)
     ]
+    if count == len(order) and _calls_functions(kernel):
+        # Where a vector holds as many points as fill a line of the narrowest buffer, the rest of a share must be that of
+        # the whole loop: results would depend on the number of threads.
+        blocks.append(max(lines.values()))
     unit, text = _unit(blocks)
     proofs = [_ends(shared, tail, unit, text)]
     for store in stores:
@@ -131,6 +142,13 @@ def _proven(
             return None
         conditions |= proof
     return Sharing(order, count, text, tuple(sorted(conditions)), _count(shared, tail, unit))
+
+
+def _calls_functions(kernel: Kernel) -> bool:
+    """Whether the innermost loop calls functions for several points at once."""
+    if any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
+        return False  # the innermost loop is not shared
+    return any(isinstance(v, Compute) and v.op in VECTOR_FUNCTIONS for v in kernel.values)
 
 
 def _coefficients(store: Store, loops: Sequence[Range]) -> list[Expr] | None:
