@@ -270,3 +270,26 @@ def test_inputs_that_were_changed_are_an_error():
         w.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.backward()
+
+
+def test_what_lies_behind_a_sum_over_calls_is_not_asked_again():
+    """The sum is an input with the history of the call before, which the backward of this call runs without gradients."""
+    kept = [torch.zeros(())]
+
+    def step(w):
+        y = F.prelu(w, torch.tensor([0.25]))
+        total = y.nansum(0)
+        kept[0] = kept[0] + total
+        rest = total % 3
+        changed = y.put(torch.tensor([0]), y.reshape(-1)[:1] * 2)
+        last = rest.grad if rest.grad is not None else rest
+        copy = changed.clone()
+        return copy, torch.dot(copy, copy), last
+
+    found = []
+    for run in (step, fxstack.compile(step, backend="aot_eager")):
+        kept[0], w = torch.zeros(()), leaf()
+        for _ in range(3):
+            sum(t.sum() for t in run(w)).backward()
+        found.append(w.grad)
+    assert torch.equal(*found)

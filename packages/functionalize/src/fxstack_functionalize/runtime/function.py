@@ -156,16 +156,14 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
 def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     info, saved = case.shell.info, case.saved
     source = Source()
-    if case.linked is None:
-        _add_nothing(source, info)
+    _add_nothing(source, info, linked=case.linked)
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
     few = bool(saved) and case.turns is None and len(info.differentiable) > 1
     arguments = add_unsaving(source, () if case.turns is not None else saved, may_need_few=few)
     if case.linked is not None:
-        source.add("if linked.is_in_pieces(ctx.linked):", linked=case.linked)
+        source.add("if linked.is_in_pieces(ctx.linked):")
         source.add("    return linked.gradients(ctx.linked, grads)")
         source.add("ctx.linked.release()")
-        _add_nothing(source, info)
     source.add(f"missing = {_missing(info)}")
     if few:
         source.add("if unreadable is not None:")
@@ -201,10 +199,12 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     return source.build("ctx, *grads")
 
 
-def _add_nothing(source: Source, info: GraphInfo) -> None:
+def _add_nothing(source: Source, info: GraphInfo, *, linked: LinkedResults | None) -> None:
     """Autograd also runs what lies behind an output that had no gradient for its inputs, maybe a second time."""
     nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
-    source.add(f"if {nothing}:")
+    if linked is not None:  # in pieces, gradients come by other ways, too
+        nothing += " and not linked.is_in_pieces(ctx.linked)"
+    source.add(f"if {nothing}:", linked=linked)
     source.add("    return no_gradients", no_gradients=(None,) * len(info.inputs))
 
 
