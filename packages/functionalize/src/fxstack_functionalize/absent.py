@@ -79,10 +79,11 @@ class _Without:
         gone = [used for used in late if used in self._absent]
         if late:
             self._late.add(node)
-        if gone and len(gone) == len(late):
+        other = _other_summand(node, gone)
+        # Of a gradient of zeros beside missing ones, which depends on no gradient, the zeros are left.
+        if gone and len(gone) == len(late) and (other is None or other in self._late):
             self._absent.add(node)
             return
-        other = _other_summand(node, gone)
         if other is not None:
             self._copies[node] = self._copies[other]
             return

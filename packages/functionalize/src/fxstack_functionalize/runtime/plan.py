@@ -179,16 +179,25 @@ def _constant_tensors(traced: Traced) -> tuple[int, ...]:
     )
 
 
+ALWAYS = -1
+"""Stands for an output that never lacks a gradient."""
+
+
 def _sources(
     traced: Traced, position_of: dict[str, int]
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Which differentiable outputs each input's gradient depends on, by reachability in the joint graph."""
+    """Which differentiable outputs each input's gradient depends on, by reachability in the joint graph.
+
+    A summand that depends on none is a gradient of zeros (``copysign`` has one), which eager has without the others.
+    """
     own = {name: frozenset({position}) for name, position in position_of.items()}
     reach: dict[torch.fx.Node, frozenset[int]] = {}
     graph = traced.stage_graph.graph_module.graph
     for node in graph.nodes:
         before = [reach[used] for used in node.all_input_nodes if reach[used]]
         reach[node] = own.get(node.name) or frozenset().union(*before)
+        if before and node.target is torch.ops.aten.add.Tensor and len(before) < len(node.args):
+            reach[node] |= {ALWAYS}
     values: Any = graph.output_node().args[0]
     return tuple(
         (index, tuple(sorted(reach[value])))
