@@ -1,8 +1,12 @@
 """Errors that a program makes and handles itself stay in the graph: none is taken for a failure of the compiler."""
 
+import random
+
 import pytest
 import torch
 from beside import breaks_beside_plain
+
+import fxstack_capture
 
 X = torch.arange(3.0)
 METHODS = [(2.5).hex, (3.5).hex, (4.5).hex, (3).bit_length, (9).bit_length, (17).bit_length]
@@ -70,3 +74,40 @@ def test_methods_of_numbers_from_outside_read_their_numbers():
     given = iter([method for method in METHODS for _ in range(2)])
     program = lambda x, method: (x + 1, method())  # noqa: E731
     assert breaks_beside_plain(program, lambda: (X.clone(), next(given)), calls=6) == []
+
+
+GENERATOR = random.Random(3)
+
+
+def drawn_before(x, at):
+    number = random.random()
+    try:
+        x[at]
+    except IndexError:
+        return x * number, "caught"
+    return x + number, "fine"
+
+
+def drawn_around(x, at):
+    first = GENERATOR.randint(0, 9)
+    try:
+        y = x[at] * GENERATOR.random()
+    except IndexError as error:
+        return x * GENERATOR.random(), first, str(error)
+    return y, first, random.random()
+
+
+@pytest.mark.parametrize("fn", [drawn_before, drawn_around])
+def test_numbers_that_were_drawn_before_an_error(fn):
+    """The frame runs again in plain Python, from the states that the generators had."""
+    compiled, x = fxstack_capture.optimize()(fn), torch.ones(3)
+    found = []
+    for run in (fn, compiled):
+        random.seed(5)
+        GENERATOR.seed(7)
+        results = [run(x, torch.tensor([at])) for at in (0, 7, 1, 8, 7)]
+        found.append((results, random.getstate(), GENERATOR.getstate()))
+    (ours, *states), (eager, *expected) = found[1], found[0]
+    assert states == expected
+    for one, other in zip(ours, eager, strict=True):
+        assert torch.equal(one[0], other[0]) and one[1:] == other[1:]

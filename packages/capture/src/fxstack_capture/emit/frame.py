@@ -113,7 +113,8 @@ class FrameWriter:
         draws = trace.world.draws.made  # type: ignore[attr-defined]
         self.states: ast.expr = tuple_of(())
         """The states that the generators have before the frame draws from them, where it may be taken back."""
-        if draws and trace.torch.assumptions.passed is not None:
+        assumptions = trace.torch.assumptions
+        if draws and (assumptions.passed is not None or assumptions.handled):
             self.states = self.loads.states(draws)
         self.loads.draw(draws)
         self.rebuilder = Rebuilder(trace, self.builder, self.loads, early)
@@ -202,8 +203,8 @@ class FrameWriter:
             if trace.may_retreat and assumptions.handled and not trace.options.fullgraph:
                 raise HandledError
             return None
-        elif trace.world.draws.made:  # type: ignore[attr-defined]
-            return None  # the states of generators are not kept for errors of the graph alone
+        elif trace.world.draws.made and not assumptions.handled:  # type: ignore[attr-defined]
+            return None  # the states of generators are not kept for errors that nobody handles
         elif assumptions.draws and not handles:
             return None  # to keep the generator's state costs a microsecond or two a call
         passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)
