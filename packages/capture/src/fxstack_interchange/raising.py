@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _INT = """
     _ctc_loss _embedding_bag _embedding_bag_forward_only _linalg_check_errors
     _pack_padded_sequence bincount div embedding floor_divide fmod gather index index_add
-    index_copy index_fill index_put index_reduce index_select linalg_lu_solve lu_unpack
+    index_copy index_fill index_put index_reduce index_select linalg_ldl_solve linalg_lu_solve lu_unpack
     max_unpool2d max_unpool3d multi_margin_loss multilabel_margin_loss_forward
     nll_loss2d_forward nll_loss_forward put remainder repeat_interleave scatter scatter_add
     scatter_reduce segment_reduce take
