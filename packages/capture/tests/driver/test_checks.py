@@ -224,3 +224,30 @@ def test_code_of_the_programs_own_in_a_graph_runs_once():
     with pytest.raises(ValueError, match="refused"):
         fx.optimize()(lambda x: refusing(x) + 1)(GOOD)
     assert calls.count(torch.Tensor) == 1
+
+
+class Swallowing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return True
+
+
+def bound_on_one_side(x):
+    with Swallowing():
+        if x.sum() > 1:
+            pass
+        else:
+            late = x + 1
+        raise ValueError
+    return late
+
+
+@pytest.mark.filterwarnings("error:internal error")
+def test_an_error_behind_an_assumption_is_the_branchs():
+    compiled = fx.optimize()(bound_on_one_side)
+    for _ in range(2):
+        assert torch.equal(compiled(torch.zeros(2)), torch.ones(2))
+        with pytest.raises(UnboundLocalError):
+            compiled(torch.ones(2))

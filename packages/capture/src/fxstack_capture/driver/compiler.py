@@ -404,6 +404,8 @@ class FrameCompiler:
             case Stopped():
                 return draft_stop(done.trace, frame, code, done.outcome, self.resumptions), None
             case Raised(error):
+                if done.trace.torch.assumptions.passed is not None:
+                    raise RefusedError  # it may be an error of the assumed branch alone
                 return None, error
         raise AssertionError(done.outcome)
 
