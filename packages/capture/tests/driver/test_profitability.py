@@ -248,3 +248,18 @@ def test_objects_of_unknown_classes_may_hold_gradients():
     assert optimized.trial == 1 and trial.compiled == [10]
     trial.end(optimized, False, 10, [object()])
     assert optimized.trial is None
+
+
+def test_looking_at_results_runs_no_code_of_the_program():
+    class Loud(dict):
+        def values(self):
+            raise AssertionError("called")
+
+    endless = [X]
+    endless.append(endless)
+    trial = Trial(SimpleNamespace(tally=Tally(traced=-1), records=None), breaking)
+    optimized = SimpleNamespace(trial=1, plain_calls=0)
+    trial.end(optimized, False, 10, Loud(a=X))
+    assert optimized.trial == 1 and trial.compiled == [10]
+    trial.end(optimized, False, 10, endless)
+    assert optimized.trial is None

@@ -172,17 +172,28 @@ def _can_be_timed() -> bool:
     return not (torch.cuda.is_initialized() or torch.are_deterministic_algorithms_enabled())
 
 
-def _may_need_gradients(result: object) -> bool:
-    """Whether a backward may go through a result; objects of classes that are not known may hold anything."""
+def _may_need_gradients(result: object, depth: int = 0) -> bool:
+    """Whether a backward may go through a result; objects of classes that are not known, and deep ones, may hold anything.
+
+    Looked at by C code alone: no method of the program runs.
+    """
     if isinstance(result, torch.Tensor):
-        return bool(result.requires_grad)
-    if isinstance(result, dict):
-        return any(map(_may_need_gradients, result.values()))
-    if isinstance(result, (list, tuple, set, frozenset)):
-        return any(map(_may_need_gradients, result))
-    return type(result) not in _WITHOUT_TENSORS
+        with torch._C.DisableTorchFunction():
+            return bool(result.requires_grad)
+    members = next((m for kind, m in _MEMBERS.items() if isinstance(result, kind)), None)
+    if members is None or depth == _DEEPEST:
+        return type(result) not in _WITHOUT_TENSORS
+    return any(_may_need_gradients(member, depth + 1) for member in members(result))
 
 
+_MEMBERS: Final[dict[type, Any]] = {
+    dict: dict.values,
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    set: set.__iter__,
+    frozenset: frozenset.__iter__,
+}
+_DEEPEST: Final = 8
 _WITHOUT_TENSORS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
