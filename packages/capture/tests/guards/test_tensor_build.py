@@ -28,6 +28,11 @@ def compiler(directory, script):
     return str(path)
 
 
+def files(directory):
+    """What is in the cache beside locks."""
+    return [name for name in os.listdir(directory) if not name.endswith(".lock")]
+
+
 def test_without_a_compiler(tmp_path, monkeypatch):
     monkeypatch.setattr(tensor_build, "find_compiler", lambda: None)
     checks = TensorChecks(tmp_path)
@@ -40,7 +45,7 @@ def test_a_failing_compiler(tmp_path, monkeypatch):
     checks = TensorChecks(tmp_path / "cache")
     assert not checks.wait()
     assert checks.why_not == "RuntimeError: the C++ compiler failed: broken\n"
-    assert os.listdir(tmp_path / "cache") == []
+    assert files(tmp_path / "cache") == []
 
 
 def test_a_compiler_that_writes_rubbish(tmp_path, monkeypatch):
@@ -105,7 +110,7 @@ def test_the_compiling_process_delivers_by_itself(tmp_path, monkeypatch):
     assert not checks.poll()
     assert checks._process.wait() == 0
     plan = make_plan(str(tmp_path / "c++"), tmp_path / "cache")
-    assert os.listdir(tmp_path / "cache") == [plan.target.name]
+    assert files(tmp_path / "cache") == [plan.target.name]
     assert plan.target.read_text() == "made\n"
 
 
@@ -128,6 +133,34 @@ def test_nobody_needs_to_ask_again(tmp_path):
         if thread.name == "fxstack tensor checks":
             thread.join()
     assert checks.compiled, checks.why_not
+
+
+START = """
+import os, sys
+from pathlib import Path
+from fxstack_capture.guards import tensor_build
+
+tensor_build.TensorChecks(Path(sys.argv[1])).poll()
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_one_compiler_for_all_processes(tmp_path, monkeypatch):
+    log, wanted = tmp_path / "log", tmp_path / "go"
+    script = f"echo started >> {log}; while [ ! -e {wanted} ]; do sleep 0.05; done; exit 1"
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
+    command = [sys.executable, "-c", START, str(tmp_path / "cache")]
+    for _ in range(3):  # each ends at once: the compiler of the first holds the lock
+        subprocess.run(command, check=True)
+    checks = TensorChecks(tmp_path / "cache")
+    assert not checks.poll()
+    assert checks.why_not is None
+    assert log.read_text() == "started\n"
+    wanted.touch()
+    assert not checks.wait()
+    assert "compiler failed" in checks.why_not
+    assert log.read_text() == "started\nstarted\n"
 
 
 ENDS_AT_THE_LAST_STEP = """

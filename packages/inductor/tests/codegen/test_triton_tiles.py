@@ -63,6 +63,18 @@ def test_columns_stay_together():
     assert tiling.config.xblock == 16
 
 
+def test_many_rows_of_columns_are_looped_over_runs():
+    (tiling,) = tilings(lambda x: x.sum(0), torch.empty(1000, 30_000))
+    assert (tiling.kind, tiling.config.xblock, tiling.config.rblock) == ("looped", 64, 32)
+    narrow, _ = tilings(lambda x: x.sum(0), torch.empty(200_000, 8))
+    assert (narrow.kind, narrow.config.xblock) == ("looped", 8)
+
+
+def test_what_columns_are_normalised_by_is_read_once():
+    (tiling,) = tilings(lambda x: x.softmax(0), torch.empty(500, 30_000))
+    assert (tiling.kind, tiling.config.xblock) == ("persistent", 16)
+
+
 def test_broadcasting_loops_are_points():
     (tiling,) = tilings(lambda x, y: (x + y, y.exp()), torch.empty(30, 200), torch.empty(30, 1))
     assert tiling.kind == "flat"

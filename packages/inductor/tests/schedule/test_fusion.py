@@ -192,6 +192,14 @@ def test_what_is_made_of_a_reduction_and_then_indexed_is_read_where_the_index_sa
     check(f, X, ORDER)
 
 
+def test_single_elements_of_a_cheap_tensor_do_not_put_it_into_memory():
+    x, at = torch.randn(32, 500), torch.randint(500, (32,))
+    compiled = check(lambda x, at: F.cross_entropy(x, at), x, at)
+    stored = [(s.buffer, k) for k in kernels(compiled) for s in k.stores]
+    sizes = [r.numel.as_int() for name, k in stored for r in k.buffers if r.name == name]
+    assert max(sizes) == 32
+
+
 def test_sums_over_loops_without_points():
     check(
         lambda x: (x / (x.abs().sum(1, keepdim=True) + 1)).sum(-2, keepdim=True), torch.rand(0, 0)

@@ -5,6 +5,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
+from fxstack_inductor.ir.kernel import Load
+from fxstack_inductor.triton_target import lower_triton
 
 pytest.importorskip("triton")
 
@@ -46,6 +48,14 @@ def test_whole_reductions_take_two_kernels(fn, shape):
 def test_columns_take_two_kernels():
     assert check(lambda x: x.sum(0), randn(512, 70)) == 2
     assert check(lambda x: x.sum((0, 1)), randn(7, 61, 40)) == 2
+
+
+def test_columns_stay_neighbours():
+    graph = make_fx(lambda x: x.sum(0), tracing_mode="fake")(randn(8192, 4096))
+    partial = lower_triton(graph, InductorOptions()).plan.steps[0].kernel
+    indices = [v.index for v in partial.values if isinstance(v, Load)]
+    indices += [store.index for store in partial.stores]
+    assert [index.coefficient(partial.outer[-1].var) for index in indices] == [1, 1]
 
 
 def test_statistics_share_their_parts():

@@ -3,12 +3,14 @@
 The compiler runs in the background at the lowest priority (two to four seconds, once per machine, torch and Python): until it
 is done, and where there is no C++ compiler, guards read tensors the slow way. The file lands in the user's cache directory by
 atomic rename, so concurrent processes and killed compilers leave nothing half-written; where there is a shell, the compiling
-process renames it itself, so that the next process finds it even if this one does not live to see it done.
+process renames it itself, so that the next process finds it even if this one does not live to see it done. A lock that the
+compiler inherits keeps other processes from compiling the same: hundreds may start together, or one after the other.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -22,11 +24,15 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_capture.guards.tensor_selftest import agrees_with_torch
 from fxstack_capture.guards.tensors import prepare_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NATIVE = Path(__file__).parent.parent / "native"
 _SOURCES = ("tensor_check.cpp", "tensor_api.h")
@@ -38,6 +44,8 @@ if command -v nice >/dev/null; then set -- nice -n 19 "$@"; fi
 """
 _ABANDONED = 3600.0
 """Seconds after which an unfinished file is nobody's any more."""
+_PAUSE = 0.05
+"""Seconds between two looks at what another process compiles."""
 _LAST_STEP = 10.0
 """Seconds that a process waits at its end for a step, of milliseconds; in a forked process nobody may release the lock."""
 
@@ -103,6 +111,31 @@ def _build_command(plan: BuildPlan, output: str) -> list[str]:
     return [shell, "-c", _SCRIPT, "sh", output, str(plan.target), *plan.command]
 
 
+@contextlib.contextmanager
+def _claimed(path: Path) -> Iterator[tuple[int, ...] | None]:
+    """The descriptors that hold the lock ``path`` for as long as a process has them; None where another one does.
+
+    Where files cannot be locked (Windows, some network file systems), it is as if nobody else compiled.
+    """
+    try:
+        import fcntl  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        yield ()
+        return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        except OSError:
+            yield ()
+        else:
+            yield (descriptor,)
+    finally:
+        os.close(descriptor)
+
+
 def _sweep(directory: Path) -> None:
     """Remove what killed compilers left."""
     for path in directory.glob("*.tmp"):
@@ -124,6 +157,7 @@ class TensorChecks:
         self._plan: BuildPlan | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._output: Path | None = None
+        self._watched = False
         self._polling = threading.Lock()
 
     def poll(self) -> bool:
@@ -143,6 +177,7 @@ class TensorChecks:
         while not self.poll() and self.why_not is None:
             if self._process is not None:
                 self._process.wait()
+            time.sleep(_PAUSE)
         return self.compiled
 
     def _step(self) -> None:
@@ -161,8 +196,19 @@ class TensorChecks:
         self._use(self._plan)
 
     def _start(self, plan: BuildPlan) -> None:
+        """Start the compiler, unless another process's is at it or has just ended."""
         plan.target.parent.mkdir(parents=True, exist_ok=True)
         _sweep(plan.target.parent)
+        with _claimed(plan.target.with_suffix(".lock")) as lock:
+            if lock is not None and not plan.target.exists():
+                self._compile(plan, lock)
+        if not self._watched:
+            self._watched = True
+            atexit.register(self._close)
+            # A program may compile nothing more: somebody has to notice that the checks are there.
+            threading.Thread(target=self.wait, name="fxstack tensor checks", daemon=True).start()
+
+    def _compile(self, plan: BuildPlan, lock: tuple[int, ...]) -> None:
         handle, name = tempfile.mkstemp(suffix=".tmp", dir=plan.target.parent)
         os.close(handle)
         self._output = Path(name)
@@ -171,10 +217,8 @@ class TensorChecks:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
+            pass_fds=lock,
         )
-        atexit.register(self._close)
-        # A program may compile nothing more: somebody has to notice that the checks are there.
-        threading.Thread(target=self.wait, name="fxstack tensor checks", daemon=True).start()
 
     def _close(self) -> None:
         """Wait for what is being tried out: a thread that calls torch while the interpreter ends makes the process abort."""

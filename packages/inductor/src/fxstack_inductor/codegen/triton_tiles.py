@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fxstack_inductor.codegen.analysis import analyse
 from fxstack_inductor.ir.expr import floordiv, product
 from fxstack_inductor.ir.kernel import Load, Reduce, Scan
 from fxstack_inductor.ir.ordered import PERSISTENT
@@ -30,6 +31,8 @@ RUN = 16
 LEAST_PER_WARP = 256
 CROWDED = 16
 """Buffers that a kernel can touch with full tiles."""
+WARPED = 4
+"""How many times more elements than usual a tile can have with the most warps."""
 NARROW = 8
 """Loops shorter than this are not worth an axis of their own."""
 
@@ -81,14 +84,36 @@ def tile(kernel: Kernel) -> Tiling:
     if not any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
         return _pointwise(kernel)
     count, elements = extent(kernel.inner).as_int(), TILE // _crowding(kernel)
-    if count is None or count > PERSISTENT:
-        wide = Config(1, elements, 8)
+    across = _along_outer(kernel)
+    if count is None or count > (_most_across(kernel, elements) if across else PERSISTENT):
         return Tiling(
-            "looped", kernel, Config(elements // 32, 32, 4) if _along_outer(kernel) else wide
+            "looped", kernel, _columns(kernel, elements) if across else Config(1, elements, 8)
         )
     rblock = power_of_two(count)
-    xblock = _spread(max(1, min(64, elements // rblock)), kernel)
+    least = RUN if across else 1
+    xblock = _spread(max(least, min(64, elements // rblock)), kernel)
     return Tiling("persistent", kernel, Config(xblock, rblock, _warps(xblock * rblock, elements)))
+
+
+def _columns(kernel: Kernel, elements: int) -> Config:
+    """Tiles over points whose memory runs together, as many as there are up to a limit."""
+    points = extent(kernel.outer).as_int()
+    xblock = elements // 32 if points is None else min(elements // 32, power_of_two(points))
+    return Config(xblock, elements // xblock, 4)
+
+
+def _most_across(kernel: Kernel, elements: int) -> int:
+    """What one tile may reduce where it spans points whose memory runs together.
+
+    Where one pass does, loops over such tiles cost nothing; where there are several, a tile that holds everything saves reading
+    it again, as long as warps have room for it. A scan is not cut where it fits.
+    """
+    if any(isinstance(v, Scan) for v in kernel.values):
+        return PERSISTENT
+    facts = analyse(kernel)
+    stages = range(facts.last_stage + 1)
+    passes = sum(bool(facts.reduces(k) or facts.stores(k, inner=True)) for k in stages)
+    return elements // RUN if passes == 1 else elements * WARPED // RUN
 
 
 def _spread(xblock: int, kernel: Kernel) -> int:
@@ -109,7 +134,7 @@ def _warps(tile_size: int, elements: int) -> int:
     """Four; up to 16 where a thread would hold too many elements, fewer where threads would have none."""
     if tile_size <= elements:
         return max(1, min(4, tile_size // LEAST_PER_WARP))
-    return min(16, 4 * power_of_two(tile_size // elements))
+    return min(4 * WARPED, 4 * power_of_two(tile_size // elements))
 
 
 def _pointwise(kernel: Kernel) -> Tiling:

@@ -14,7 +14,7 @@ import torch
 from fxstack_inductor.codegen import triton_float8, triton_ops
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.index_text import triton_index, wide_index
-from fxstack_inductor.codegen.index_width import fits, magnitude, narrow
+from fxstack_inductor.codegen.index_width import INT32, fits, magnitude, narrow
 from fxstack_inductor.codegen.triton_tiles import extent
 from fxstack_inductor.ir.atoms import VarKind
 from fxstack_inductor.ir.kernel import (
@@ -356,10 +356,18 @@ class KernelWriter:
             self.line(f"p{position} = {self._position(reduce.args[1])}")
         self._finish(position, f"t{position}", f"p{position}")
 
+    def _places(self, argument: int) -> tuple[str, int]:
+        """The type of positions while they are compared, and its largest number, which is behind all of them."""
+        value = self.kernel.values[argument]
+        most = magnitude(value.expr) if isinstance(value, IndexValue) else None
+        if most is not None and fits(most):
+            return "tl.int32", INT32
+        return "tl.int64", 2**63 - 1
+
     def _position(self, argument: int) -> str:
-        last = triton_ops.literal(str(2**63 - 1), torch.int64)
-        tile = f"tl.broadcast_to(v{argument}, [XBLOCK, RBLOCK]).to(tl.int64)"
-        return f"tl.where(xmask & rmask, {tile}, {last})"
+        kind, last = self._places(argument)
+        tile = f"tl.broadcast_to(v{argument}, [XBLOCK, RBLOCK]).to({kind})"
+        return f"tl.where(xmask & rmask, {tile}, tl.full([], {last}, {kind}))"
 
     def _declare(self, position: int) -> None:
         reduce = self._reduce(position)
@@ -367,7 +375,8 @@ class KernelWriter:
         shape = "[XBLOCK, RBLOCK]"
         self.line(f"t{position} = tl.broadcast_to({self._identity(reduce.op, dtype)}, {shape})")
         if reduce.op.startswith("arg"):
-            self.line(f"p{position} = tl.full({shape}, {2**63 - 1}, tl.int64)")
+            kind, last = self._places(reduce.args[1])
+            self.line(f"p{position} = tl.full({shape}, {last}, {kind})")
 
     def _accumulate(self, position: int) -> None:
         reduce = self._reduce(position)
@@ -392,7 +401,7 @@ class KernelWriter:
         op = self._reduce(position).op
         if op.startswith("arg"):
             self.line(f"best{position}, at{position} = tl.reduce(({tile}, {positions}), 1, _{op})")
-            self.line(f"v{position} = at{position}[:, None]")
+            self.line(f"v{position} = at{position}[:, None].to(tl.int64)")
             return
         text = {
             "sum": "tl.sum({0}, 1)",

@@ -45,6 +45,10 @@ DEEPEST = 32
 """So many tensors are inlined into one another: conversions and look-ups count as no operations, and Python's stack is finite."""
 
 
+SMALL = 16
+"""What is so many times smaller than a tensor (the largest of each row, say) can be in memory instead of it."""
+
+
 BENDS = 64
 """Up to so many quotients, remainders and extremes in the coordinates of what is inlined. A reshape in the coordinates of
 another one writes these in each of its own, so that their number multiplies from tensor to tensor."""
@@ -163,7 +167,8 @@ def _worth_inlining(
         return True
     if cost.expensive or cost.calls > 8:
         return False
-    if any(isinstance(n, Computed) and n not in required for n in cost.reads):
+    instead = sum(_bytes(n) for n in cost.reads if isinstance(n, Computed) and n not in required)
+    if instead * SMALL > _bytes(node):
         # Computing it again elsewhere would put what it reads into memory instead of itself.
         return False
     return sum(_bytes(n) for n in cost.reads) <= 2 * _bytes(node)

@@ -1,8 +1,9 @@
 """Split reductions that would keep few of a GPU's processors busy: partial results first, then the reduction of those.
 
 ``sum(x[n])`` becomes ``sum over s of p[s]`` with ``p[s] = sum over c of x[s*C + c]``. Which reductions are split depends only on
-their sizes and on the direction of memory, so that reductions that could share a loop nest still can. Positions (argmax) are
-split into the best values of the parts and where they are.
+their sizes and on the direction of memory, so that reductions that could share a loop nest still can. The parts are the last
+dimension of ``p``, or the first where neighbours in memory belong to different results, so that those stay neighbours. Positions
+(argmax) are split into the best values of the parts and where they are.
 """
 
 from __future__ import annotations
@@ -103,8 +104,14 @@ def _split(node: Reduction, parts: int) -> list[Reduction]:
     if node.op in POSITIONS:
         return _split_positions(node, parts)
     partial = _partial(node, node.op, value_dtype(node.dtype), parts)
-    _reduce_parts(node, node.op, Read(partial, (*node.index, loop_var("r0", parts))), parts)
+    read = Read(partial, _place(node, loop_var("r0", parts)))
+    _reduce_parts(node, node.op, read, parts)
     return [partial]
+
+
+def _place(node: Reduction, part: Expr) -> tuple[Expr, ...]:
+    """The coordinates of a part of the element of ``node`` at its own coordinates."""
+    return (part, *node.index) if _across(node) else (*node.index, part)
 
 
 def _split_positions(node: Reduction, parts: int) -> list[Reduction]:
@@ -123,13 +130,14 @@ def _split_positions(node: Reduction, parts: int) -> list[Reduction]:
         ranges=node.ranges,
     )
     part = loop_var("r0", parts)
-    value = Read(values, (*node.index, part))
+    place = _place(node, part)
+    value = Read(values, place)
     _reduce_parts(best, op, value, parts)
     is_best: Body = Call("eq", (value, Read(best, node.index)), torch.bool)
     if dtype.is_floating_point:
         unordered = Call("ne", (value, value), torch.bool)
         is_best = Call("bitwise_or", (is_best, unordered), torch.bool)
-    at = Call("add", (Read(positions, (*node.index, part)), Index(part * size)), torch.int64)
+    at = Call("add", (Read(positions, place), Index(part * size)), torch.int64)
     body = Call("where", (is_best, at, Const(2**63 - 1, torch.int64)), torch.int64)
     _reduce_parts(node, "min", body, parts)
     return [values, positions, best]
@@ -144,18 +152,27 @@ def _reduce_parts(node: Reduction, op: str, body: Body, parts: int) -> None:
 def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduction:
     """``op`` over each part of what ``node`` reduces, as another dimension."""
     count = product(node.ranges).as_int() or 0
-    size = -(-count // parts)
+    size, across = -(-count // parts), _across(node)
+    shape = (integer(parts), *node.shape) if across else (*node.shape, integer(parts))
     partial = Reduction(
         name=f"{node.name}_parts" if op == node.op else f"{node.name}_{op}_parts",
-        layout=contiguous_layout((*node.shape, parts), dtype, node.device),
+        layout=contiguous_layout(shape, dtype, node.device),
         origin=node.origin,
         comment=node.comment,
         body=node.body,
         op=op,
         ranges=(integer(size),),
     )
-    flat = partial.index[-1] * size + partial.reduced[0]
-    partial.body = _moved(node.body, _coordinates(node, flat))
+    part, own = (
+        (partial.index[0], partial.index[1:]) if across else (partial.index[-1], partial.index[:-1])
+    )
+    flat = part * size + partial.reduced[0]
+    renamed = {
+        var: new
+        for old, new in zip(node.index, own, strict=True)
+        if (var := old.as_var()) is not None
+    }
+    partial.body = _moved(node.body, renamed | _coordinates(node, flat))
     if size * parts != count:
         inside = Call("lt", (Index(flat), Index(integer(count))), torch.bool)
         neutral = identity(POSITIONS.get(op, op), node.body.dtype)
