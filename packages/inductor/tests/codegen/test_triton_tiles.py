@@ -67,7 +67,7 @@ def test_many_rows_of_columns_are_looped_over_runs():
     (tiling,) = tilings(lambda x: x.sum(0), torch.empty(1000, 30_000))
     assert (tiling.kind, tiling.config.xblock, tiling.config.rblock) == ("looped", 64, 32)
     narrow, _ = tilings(lambda x: x.sum(0), torch.empty(200_000, 8))
-    assert (narrow.kind, narrow.config.xblock) == ("looped", 8)
+    assert (narrow.kind, narrow.config.xblock, narrow.config.rblock) == ("looped", 8, 256)
 
 
 def test_what_columns_are_normalised_by_is_read_once():

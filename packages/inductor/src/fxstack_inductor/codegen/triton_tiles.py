@@ -97,8 +97,8 @@ def tile(kernel: Kernel) -> Tiling:
 
 def _columns(kernel: Kernel, elements: int) -> Config:
     """Tiles over points whose memory runs together, as many as there are up to a limit."""
-    points = extent(kernel.outer).as_int()
-    xblock = elements // 32 if points is None else min(elements // 32, power_of_two(points))
+    run = kernel.outer[-1].extent.as_int()
+    xblock = elements // 32 if run is None else min(elements // 32, power_of_two(run))
     return Config(xblock, elements // xblock, 4)
 
 

@@ -356,7 +356,7 @@ class KernelWriter:
             self.line(f"p{position} = {self._position(reduce.args[1])}")
         self._finish(position, f"t{position}", f"p{position}")
 
-    def _places(self, argument: int) -> tuple[str, int]:
+    def _position_type(self, argument: int) -> tuple[str, int]:
         """The type of positions while they are compared, and its largest number, which is behind all of them."""
         value = self.kernel.values[argument]
         most = magnitude(value.expr) if isinstance(value, IndexValue) else None
@@ -365,7 +365,7 @@ class KernelWriter:
         return "tl.int64", 2**63 - 1
 
     def _position(self, argument: int) -> str:
-        kind, last = self._places(argument)
+        kind, last = self._position_type(argument)
         tile = f"tl.broadcast_to(v{argument}, [XBLOCK, RBLOCK]).to({kind})"
         return f"tl.where(xmask & rmask, {tile}, tl.full([], {last}, {kind}))"
 
@@ -375,7 +375,7 @@ class KernelWriter:
         shape = "[XBLOCK, RBLOCK]"
         self.line(f"t{position} = tl.broadcast_to({self._identity(reduce.op, dtype)}, {shape})")
         if reduce.op.startswith("arg"):
-            kind, last = self._places(reduce.args[1])
+            kind, last = self._position_type(reduce.args[1])
             self.line(f"p{position} = tl.full({shape}, {last}, {kind})")
 
     def _accumulate(self, position: int) -> None:
