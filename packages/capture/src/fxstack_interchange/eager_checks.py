@@ -41,6 +41,8 @@ _SKIPPED_NAMES = (
     "_fused",
 )
 """Kernels that believe what their callers say, or do much."""
+_CHECKING = frozenset({"_softmax_backward_data", "_log_softmax_backward_data"})
+"""Kernels of gradients that compare sizes and dtypes before they read anything."""
 _UNANSWERABLE = frozenset({"linalg_ldl_solve", "segment_reduce"})
 """Operators whose tensors have to agree in their elements."""
 _FEW = 1 << 14
@@ -107,7 +109,7 @@ def _may_be_asked(func: Any) -> bool:
         and func.namespace == "aten"
         and not func.is_view
         and not _SKIPPED_TAGS.intersection(func.tags)
-        and not any(name in func._opname for name in _SKIPPED_NAMES)
+        and (func._opname in _CHECKING or not any(name in func._opname for name in _SKIPPED_NAMES))
         and func._opname not in _UNANSWERABLE
         and len(func._schema.returns) > 0
     )

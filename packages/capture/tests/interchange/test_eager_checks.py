@@ -23,6 +23,7 @@ def fake(*sizes, dtype=torch.float32):
         (aten._softmax.default, (fake(3), 6, False)),
         (aten.celu.default, (fake(1000, 1000), 0.0)),
         (aten.binary_cross_entropy.default, (fake(5, 5), fake(5, 5), fake(1, 5, 5))),
+        (aten._softmax_backward_data.default, (fake(1, 5), fake(5), 0, torch.float32)),
     ],
 )
 def test_refused(func, args):
