@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import product
@@ -37,12 +38,13 @@ SOURCES = [
 ]
 
 SHARES = {
-    "environment": 0.03,
-    "kernels": 0.22,
-    "products": 0.15,
-    "launch": 0.08,
-    "opdb": 0.14,
-    "models": 0.38,
+    "environment": 0.05,
+    "kernels": 0.17,
+    "products": 0.13,
+    "launch": 0.07,
+    "opdb": 0.13,
+    "compile": 0.25,
+    "models": 0.2,
 }
 """Sections in order, and the share of the time that each may take; what one leaves, the others have."""
 LATE = 5
@@ -51,6 +53,8 @@ RESTARTS = 8
 """Further processes of one section."""
 SHORT = 10
 """Seconds for which no further process is worth starting."""
+MOST = 8
+"""Processes at once that compile models."""
 STOPPED = "stopped: out of time"
 
 MODEL_NAMES = ("gpt2", "llama", "bert", "vit", "mlp", "t5", "resnet", "convnext", "whisper", "unet")
@@ -198,24 +202,69 @@ def opdb(report: Report, machine: Machine) -> None:
         report.add(**row)
 
 
+def compile_models(report: Report, machine: Machine) -> None:
+    """Seconds until a first step is done, with cold caches, several models at once: the next section finds them compiled."""
+    at_once = machine.pick(1, max(1, min(MOST, (os.cpu_count() or 1) // 2)))
+
+    def one(case: tuple[str, str, str]) -> None:
+        if report.left > machine.pick(0, 40):
+            _ended_in_time([*_command(machine.folder, machine.dry), "--case", *case], report.left)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(one, _model_cases(machine)))
+    for path in sorted(machine.folder.glob("first-*.json")):
+        report.add(**json.loads(path.read_text()))
+    report.add(case="models at once", processes=at_once)
+
+
+def compile_model(machine: Machine, dtype: str, mode: str, name: str) -> None:
+    """One model in a process of its own, both systems one after the other."""
+    import zoo
+
+    row: dict[str, Any] = {"case": f"{name} {dtype} {mode}"}
+    path = machine.folder / f"first-{name}-{dtype}-{mode}.json"
+    size = machine.pick(zoo.TINY, zoo.BENCH)
+    for system, compiler in machine.compilers().items():
+
+        def measure(system: str = system, compiler: Any = compiler) -> dict[str, Any]:
+            built = _on_device(zoo.build(name, size), machine, dtype)
+            start = time.perf_counter()
+            _step(built, compiler(built.model), mode)
+            machine.synchronize()
+            return {f"{system} first_s": time.perf_counter() - start}
+
+        row |= apart(system, measure)
+        path.write_text(json.dumps(row))
+
+
+def _ended_in_time(command: list[str], seconds: float) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, check=False, timeout=seconds)
+
+
+def _model_cases(machine: Machine) -> list[tuple[str, str, str]]:
+    return list(machine.pick(product(("float32",), KINDS, ("mlp",)), CASES))
+
+
 def models(report: Report, machine: Machine) -> None:
-    """Whole models, inference and training, float32 and bfloat16."""
+    """Whole models, inference and training, float32 and bfloat16, with warm caches."""
     import zoo
 
     size, modes = machine.pick(zoo.TINY, zoo.BENCH), machine.pick(MODES[:1], MODES)
-    for dtype, mode, name in machine.pick(product(("float32",), KINDS, ("mlp",)), CASES):
+    for dtype, mode, name in _model_cases(machine):
         case = f"{name} {dtype} {mode}"
 
         def row(
             name: str = name, dtype: str = dtype, mode: str = mode, case: str = case
         ) -> dict[str, Any]:
             def measure(system: str, compiler: Callable[..., Any]) -> dict[str, Any]:
+                print(f"{case}: {system}", flush=True)
                 built = _on_device(zoo.build(name, size), machine, dtype)
                 return _one_model(machine, built, compiler, mode, system)
 
             return _compared(each(report, case, machine.compilers(modes), measure))
 
-        report.attempt(case, row, machine.pick(0, 20))
+        report.attempt(case, row, machine.pick(0, 12))
 
 
 def _on_device(case: Any, machine: Machine, dtype: str) -> Any:
@@ -236,18 +285,11 @@ def _one_model(
 ) -> dict[str, Any]:
     import torch
 
-    case.model.train(mode == "train")
     start = time.perf_counter()
     model = compiler(case.model)
 
     def step() -> Any:
-        if mode == "infer":
-            with torch.no_grad():
-                return model(**case.batch)
-        case.model.zero_grad(set_to_none=True)
-        loss = case.loss(model, case.batch)
-        loss.backward()
-        return loss.detach(), [p.grad for p in case.model.parameters()]
+        return _step(case, model, mode)
 
     torch.manual_seed(0)
     result = torch.utils._pytree.tree_map(lambda x: x, step())
@@ -256,10 +298,25 @@ def _one_model(
     peak = machine.peak_mib(step)
     return {
         f"{system} result": result,
-        f"{system} first_s": first,
+        f"{system} warm_s": first,
         f"{system} ms": machine.median_ms(step, flush=False),
+        f"{system} kernels_ms": machine.kernels_ms(step),
         f"{system} peak_mib": peak,
     }
+
+
+def _step(case: Any, model: Callable[..., Any], mode: str) -> Any:
+    """One step of a model: its results, or its loss and gradients."""
+    import torch
+
+    case.model.train(mode == "train")
+    if mode == "infer":
+        with torch.no_grad():
+            return model(**case.batch)
+    case.model.zero_grad(set_to_none=True)
+    loss = case.loss(model, case.batch)
+    loss.backward()
+    return loss.detach(), [p.grad for p in case.model.parameters()]
 
 
 def _compared(found: dict[str, Any]) -> dict[str, Any]:
@@ -284,6 +341,7 @@ SECTIONS: dict[str, Callable[[Report, Machine], None]] = {
     "products": products,
     "launch": launch,
     "opdb": opdb,
+    "compile": compile_models,
     "models": models,
 }
 
@@ -354,14 +412,17 @@ def start_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None
         (folder / f"{name}.failed").write_text(", ".join(died))
 
 
+def _command(folder: Path, dry: bool) -> list[str]:
+    return [sys.executable, __file__, str(folder), *(["--dry"] if dry else [])]
+
+
 def _section_process(name: str, folder: Path, seconds: float, *, dry: bool) -> str:
     """How the process ended, unless it ended well."""
-    command = [sys.executable, __file__, str(folder), "--only", name, "--seconds", str(seconds)]
+    command = [*_command(folder, dry), "--only", name, "--seconds", str(seconds)]
     environment = _environment()
     environment["FXSTACK_INDUCTOR_CACHE_DIR"] = str(folder / "cache")
     environment["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache-torch")
     if dry:
-        command.append("--dry")
         environment["TRITON_INTERPRET"] = "1"
     with (folder / f"{name}.log").open("a") as log:
         process = subprocess.Popen(
@@ -424,7 +485,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=7.5)
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
+    parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.case:
+        from gpu_measure import Machine
+
+        compile_model(Machine(arguments.dry, arguments.folder, arguments.seconds), *arguments.case)
+        return
     if arguments.only:
         run_section(arguments.only, arguments.folder, arguments.seconds, dry=arguments.dry)
         return

@@ -85,7 +85,7 @@ def memory_bound(machine: Machine) -> list[Case]:
         Case("layer norm", lambda a, b: F.layer_norm(a, b.shape, b, b), (x, w), 2 * _bytes(x)),
         Case("rms norm", rms_norm, (x, w), 2 * _bytes(x)),
         Case("cross-entropy", F.cross_entropy, (logits, labels), _bytes(logits)),
-        Case("rope", rope, (heads, angle, angle), 2 * _bytes(heads)),
+        Case("rope", rope, (heads, angle, angle), 2 * _bytes(heads), 5e-2),
         Case("adamw", adamw, state, 7 * _bytes(wide), 1e-5),
         Case("argmax", lambda a: a.argmax(-1), (logits,), _bytes(logits)),
     ]

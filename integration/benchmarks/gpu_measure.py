@@ -94,6 +94,23 @@ class Machine:
             times.append(start.elapsed_time(end))
         return statistics.median(times)
 
+    def kernels_ms(self, run: Callable[[], Any], steps: int = 3) -> float:
+        """Milliseconds that the device computes in a step; what takes most of them is printed."""
+        if self.dry:
+            run()
+            return 0.0
+        activity = torch.profiler.ProfilerActivity.CUDA
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[activity]) as found:
+            for _ in range(steps):
+                run()
+            torch.cuda.synchronize()
+        kernels = sorted(found.key_averages(), key=lambda k: -k.device_time_total)
+        for kernel in kernels[:14]:
+            ms = kernel.device_time_total / steps / 1e3
+            print(f"{ms:8.4f} ms {kernel.count / steps:7.1f} {kernel.key[:100]}", flush=True)
+        return sum(k.device_time_total for k in kernels) / steps / 1e3
+
     def host_us(self, run: Callable[[], Any], rounds: int = 200) -> float:
         """Median microseconds that a call keeps the host busy; the device has nothing else to do."""
         times = []
