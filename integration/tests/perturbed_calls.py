@@ -113,7 +113,8 @@ def outcome(run: Callable[..., Any], call: Call) -> tuple[str, Any]:
     try:
         return "returned", run(*args, **kwargs)
     except Exception as error:
-        return "raised", (type(error).__name__, str(error))
+        # What C++ adds on where an exception came from names addresses.
+        return "raised", (type(error).__name__, str(error).partition("\nException raised from")[0])
 
 
 def difference(call: Call, *, results: bool = False) -> str | None:

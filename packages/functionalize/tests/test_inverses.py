@@ -85,10 +85,19 @@ def test_offset_of_the_storage():
         lambda x: x[0].fill_(1),
         lambda x: torch._foreach_add_([x], 1.0),
         lambda x: torch.add(x, 1, out=x),
+        lambda x: x[2].detach().mul_(2),
+        lambda x: x.unbind(0)[1].data.add_(1),
     ],
 )
 def test_overlapping_inputs_are_left_to_eager(fn):
     refuses(fn, lambda: (torch.ones(4).expand(3, 4),), "share memory")
+
+
+def test_normal_numbers_for_a_tensor_with_gaps_are_left_to_eager():
+    """From 16 elements on eager draws for dense tensors by vectors, and one by one for others."""
+    refuses(lambda x: x.normal_(), lambda: (torch.zeros(66)[::2],), "gaps between its elements")
+    check(lambda x: x.normal_() * 1, lambda: (torch.zeros(20)[::2],))
+    check(lambda x: x.normal_() * 1, lambda: (torch.zeros(8, 6).t(),))
 
 
 def test_other_dtypes_are_left_to_eager():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
 import fxstack_capture
+from fxstack_capture.driver.errors import TracingWarning
 
 
 class Counted:
@@ -118,3 +121,21 @@ def test_default_device_is_guarded():
     assert f.check(apart) == 1
     with torch.device("cpu"):
         assert f.check(apart) == 2
+
+
+def test_a_view_that_has_been_given_other_memory_than_its_base():
+    """For autograd it is a view still: such a tensor has no stand-in, and nothing is reported as a defect."""
+
+    def fn(x):
+        y = x * 1
+        view = y.reshape(3, 1)
+        view.data = view * 2
+        torch._dynamo.graph_break()
+        view.add_(1)
+        return view * y
+
+    x = torch.ones(3, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TracingWarning)
+        made = fxstack_capture.optimize()(fn)(x)
+    assert torch.equal(made, fn(x))

@@ -82,6 +82,8 @@ ASKING = NAMES | {
 """Operators that return their argument's memory or a copy, or say where it is, depending on its strides."""
 REPEATING = frozenset({"broadcast_to", "expand", "expand_as", "unfold"})
 """Views that are made in one step where the trace demands that, of the memory as it is in eager."""
+VECTOR = 16
+"""From so many elements on, torch's CPU kernel draws normal numbers for a contiguous tensor by vectors."""
 RESIZES = frozenset({"resize_", "resize_as_"})
 METADATA_METHODS = RELAYOUTS | RESIZES | {"detach_", "requires_grad_", "set_"}
 """In-place operators that change what a tensor looks like, not its values."""
@@ -114,7 +116,7 @@ def run_in_place_safely(
         outs = _outs(kwargs)
         for out in outs:
             check_reads(engine, _name(function), out, args, {})
-            _check_overlaps(_name(function), out)
+            _check_overlaps(engine, _name(function), out)
             check_inverses(engine, _name(function), out)
         with _keeping_strides(engine, _with_owners(engine, outs)):
             found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
@@ -125,7 +127,8 @@ def run_in_place_safely(
     if target.layout is not torch.strided:
         return function(*args, **kwargs)
     _check_leaf(engine, _name(function), target)
-    _check_overlaps(_name(function), target)
+    _check_overlaps(engine, _name(function), target)
+    _check_draws(_name(function), target)
     check_reads(engine, _name(function), target, args[1:], kwargs)
     check_inverses(engine, _name(function), target)
     changed = _with_owners(engine, [target])
@@ -288,7 +291,7 @@ def _run_on_list(
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     for tensor in tensors:
-        _check_overlaps(_name(function), tensor)
+        _check_overlaps(engine, _name(function), tensor)
         check_inverses(engine, _name(function), tensor)
     before = [tensor._version for tensor in tensors]
     with _keeping_strides(engine, _with_owners(engine, tensors)):
@@ -349,15 +352,28 @@ def _name(function: Any) -> str:
     return name.partition(".")[0] if isinstance(function, torch._ops.OpOverload) else name
 
 
-def _check_overlaps(name: str, target: torch.Tensor) -> None:
-    """Refuse to change a tensor of which several elements share memory, or a view of such a one."""
-    strided = [t for t in (target, root_of(target)) if t.layout is torch.strided]
+def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
+    """Refuse to change a tensor of which several elements share memory, or a view of such a one, detached or not."""
+    owners = _with_owners(engine, [target, root_of(target)])
+    strided = [t for t in owners if t.layout is torch.strided]
     if any(map(overlaps_itself, strided)):
         raise UnsupportedGraphError(
             f"{name!r} changes a tensor in place of which several elements share memory",
             why="eager has an error for most such calls, and a functional graph would give a value",
             fix="clone the tensor first",
         )
+
+
+def _check_draws(name: str, target: torch.Tensor) -> None:
+    """Refuse normal numbers for a tensor with gaps: eager draws them one by one, and for a dense copy by vectors of 16."""
+    few = statically_known_true(target.numel() < VECTOR)
+    if name != "normal_" or few or torch.ops.aten.is_non_overlapping_and_dense.default(target):
+        return
+    raise UnsupportedGraphError(
+        "'normal_' fills a tensor that has gaps between its elements",
+        why="eager draws other numbers for it than for a dense tensor",
+        fix="fill a new tensor (torch.randn) and copy it",
+    )
 
 
 def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) -> None:

@@ -126,6 +126,10 @@ def _exact_error(
         if refused:
             return error
     except Exception as exact:
+        if not torch.equal(torch.get_rng_state(), rng_state):
+            return graph_break(
+                "unsupported-call", f"{name_of(fn)}, which draws random numbers and raises"
+            )
         return exact
     else:
         # torch makes a tensor of a number that is given as ``out``; its fake kernels do not.

@@ -190,6 +190,8 @@ class Faker:
         self, real: torch.Tensor, base: torch.Tensor, sizes: Any, strides: Any, offset: Any
     ) -> FakeTensor:
         """A view that autograd knows to be one: writing to it must be (il)legal as for the real one."""
+        if real.untyped_storage()._cdata != base.untyped_storage()._cdata:  # after real.data = ...
+            raise graph_break("unsupported-tensor", "a view that has other memory than its base")
         implied = self.known(base) is None
         fake_base = self.fake(base, base.size(), base.stride(), base.storage_offset())
         if implied:
