@@ -36,7 +36,7 @@ _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_
 _CHECKED = frozenset(
     """_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update native_batch_norm
     _native_batch_norm_legit_functional _batch_norm_with_update_functional
-    native_layer_norm native_group_norm _prelu_kernel _cdist_forward _softmax _log_softmax linalg_cross cross
+    native_layer_norm native_layer_norm_backward native_group_norm _prelu_kernel _cdist_forward _softmax _log_softmax linalg_cross cross
     linalg_vector_norm norm dot vdot outer ger mv mm bmm addmv addr addmm baddbmm addbmm cat stack where
     binary_cross_entropy binary_cross_entropy_with_logits huber_loss huber_loss_backward soft_margin_loss
     soft_margin_loss_backward smooth_l1_loss mse_loss kl_div heaviside copysign gcd lcm floor_divide hypot nextafter
@@ -54,15 +54,17 @@ _WRONG_IN_HALVES = frozenset(
     }
 )
 """Operators whose new statistics torch's fake kernels give another dtype than the old ones."""
-_NAME_SIZES = frozenset({"native_group_norm"})
-"""Operators that believe what other arguments say of the sizes of tensors."""
+_NAME_SIZES = frozenset({"native_group_norm", "native_layer_norm_backward"})
+"""Operators that believe what other arguments say of the sizes of tensors: asked in the sizes of the program alone."""
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _MARK = "refused by eager"
 _ORDINARY = ({torch.float32}, {torch.float64}, {torch.bfloat16})
 _ENOUGH = 1 << 16
 """Elements of a call that is made with the sizes that the program has."""
 
-Answer = tuple[torch.dtype, ...] | Exception | None
+Dtypes = tuple[torch.dtype | None, ...]
+"""None stands for a result that is not asked for."""
+Answer = Dtypes | Exception | None
 _ANSWERS: dict[tuple[Any, ...], Answer] = {}
 _CAPACITY = 1 << 14
 _ASKED: dict[Any, bool] = {}
@@ -72,9 +74,7 @@ class _UnknownError(Exception):
     """A call has arguments that nothing is known of."""
 
 
-def eager_dtypes(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[torch.dtype, ...] | None:
+def eager_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes | None:
     """The dtypes of the tensors that eager returns; None if that is not known.
 
     Raises eager's exception if it refuses the dtypes.
@@ -104,9 +104,7 @@ def is_refusal(error: BaseException) -> bool:
     return _MARK in error.__dict__
 
 
-def returned_dtypes(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[torch.dtype, ...] | None:
+def returned_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes | None:
     """As ``eager_dtypes``, where tensors of several floating-point dtypes meet, or torch's fake kernel may be wrong for one.
 
     Operators of a decomposition, which eager does not call, are not refused; those of a backward are.
@@ -128,21 +126,24 @@ def returned_dtypes(
         return None
 
 
-def in_dtypes(result: Any, dtypes: Sequence[torch.dtype]) -> Any:
+def in_dtypes(result: Any, dtypes: Dtypes) -> Any:
     """``result``, whose tensors are converted where they have another dtype."""
     if isinstance(result, Tensor):
         return result if result.dtype is dtypes[0] else result.to(dtypes[0])
-    converted = [x.to(dtype) for x, dtype in zip(result, dtypes, strict=True)]
+    converted = [
+        x if x is None or dtype is None else x.to(dtype)
+        for x, dtype in zip(result, dtypes, strict=True)
+    ]
     return converted if isinstance(result, list) else tuple(converted)
 
 
-def differ(result: Any, dtypes: Sequence[torch.dtype]) -> bool:
+def differ(result: Any, dtypes: Dtypes) -> bool:
     """Whether the tensors of ``result``, one or a sequence, are not of ``dtypes``; no if a kernel left it to others."""
     results = (result,) if isinstance(result, Tensor) else result
     if results is NotImplemented:
         return False
     return len(results) == len(dtypes) and any(
-        isinstance(x, Tensor) and x.dtype is not dtype
+        isinstance(x, Tensor) and dtype is not None and x.dtype is not dtype
         for x, dtype in zip(results, dtypes, strict=True)
     )
 
@@ -262,7 +263,7 @@ def _call(
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             return error.with_traceback(None) if _ABOUT_DTYPES.search(str(error)) else None
     results = (result,) if isinstance(result, Tensor) else result
-    return tuple([x.dtype for x in results])
+    return tuple([None if x is None else x.dtype for x in results])
 
 
 _ZEROS = torch.ops.aten.zeros.default

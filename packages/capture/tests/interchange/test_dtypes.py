@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fxstack_capture import optimize
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
-from fxstack_interchange.dtypes import eager_dtypes
+from fxstack_interchange.dtypes import differ, eager_dtypes, in_dtypes, returned_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,3 +116,16 @@ def test_operators_that_do_not_check_sizes_are_not_called_on_small_ones(
     layers = module(4, 8, 2, batch_first=True, bidirectional=True)
     x = torch.randn(2, 5, 4)
     torch.testing.assert_close(optimize(fullgraph=True)(layers)(x)[0], layers(x)[0])
+
+
+@pytest.mark.parametrize("asked", [[True, True, True], [False, True, False]])
+def test_gradients_of_a_norm_over_nothing_have_the_weights_dtype(asked: list[bool]) -> None:
+    """torch's fake kernel gives those of an empty batch the dtype of the batch."""
+    batch, statistics = torch.zeros(0, 4, dtype=torch.bfloat16), torch.zeros(0, 1)
+    func, weight = torch.ops.aten.native_layer_norm_backward.default, torch.ones(4)
+    args = (batch, batch, [4], statistics, statistics, weight, weight, asked)
+    want = tuple(None if x is None else x.dtype for x in func(*args))
+    assert returned_dtypes(func, args, {}) == want
+    assert differ((batch, batch, batch), want)
+    kept = [x for x in in_dtypes((batch, batch, batch), want) if x.dtype is torch.float32]
+    assert len(kept) == want.count(torch.float32)
