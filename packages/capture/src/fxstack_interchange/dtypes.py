@@ -36,7 +36,8 @@ _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_
 _CHECKED = frozenset(
     """_native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update native_batch_norm
     _native_batch_norm_legit_functional _batch_norm_with_update_functional
-    native_layer_norm native_layer_norm_backward native_group_norm _prelu_kernel _cdist_forward _softmax _log_softmax linalg_cross cross
+    native_layer_norm native_layer_norm_backward native_group_norm
+    _prelu_kernel _cdist_forward _softmax _log_softmax linalg_cross cross
     linalg_vector_norm norm dot vdot outer ger mv mm bmm addmv addr addmm baddbmm addbmm cat stack where
     binary_cross_entropy binary_cross_entropy_with_logits huber_loss huber_loss_backward soft_margin_loss
     soft_margin_loss_backward smooth_l1_loss mse_loss kl_div heaviside copysign gcd lcm floor_divide hypot nextafter
