@@ -304,11 +304,10 @@ def _indexed(result: Tensor, args: Sequence[Any]) -> Strides | None:
     given = torch.broadcast_tensors(*(indices[dim] for dim in at))
     before = list(range(at[0])) if at[-1] - at[0] + 1 == len(at) else []
     after = [dim for dim in range(source.dim()) if dim not in (*before, *at)]
-    kept = [0] * len(before), [0] * len(after)
     outer, inner = ([source.stride(dim) for dim in dims] for dims in (before, after))
-    operands = [hints([*outer, *[0] * given[0].dim(), *inner])]
-    operands += [hints([*kept[0], *index.stride(), *kept[1]]) for index in given]
     shape = hints(result.shape)
+    operands = [hints([*outer, *[0] * given[0].dim(), *inner])]
+    operands += [_beside(index, len(before), shape) for index in given]
     if shape is None or None in operands:
         return None
     own = tuple(result.stride())
@@ -319,6 +318,27 @@ def _indexed(result: Tensor, args: Sequence[Any]) -> Strides | None:
         mine if type(size) is int and size == 1 else theirs
         for size, mine, theirs in zip(result.shape, own, strides, strict=True)
     )
+
+
+def _beside(index: Tensor, before: int, shape: Sequence[int] | None) -> tuple[int, ...] | None:
+    """The strides of an index as a view of as many dimensions as the result, of one element each where it has none.
+
+    As torch's views do, a dimension of one element steps over those behind it; where it is broadcast, it has no step.
+    """
+    sizes, steps = hints(index.shape), hints(index.stride())
+    if sizes is None or steps is None or shape is None:
+        return None
+    after = len(shape) - before - len(sizes)
+    viewed = [*[1] * before, *sizes, *[1] * after]
+    own = [*[1] * before, *steps, *[1] * after]
+    over, strides = steps[-1] if steps else 1, []
+    for size, step, whole in zip(reversed(viewed), reversed(own), reversed(shape), strict=True):
+        if size != 1:
+            strides.append(step)
+            over = size * step
+        else:
+            strides.append(over if whole == 1 else 0)
+    return tuple(reversed(strides))
 
 
 _NUMBER = Operand((), ())

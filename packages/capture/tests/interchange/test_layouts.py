@@ -230,6 +230,30 @@ def test_of_arguments_of_all_dtypes_and_layouts(op):
     assert compared > 50
 
 
+def test_of_what_indices_select():
+    """Dimensions of one element of a source, of indices and of both, in any order of memory."""
+    draw, func = random.Random(7), torch.ops.aten.index.Tensor
+    for _ in range(1500):
+        shape = [draw.choice([1, 1, 2, 3]) for _ in range(draw.choice([1, 2, 3, 4]))]
+        source = laid_out_somehow(draw, shape, torch.float32)
+        selected = [draw.choice([1, 2, 3]) for _ in range(draw.choice([0, 1, 1, 2]))]
+        indices = [
+            draw.choice([None, laid_out_somehow(draw, selected, torch.int64) * 0])
+            for _ in source.shape
+        ]
+        if all(index is None for index in indices):
+            continue
+        result = func(source, indices)
+        said = eager_strides(func, (source, indices), {}, result)
+        strides = result.stride() if said is None or said[0] is None else said[0]
+        assert meaning(strides, result.shape) == meaning(result.stride(), result.shape)
+
+
+def meaning(strides, shape):
+    """The strides of the dimensions that have more than one element."""
+    return [step for step, size in zip(strides, shape, strict=True) if size > 1]
+
+
 @pytest.mark.parametrize("name", BINARY)
 def test_with_symbolic_sizes(name):
     mode = CaptureFakeMode()
