@@ -7,6 +7,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
+from fxstack_capture.breaks import GraphBreak
+from fxstack_capture.shapes.env import CaptureShapeEnv
 from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.operator_cache import OperatorCache
 
@@ -131,3 +133,16 @@ def test_shifts_of_masks_promote(name):
 def test_what_eager_refuses_to_shift_is_refused(by):
     with CaptureFakeMode() as mode, pytest.raises((RuntimeError, NotImplementedError)):
         mode.from_tensor(torch.tensor([True])) << by
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_what_a_decomposition_calls_is_not_refused(symbolic):
+    """torch works out ``geometric`` of integers by ``rand_like`` of integers, which eager has no kernel for."""
+    mode = CaptureFakeMode()
+    if symbolic:
+        mode.use_symbols(CaptureShapeEnv(lambda: ()))
+    x = mode.from_tensor(torch.ones(5, dtype=torch.int64), static_shapes=not symbolic)
+    with mode:
+        assert torch.ops.aten.geometric(x, 0.5).dtype is torch.int64
+    with mode, pytest.raises((GraphBreak, RuntimeError)):  # again no, after the call above
+        torch.rand_like(x)

@@ -92,6 +92,10 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         """What has run in this trace."""
         self.data_checks = 0
         """How many calls may raise for the data of their tensors."""
+        self._asking = 0
+        """How many calls torch is working out: those below them are not the program's."""
+        self._refusals = 0
+        """How many calls eager would refuse, if a program made them."""
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
         _share_rules()
@@ -145,7 +149,10 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         recipe = recipes.get(key)
         if recipe is not None:
             return self._make(recipe, tensors)
+        refusals = self._refusals
         result = self._as_eager(self._compute, func, types, args, kwargs, tensors)
+        if self._refusals != refusals:  # the next one to call it may be the program
+            return result
         # An operator that changes the metadata of its arguments has no recipe.
         recipe = recipe_of(result, tensors)
         if recipe is not None and key_of(func, args, kwargs, []) == key:
@@ -167,9 +174,13 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self._demand_accepted(func, args, kwargs, result)
         return self._laid_out(func, args, kwargs, result)
 
-    @staticmethod
-    def _demand_accepted(func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _demand_accepted(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         if not refuses(func, args, kwargs, result):
+            return
+        self._refusals += 1
+        if (
+            self._asking
+        ):  # a decomposition calls it (``rand_like`` of integers), which eager does not run
             return
         if has_symbols((args, kwargs)):  # another call may be in order
             raise graph_break("unsupported-call", f"{func}, which eager refuses in this call")
@@ -200,9 +211,11 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
     def _ask_torch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Torch's own dispatch, which would log with a traceback what may be the program's error."""
         disabled, _LOG.disabled = _LOG.disabled, True
+        self._asking += 1
         try:
             return self.dispatch(func, types, args, kwargs)
         finally:
+            self._asking -= 1
             _LOG.disabled = disabled
 
     def _make(self, recipe: Recipe, tensors: list[FakeTensor]) -> Any:
