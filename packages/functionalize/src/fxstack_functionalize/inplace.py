@@ -366,8 +366,9 @@ def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
 
 def _check_draws(name: str, target: torch.Tensor) -> None:
     """Refuse normal numbers for a tensor with gaps: eager draws them one by one, and for a dense copy by vectors of 16."""
-    few = statically_known_true(target.numel() < VECTOR)
-    if name != "normal_" or few or torch.ops.aten.is_non_overlapping_and_dense.default(target):
+    if name != "normal_" or statically_known_true(target.numel() < VECTOR):
+        return
+    if torch.ops.aten.is_non_overlapping_and_dense.default(target):
         return
     raise UnsupportedGraphError(
         "'normal_' fills a tensor that has gaps between its elements",

@@ -198,7 +198,6 @@ class TensorChecks:
     def _start(self, plan: BuildPlan) -> None:
         """Start the compiler, unless another process's is at it or has just ended."""
         plan.target.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(plan.target.parent)
         with _claimed(plan.target.with_suffix(".lock")) as lock:
             if lock is not None and not plan.target.exists():
                 self._compile(plan, lock)
@@ -209,6 +208,7 @@ class TensorChecks:
             threading.Thread(target=self.wait, name="fxstack tensor checks", daemon=True).start()
 
     def _compile(self, plan: BuildPlan, lock: tuple[int, ...]) -> None:
+        _sweep(plan.target.parent)
         handle, name = tempfile.mkstemp(suffix=".tmp", dir=plan.target.parent)
         os.close(handle)
         self._output = Path(name)

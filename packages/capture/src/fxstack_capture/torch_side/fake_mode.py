@@ -178,9 +178,8 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         if not refuses(func, args, kwargs, result):
             return
         self._refusals += 1
-        if (
-            self._asking
-        ):  # a decomposition calls it (``rand_like`` of integers), which eager does not run
+        if self._asking:
+            # A decomposition calls it (``rand_like`` of integers), which eager does not run.
             return
         if has_symbols((args, kwargs)):  # another call may be in order
             raise graph_break("unsupported-call", f"{func}, which eager refuses in this call")
