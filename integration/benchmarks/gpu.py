@@ -206,14 +206,17 @@ def compile_models(report: Report, machine: Machine) -> None:
     """Seconds until a first step is done, with cold caches, several models at once: the next section finds them compiled."""
     at_once = machine.pick(1, max(1, min(MOST, (os.cpu_count() or 1) // 2)))
 
-    def one(case: tuple[str, str, str]) -> None:
-        if report.left > machine.pick(0, 40):
-            _ended_in_time([*_command(machine.folder, machine.dry), "--case", *case], report.left)
+    def one(case: tuple[str, str, str]) -> dict[str, Any]:
+        if report.left < machine.pick(0, 40):
+            return {"case": _title(case), "skipped": f"{report.left:.0f} s left"}
+        command = [*_command(machine.folder, machine.dry), "--case", *case]
+        ended, path = _ended_in_time(command, report.left - SHORT), _first_steps(machine, case)
+        row = json.loads(path.read_text()) if path.exists() else {"case": _title(case)}
+        return row | ({"failed": ended} if ended else {})
 
     with ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(one, _model_cases(machine)))
-    for path in sorted(machine.folder.glob("first-*.json")):
-        report.add(**json.loads(path.read_text()))
+        for row in pool.map(one, _model_cases(machine)):
+            report.add(**row)
     report.add(case="models at once", processes=at_once)
 
 
@@ -221,8 +224,9 @@ def compile_model(machine: Machine, dtype: str, mode: str, name: str) -> None:
     """One model in a process of its own, both systems one after the other."""
     import zoo
 
-    row: dict[str, Any] = {"case": f"{name} {dtype} {mode}"}
-    path = machine.folder / f"first-{name}-{dtype}-{mode}.json"
+    case = (dtype, mode, name)
+    row: dict[str, Any] = {"case": _title(case)}
+    path = _first_steps(machine, case)
     size = machine.pick(zoo.TINY, zoo.BENCH)
     for system, compiler in machine.compilers().items():
 
@@ -237,9 +241,23 @@ def compile_model(machine: Machine, dtype: str, mode: str, name: str) -> None:
         path.write_text(json.dumps(row))
 
 
-def _ended_in_time(command: list[str], seconds: float) -> None:
-    with suppress(subprocess.TimeoutExpired):
-        subprocess.run(command, check=False, timeout=seconds)
+def _title(case: tuple[str, str, str]) -> str:
+    dtype, mode, name = case
+    return f"{name} {dtype} {mode}"
+
+
+def _first_steps(machine: Machine, case: tuple[str, str, str]) -> Path:
+    """Where the process of a case writes its row."""
+    return machine.folder / f"compile-{'-'.join(case)}.json"
+
+
+def _ended_in_time(command: list[str], seconds: float) -> str:
+    """How the process ended, unless it ended well."""
+    try:
+        code = subprocess.run(command, check=False, timeout=seconds).returncode
+    except subprocess.TimeoutExpired:
+        return STOPPED
+    return f"status {code}" if code else ""
 
 
 def _model_cases(machine: Machine) -> list[tuple[str, str, str]]:
@@ -254,7 +272,7 @@ def models(report: Report, machine: Machine) -> None:
     for compiled, (dtype, mode, name) in product(
         machine.pick(MODES[:1], MODES), _model_cases(machine)
     ):
-        case = f"{name} {dtype} {mode}" + ("" if compiled == MODES[0] else f" {compiled}")
+        case = _title((dtype, mode, name)) + ("" if compiled == MODES[0] else f" {compiled}")
 
         def row(
             name: str = name,
@@ -405,8 +423,9 @@ def _ended(command: list[str], folder: Path) -> str | None:
 
 def start_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None:
     """Run a section in a process, and in further ones where that dies; all is stopped when it outstays its time."""
-    for old in (folder / f"{name}.json", folder / f"{name}.failed", folder / f"{name}.log"):
-        old.unlink(missing_ok=True)
+    for pattern in (f"{name}.*", f"{name}-*.json*"):
+        for old in folder.glob(pattern):
+            old.unlink()
     end, died = time.monotonic() + seconds, []
     while len(died) <= RESTARTS and (not died or end - time.monotonic() > SHORT):
         status = _section_process(name, folder, end - time.monotonic(), dry=dry)

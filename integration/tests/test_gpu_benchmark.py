@@ -145,3 +145,10 @@ def test_the_extension_is_built_by_a_setuptools_that_cannot_read_the_project(tmp
     (package / "pyproject.toml").write_text("what this setuptools does not know")
     assert gpu.compile_extension(package, tmp_path / "built") == ""
     assert list((tmp_path / "built" / "fxstack_capture").glob("_native.*.so"))
+
+
+def test_the_end_of_a_models_process_is_told():
+    ended = [gpu._ended_in_time([sys.executable, "-c", code], 5) for code in ("", "exit(3)")]
+    assert ended == ["", "status 3"]
+    hangs = [sys.executable, "-c", "import time; time.sleep(60)"]
+    assert gpu._ended_in_time(hangs, 0.2) == gpu.STOPPED
