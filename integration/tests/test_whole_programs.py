@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from random_programs import running
-from random_programs.noise import unexplained
+from random_programs.noise import farther, unexplained
 from random_programs.observing import Comparison, Observed, snapshot
 from random_programs.running import check_program
 from random_programs.shrinking import script, shrink
@@ -85,3 +85,24 @@ def test_noise_explains_rounding_alone():
     assert len(found) == 1
     assert unexplained(found, wanted, [trial], 1e-5) == []
     assert len(unexplained(found, wanted, [wanted], 1e-5)) == 1
+
+
+def seen(*values):
+    return Observed([("0 result", [snapshot(torch.tensor(v)) for v in values])])
+
+
+def test_a_gradient_that_cancels_is_as_near_to_double_precision_as_eagers():
+    eager, exact = seen([1.0, 2.0]), seen([1.0 + 3e-4, 2.0])
+    for ours, left in (([1.0 + 5e-4, 2.0], 0), ([1.0 + 9e-3, 2.0], 1), ([float("nan"), 2.0], 1)):
+        found = Comparison(1e-4)(seen(ours), eager)
+        assert len(farther(found, exact)) == left
+        assert len(farther(found, seen([1.0]))) == 1
+
+
+def test_programs_in_double_precision_compute_the_same():
+    for seed in range(8):
+        check = running.Check(
+            program(seed).source(), program(seed).inputs.calls, program(seed).inputs.noise, {}
+        )
+        exact, eager = check.exact(), check.eager()
+        assert [name for name, _ in exact.records] == [name for name, _ in eager.records]

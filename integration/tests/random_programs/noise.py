@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .observing import Comparison, Difference, Observed, Seen
 
 TRIALS = 6
-CANCELLING = ("layer_norm", "group_norm", "softmax", "var", "std", "logsumexp")
+CANCELLING = ("layer_norm", "group_norm", "batch_norm", "softmax", "var", "std", "logsumexp")
 """Parts of names of functional operators inside of which large numbers cancel: their arguments are perturbed, too."""
 
 
@@ -74,6 +74,30 @@ def unexplained(
         if not spread_covers(difference, trials):
             left.append(difference)
     return left
+
+
+def farther(found: list[Difference], exact: Observed) -> list[Difference]:
+    """The differences in which the compiled program is farther from a run in double precision than eager is.
+
+    A gradient that cancels to nothing has digits of rounding alone: two orders of the same sum share none of them.
+    """
+    return [d for d in found if d.got is None or not as_near(d, at(exact, d.path))]
+
+
+def as_near(difference: Difference, exact: Any) -> bool:
+    got, want = difference.got, difference.want
+    assert got is not None
+    assert want is not None
+    if (
+        exact is None
+        or exact.shape != want.shape
+        or not (exact.is_floating_point() or exact.is_complex())
+    ):
+        return False
+    ours, eager = ((t.to(exact.dtype) - exact).abs() for t in (got, want))
+    if not bool(ours.isfinite().all() & eager.isfinite().all()):
+        return False
+    return bool(ours.max() <= 4 * eager.max())
 
 
 def structure(observed: Observed) -> list[str]:

@@ -18,7 +18,7 @@ import fxstack
 import fxstack.pipeline
 
 from .expressions import SUMS
-from .noise import TRIALS, Noise, unexplained
+from .noise import TRIALS, Noise, farther, unexplained
 from .observing import TOLERANCE, Comparison, Difference, Observed, Run
 
 if TYPE_CHECKING:
@@ -149,6 +149,20 @@ def program_of(source: str) -> str:
     return source[source.rindex("\ndef f(" if "\ndef f(" in source else "class Model") :]
 
 
+def wide(program: str) -> str:
+    """``program`` in double precision."""
+    program = re.sub(r"torch\.(float32|float16|bfloat16)\b", "torch.float64", program)
+    program = program.replace("torch.complex64", "torch.complex128")
+    return re.sub(r"\.(float|half|bfloat16)\(\)", ".double()", program)
+
+
+def widened(t: torch.Tensor) -> torch.Tensor:
+    if not t.is_floating_point() and not t.is_complex():
+        return t
+    wider = t.detach().to(torch.complex128 if t.is_complex() else torch.float64)
+    return wider.requires_grad_(t.requires_grad)
+
+
 def reassociates(body: str) -> bool:
     return ", True)" in body or "self." in body or any(word in body for word in SUMS)
 
@@ -168,7 +182,7 @@ class Check:
 
     def __init__(self, source: str, calls: int, plan: int, options: dict[str, Any]) -> None:
         self.calls, self.plan, self.options = calls, plan, options
-        self.program = program_of(source)
+        self.source, self.program = source, program_of(source)
         self.limit = max(coarsest(source[source.index("def tensor") :]), 0)
         # Dataclasses look for their module.
         self.space: dict[str, Any] = sys.modules.setdefault(NAME, types.ModuleType(NAME)).__dict__
@@ -201,6 +215,19 @@ class Check:
         options = {**self.options["options"], "eager_rounding": True}
         compiled = fxstack.compile(made, dynamic=self.options.get("dynamic"), options=options)
         return self.run(compiled, made if isinstance(made, torch.nn.Module) else None)
+
+    def exact(self) -> Observed:
+        """A run in double precision, of the same numbers: made in the program's dtypes, and computed with in wider ones."""
+        space = types.ModuleType(NAME).__dict__
+        exec(compile(self.source, "<random program>", "exec"), space)
+        plain = space["tensor"]
+        space["tensor"] = lambda *args, **kwargs: widened(plain(*args, **kwargs))
+        made = space["make"]()
+        exec(compile(wide(self.program), "<random program>", "exec"), space)
+        if not isinstance(made, torch.nn.Module):
+            return Run(space, self.calls, self.plan)(space["f"], None)
+        made.double().__class__ = space["Model"]
+        return Run(space, self.calls, self.plan)(made, made)
 
     def __call__(self, threads: tuple[int, ...]) -> Outcome:
         outcome, before = Outcome(), torch.get_num_threads()
@@ -243,6 +270,8 @@ class Check:
             left = unexplained(left, wanted, self.noisy(), self.limit)
             if left and not Comparison(self.limit)(self.rounded(), wanted):
                 left = []
+            if any(d.got is not None for d in left):
+                left = farther(left, self.exact())
             outcome.undecided += not left
             outcome.differences += [f"{threads} threads: {d.path}: {d.text}" for d in left]
         for text in got.warned:

@@ -249,12 +249,13 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
 
 
 def _with_turns(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> GraphInfo:
-    """Note which outputs can be differentiated one after the other."""
+    """Note which outputs lead to which inputs, and which can be differentiated one after the other."""
     runs = Runs({place: slots[place].value.grad_fn for place in info.differentiable})
     leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
     histories = [index for index in info.grad_inputs if not info.inputs[index].is_leaf]
     components = () if info.custom_views else runs.components(leaves, histories)
-    return replace(info, turns=runs.atoms(), components=components)
+    sources = tuple(runs.sources(leaves).items())
+    return replace(info, turns=runs.atoms(), components=components, sources=sources)
 
 
 def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:

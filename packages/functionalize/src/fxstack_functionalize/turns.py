@@ -48,6 +48,15 @@ class Runs:
         together = {pair for group in self._groups for pair in combinations(group, 2)}
         return () if together.issuperset(combinations(self._roots, 2)) else tuple(self._groups)
 
+    def sources(self, leaves: Mapping[int, Any]) -> dict[int, tuple[int, ...]]:
+        """Return for each leaf, by number of the input, the results whose backwards run the nodes that lead to it."""
+        if len(self._roots) < 2:
+            return dict.fromkeys(leaves, tuple(self._roots))
+        return {
+            index: self._positions(self._reached.get(get_gradient_edge(leaf).node, 0))
+            for index, leaf in leaves.items()
+        }
+
     def components(self, leaves: Mapping[int, Any], histories: Collection[int]) -> Components:
         """Return the results that have nothing in common but leaves, each group with the inputs that it depends on.
 
@@ -56,10 +65,7 @@ class Runs:
         """
         if len(self._roots) < 2 or not histories:
             return ()
-        sources = {
-            index: self._positions(self._reached.get(get_gradient_edge(leaf).node, 0))
-            for index, leaf in leaves.items()
-        }
+        sources = self.sources(leaves)
         shared = [sources[index] for index in histories]
         if all(len(group) in {0, len(self._roots)} for group in shared):
             return ()

@@ -101,6 +101,8 @@ class GraphInfo:
     """Sets of flat outputs of which one backward frees what the others' need; empty if each frees all (see ``turns``)."""
     components: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
     """Groups of flat outputs that come from different histories, each with the inputs that it depends on; or none."""
+    sources: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """For each of ``grad_inputs`` the differentiable flat outputs that lead to it in autograd's graph."""
     cut: tuple[int, ...] = ()
     """Those of ``grad_inputs`` that get no gradient: their history must not become that of the outputs."""
 

@@ -179,30 +179,28 @@ def _constant_tensors(traced: Traced) -> tuple[int, ...]:
     )
 
 
-ALWAYS = -1
-"""Stands for an output that never lacks a gradient."""
-
-
 def _sources(
     traced: Traced, position_of: dict[str, int]
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Which differentiable outputs each input's gradient depends on, by reachability in the joint graph.
 
-    A summand that depends on none is a gradient of zeros (``copysign`` has one), which eager has without the others.
+    A gradient that does not depend on tangents (zeros for ``copysign``, the input itself for ``cummax`` of an empty tensor),
+    or has such a summand, says nothing about them: eager computes it when a backward runs the node that it comes from.
     """
     own = {name: frozenset({position}) for name, position in position_of.items()}
     reach: dict[torch.fx.Node, frozenset[int]] = {}
+    partly: set[torch.fx.Node] = set()
     graph = traced.stage_graph.graph_module.graph
     for node in graph.nodes:
-        before = [reach[used] for used in node.all_input_nodes if reach[used]]
-        reach[node] = own.get(node.name) or frozenset().union(*before)
-        if before and node.target is torch.ops.aten.add.Tensor and len(before) < len(node.args):
-            reach[node] |= {ALWAYS}
+        before = [used for used in node.all_input_nodes if reach[used]]
+        reach[node] = own.get(node.name) or frozenset().union(*(reach[used] for used in before))
+        added = node.target is torch.ops.aten.add.Tensor and len(before) < len(node.args)
+        if not reach[node] or added or partly.intersection(before):
+            partly.add(node)
     values: Any = graph.output_node().args[0]
+    nodes = traced.info.sources
     return tuple(
-        (index, tuple(sorted(reach[value])))
-        for index, value in zip(
-            traced.info.grad_inputs, values[traced.info.output_count :], strict=True
-        )
+        (index, leading if value in partly else tuple(sorted(reach[value])))
+        for (index, leading), value in zip(nodes, values[traced.info.output_count :], strict=True)
         if isinstance(value, torch.fx.Node)
     )
