@@ -199,6 +199,8 @@ def _type_builtin(calls: CallDispatcher, owner: type, fn: Any, args: Any, kwargs
     for base in type.__dict__["__mro__"].__get__(owner):
         descriptor = base.__dict__.get(fn.__name__)
         if isinstance(descriptor, (types.ClassMethodDescriptorType, staticmethod)):
+            if calls.is_leaf(descriptor):
+                return calls.trace.torch.call(descriptor, (owner, *args), kwargs)
             if policy.is_pure_type(base) and descriptor not in policy._IMPURE_METHODS:
                 return run(calls.trace, fn, args, kwargs)
             break

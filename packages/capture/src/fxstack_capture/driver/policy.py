@@ -17,9 +17,9 @@ import numpy as np
 import sympy
 import torch
 from torch._ops import _get_dispatch_mode_pre_dispatch
-from torch.fx import _symbolic_trace
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from fxstack_capture import torch_compat
 from fxstack_capture.standard_library import is_of_standard_library
 from fxstack_capture.torch_side import modes_aside
 from fxstack_capture.torch_side.modes_aside import can_be_followed
@@ -122,8 +122,8 @@ def is_traced_by_others() -> bool:
 
 
 def _is_fx_tracing() -> bool:
-    """Whether FX traces in this thread; its flag is that of all threads."""
-    if not _symbolic_trace._is_fx_tracing_flag:
+    """Whether FX traces in this thread; its flag may be that of all threads."""
+    if not torch_compat.may_trace_by_fx():
         return False
     return any(frame.f_code is _FX_TRACE for frame, _ in walk_stack(sys._getframe()))
 

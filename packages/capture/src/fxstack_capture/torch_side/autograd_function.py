@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_side.tracer import TorchTracer
 
-APPLY = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
-
 
 class Applied:
     """``function.apply`` as the target of a node, under the name of the user's class.

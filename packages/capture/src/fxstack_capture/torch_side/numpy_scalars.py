@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import NUMBERS, TORCH_OF
 from fxstack_capture.torch_side.number_tensors import SCALAR_ARGUMENTS
@@ -17,7 +18,6 @@ from fxstack_capture.torch_side.numpy_arrays import takes_number
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_APPLY: Any = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 _INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
 _MAKING_TENSORS = (torch.tensor, torch.as_tensor)
 _PLAIN = (np.float64, np.int64)
@@ -52,7 +52,7 @@ def _is_number(value: Scalar, name: str) -> bool:
 def _is_of_program(fn: Any) -> bool:
     """Whether code of the program gets the arguments as they are, and may ask for their class."""
     code = getattr(fn, "__func__", fn)
-    if code is _APPLY:
+    if code is torch_compat.FUNCTION_APPLY:
         return True
     return type(code) is FunctionType and not (code.__module__ or "").startswith("torch.")
 

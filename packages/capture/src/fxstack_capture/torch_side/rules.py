@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side import (
@@ -400,7 +401,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(library_flags.GETTERS, guarded_query),
     torch._C._autograd._profiler_enabled: guarded_query,
     **dict.fromkeys(_READS_DATA, data_leaves),
-    autograd_function.APPLY: autograd_function.apply,
+    torch_compat.FUNCTION_APPLY: autograd_function.apply,
     torch.autograd.grad: gradients.grad,
     torch.autograd.backward: gradients.backward,
     torch._C._log_api_usage_once: ignored,
