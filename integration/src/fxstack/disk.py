@@ -19,6 +19,7 @@ import fxstack_functionalize
 import fxstack_inductor
 import fxstack_interchange
 import fxstack_partition
+from fxstack import torch_compat
 from fxstack.refusals import repeatable
 from fxstack_capture.guards.torch_state import GETTERS
 from fxstack_capture.torch_side.state import ATTENTION_FLAGS
@@ -135,8 +136,8 @@ def _arithmetic() -> tuple[Any, ...]:
     """How torch computes what kernels of its own compute."""
     return (
         torch.get_float32_matmul_precision(),
-        torch._C._get_mkldnn_enabled(),
-        torch._C._get_cudnn_enabled(),
+        torch_compat.get_mkldnn_enabled(),
+        torch_compat.get_cudnn_enabled(),
         torch.backends.mha.get_fastpath_enabled(),
         torch.backends.cpu.get_cpu_capability(),
         torch.is_anomaly_enabled(),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack import torch_compat
 from fxstack_inductor.errors import IndexOutOfRange
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def eager_error(
     """
     # Kernels find a bad index before anything is written.
     if not isinstance(failure, IndexOutOfRange):
-        hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        hooks = torch_compat.top_saved_tensors_default_hooks(True)
         if hooks is not None or not repeats:
             raise failure
     results = eager(*args)

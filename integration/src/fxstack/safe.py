@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
+
+from fxstack.torch_compat import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,11 +20,14 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from pathlib import Path
+
+from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from random_programs.running import check_program
+from random_programs.running import Check, check_program
 from random_programs.shrinking import script, shrink
 from random_programs.writer import program
 
@@ -98,8 +101,11 @@ def child(seeds, options, pipe):
                 written = program(seed)  # runs in eager what it writes
                 print(json.dumps({"written": seed}), file=out, flush=True)
                 found = one(seed, written, options)
-            except (Exception, Hung):
+            except (Exception, Hung) as error:
                 found = {"seed": seed, "differences": [traceback.format_exc()[-2000:]]}
+                signal.alarm(0)
+                if isinstance(error, Hung) and operators_of(written) > LONG:
+                    found.update(differences=[], too_long=True)
             signal.alarm(0)
             print(json.dumps(found), file=out, flush=True)
     shutil.rmtree(cache, ignore_errors=True)
@@ -138,6 +144,26 @@ def batch(seeds, options, deadline):
         yield {"seed": started, "differences": died if written else [], "eager_dies": not written}
 
 
+LONG = 10_000
+"""Operators in eager, from which on a program that takes the compiler longer than ``--patience`` is no difference."""
+
+
+def operators_of(written):
+    check = Check(written.source(), written.inputs.calls, written.inputs.noise, {})
+    with warnings.catch_warnings(), Counting() as mode:
+        warnings.simplefilter("ignore")
+        check.eager()
+    return mode.count
+
+
+class Counting(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
 COUNTED = ("undecided", "sums", "limits", "graphs", "breaks", "eager_graphs")
 
 
@@ -148,7 +174,7 @@ class Totals:
 
     def add(self, found):
         self.counts["programs"] += 1
-        for name in (*COUNTED, "eager_dies"):
+        for name in (*COUNTED, "eager_dies", "too_long"):
             self.counts[name] += found.get(name, 0)
         if found["differences"]:
             self.wrong.append(found["seed"])
@@ -181,7 +207,8 @@ class Totals:
             f"{counts['undecided']} runs undecided by rounding, {counts['sums']} sums with other last bits by threads, "
             f"{counts['limits']} runs at documented limits, "
             f"{counts['graphs']} graphs, {counts['breaks']} breaks, {counts['eager_graphs']} graphs refused with a "
-            f"warning, {counts['eager_dies']} programs of which eager dies; {seconds:.0f} s"
+            f"warning, {counts['eager_dies']} programs of which eager dies, "
+            f"{counts['too_long']} of over {LONG} operators that take too long; {seconds:.0f} s"
         )
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from fxstack_capture import native
+from fxstack_capture import native, torch_compat
 from fxstack_capture.annotations import (
     DISABLED,
     disable,
@@ -149,7 +149,7 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
         fn = fn._orig_mod
     if isinstance(fn, torch.nn.Module):
         compiler.root = fn
-        compiler.first = torch.nn.Module._wrapped_call_impl.__code__
+        compiler.first = torch_compat.wrapped_module_call.__code__
         return wrap(fn, run, again)
     entered = _with_frame(ours(what_is_disabled(fn)), always=compiler.options.fullgraph)
     compiler.first = first_frame_of(entered)
@@ -205,8 +205,8 @@ _WITHOUT_FRAME = (
     MethodDescriptorType,
     MethodWrapperType,
     WrapperDescriptorType,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
+    torch_compat.OpOverload,
+    torch_compat.OpOverloadPacket,
 )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.registered import register
 from fxstack_capture.driver.errors import ComptimeError
@@ -200,7 +201,7 @@ class ComptimeContext:
 
     def assume(self, condition: Any) -> None:
         """Add a fact about symbols: a guard, or a run-time assertion where the symbol is data-dependent."""
-        torch._check(condition.value if isinstance(condition, ComptimeVar) else condition)
+        torch_compat.check(condition.value if isinstance(condition, ComptimeVar) else condition)
 
     def force_static(self, value: Any) -> Any:
         """The plain number behind a symbolic one; guarded, so other values compile anew."""

@@ -1,11 +1,161 @@
-"""What differs between torch's releases."""
+"""The private names of torch that ``fxstack_capture`` uses, by what they are for (``fxstack_interchange.torch_names``).
+
+No other module of the package reads one: a release of torch that has renamed it is adapted to here.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.fx import _symbolic_trace
+
+from fxstack_interchange.torch_names import bind
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
+
+NAMES = {
+    "NumPy functions in compiled code": {
+        "torch": "_numpy=torch_numpy",
+        "torch._numpy": "ndarray",
+    },
+    "autograd": {
+        "torch._C": "_InferenceMode _set_grad_enabled",
+        "torch._C._autograd": """
+            CreationMeta _get_creation_meta _saved_tensors_hooks_disable _saved_tensors_hooks_enable
+            _saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled
+            _saved_tensors_hooks_set_tracing _set_creation_meta _top_saved_tensors_default_hooks
+        """,
+        "torch._C._functions": "DelayedError",
+        "torch.autograd.function": "_SingleLevelFunction",
+        "torch.nn.modules._functions": "BackwardHookFunction",
+    },
+    "calls of torch's own Python": {
+        "torch": """
+            _check _check_index _check_is_size _check_type _check_value _disable_dynamo _tensor=tensor_module
+        """,
+        "torch._C": """
+            _GLIBCXX_USE_CXX11_ABI _get_tracing_state _is_tracing _log_api_usage_metadata _log_api_usage_once
+        """,
+        "torch._C._autograd": "_profiler_enabled",
+        "torch.nn.Module": "_call_impl=module_call _wrapped_call_impl=wrapped_module_call",
+    },
+    "forward-mode derivatives": {
+        "torch._C": """
+            _enter_dual_level _exit_dual_level _is_fwd_grad_enabled _set_fwd_grad_enabled
+        """,
+        "torch._VF": "_make_dual _unpack_dual",
+        "torch.autograd.forward_ad": "_maybe_load_decompositions",
+    },
+    "function transforms": {
+        "torch._C": "_are_functorch_transforms_active _functorch",
+        "torch._C._functorch": """
+            get_dynamic_layer_stack_depth is_functorch_wrapped_tensor is_legacy_batchedtensor
+            maybe_current_level peek_interpreter_stack
+        """,
+        "torch._functorch": "eager_transforms predispatch vmap=vmap_module",
+        "torch._functorch.eager_transforms": """
+            _autograd_grad=functorch_gradients _jvp_with_argnums _vjp_with_argnums
+        """,
+        "torch._functorch.pyfunctorch": "temporarily_clear_interpreter_stack",
+    },
+    "global settings of torch and devices": {
+        "torch._C": """
+            _SDPBackend _accelerator_getAccelerator _get_deterministic_algorithms
+            _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory
+            _get_privateuse1_backend_name _is_any_autocast_enabled _is_autocast_available _set_default_dtype
+            _set_deterministic_algorithms _set_throw_on_mutable_data_ptr
+        """,
+    },
+    "higher-order operators": {
+        "torch._higher_order_ops": """
+            associative_scan map=map_ scan utils=higher_order_utils while_loop
+        """,
+        "torch._higher_order_ops.invoke_subgraph": "invoke_subgraph_placeholder",
+        "torch._higher_order_ops.utils": "_maybe_compile_and_run_fn",
+        "torch._higher_order_ops.wrap": "wrap",
+        "torch._ops": "HigherOrderOperator _higher_order_ops",
+    },
+    "nested tensors": {
+        "torch.nested._internal": "nested_tensor",
+    },
+    "optimizers": {
+        "torch.optim.optimizer": """
+            _get_value=optimizer_value _stack_if_compiling _use_grad_for_differentiable
+        """,
+    },
+    "removing mutation": {
+        "torch": "_is_functional_tensor _sync=functional_sync",
+        "torch._subclasses.functional_tensor": "FunctionalTensor FunctionalTensorMode",
+    },
+    "symbolic sizes": {
+        "torch._guards": "GuardSource SLoc ShapeGuard Source",
+        "torch.fx.experimental.symbolic_shapes.ShapeEnv": """
+            _maybe_evaluate_static _suppress_guards_tls
+        """,
+        "torch.utils._sympy": "functions=sympy_functions",
+        "torch.utils._sympy.functions": "FloorDiv LShift Mod PowByNatural PythonMod ToFloat",
+        "torch.utils._sympy.interp": "sympy_interp",
+        "torch.utils._sympy.numbers": "int_oo",
+        "torch.utils._sympy.reference": "OptimizedPythonReferenceAnalysis",
+        "torch.utils._sympy.symbol": "SymT symbol_is_type",
+        "torch.utils._sympy.value_ranges": "ValueRanges",
+    },
+    "tensor subclasses and modes": {
+        "torch.Tensor": "_make_subclass _make_wrapper_subclass",
+        "torch._C": """
+            DisableTorchFunction DisableTorchFunctionSubclass _EnableTorchFunction _TorchDispatchModeKey
+            _disabled_torch_dispatch_impl _disabled_torch_function_impl _get_function_stack_at
+            _has_torch_function _has_torch_function_unary _has_torch_function_variadic
+            _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled
+            _len_torch_dispatch_stack _len_torch_function_stack _pop_torch_function_stack
+            _push_on_torch_function_stack
+        """,
+        "torch._ops": "_get_dispatch_mode_pre_dispatch",
+        "torch.overrides": "_pop_mode_temporarily",
+        "torch.utils._device": "DeviceContext",
+        "torch.utils._python_dispatch": """
+            _get_current_dispatch_mode_stack is_traceable_wrapper_subclass
+        """,
+    },
+    "torch's operators and their decompositions": {
+        "torch": """
+            _choose_qparams_per_tensor _conj=conj_view _efficientzerotensor _foreach_add_ _lobpcg _lowrank
+            _neg_view _nested_tensor_from_mask_left_aligned _refs
+        """,
+        "torch._C": "_group_tensors_by_device_and_dtype",
+        "torch._decomp": "decomposition_table meta_table",
+        "torch._refs": "linalg=linalg_refs special=special_refs",
+        "torch._refs.nn": "functional=functional_refs",
+    },
+    "tracing torch's operators": {
+        "torch": "_C",
+        "torch._C": """
+            DispatchKey TensorBase _DisableTorchDispatch _EnablePythonDispatcher _FunctionBase
+            _VariableFunctions _dispatch_keys _dispatch_tls_is_dispatch_key_excluded
+        """,
+        "torch._library": "simple_registry",
+        "torch._library.custom_ops": "CustomOpDef",
+        "torch._ops": "OpOverload OpOverloadPacket",
+        "torch._subclasses.fake_impls": "has_meta op_implementations_checks",
+        "torch._subclasses.fake_tensor": """
+            DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorConverter
+            FakeTensorMode MetadataMismatchError UnsupportedFakeTensorException
+            UnsupportedMutationAliasingException UnsupportedOperatorException in_kernel_invocation_manager
+            should_allow_numbers_as_tensors torch_decomp_decompositions unset_fake_temporarily
+        """,
+        "torch.fx.graph": "_get_qualified_name",
+        "torch.utils": "_pytree",
+        "torch.utils._python_dispatch": "TorchDispatchMode _disable_current_modes",
+        "torch.utils._pytree": "tree_leaves tree_map tree_map_only",
+    },
+}
+bind(globals(), NAMES)
+
 
 _APPLY: Any = vars(torch.autograd.Function)["apply"]
 FUNCTION_APPLY: Any = getattr(_APPLY, "__func__", _APPLY)
@@ -15,4 +165,9 @@ FUNCTION_APPLY: Any = getattr(_APPLY, "__func__", _APPLY)
 def may_trace_by_fx() -> bool:
     """Whether FX traces: in this thread from torch 2.14 on, in any thread before."""
     asked = getattr(_symbolic_trace, "_get_is_fx_tracing", None)
-    return bool(_symbolic_trace._is_fx_tracing_flag if asked is None else asked())  # type: ignore[attr-defined]
+    return bool(_symbolic_trace._is_fx_tracing_flag if asked is None else asked())
+
+
+def dual_level() -> int:
+    """The level of forward-mode AD that is entered last, which changes all the time; -1 outside of all."""
+    return int(getattr(forward_ad, "_current_level", -1))

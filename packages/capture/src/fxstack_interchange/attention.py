@@ -13,8 +13,9 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+
+from fxstack_interchange.torch_compat import FakeTensorMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
-    from torch._ops import OpOverload
 
     from fxstack_interchange.attention import Attention
+    from fxstack_interchange.torch_compat import OpOverload
 
 NAMESPACE = "fxstack_attention"
 SCHEMA = (

@@ -13,9 +13,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
-from torch._subclasses import FakeTensor
 
 from fxstack_interchange.errors import LoadError, SaveError
+from fxstack_interchange.torch_compat import FakeTensor
 from fxstack_interchange.values import dtype_name, parse_device, parse_dtype
 
 _BYTES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

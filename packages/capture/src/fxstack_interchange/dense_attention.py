@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fxstack_interchange import torch_compat
 from fxstack_interchange.flex import attention_strides
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def dense_attention(  # noqa: PLR0917 - the operator's own order
     ``score_mod(scores, b, h, m, n)`` and ``mask_mod(b, h, m, n)`` take all scores, and positions (``over_all``).
     """
     _, scores = dense_scores(query, key, score_mod, mask_mod, scale)
-    weights = torch._safe_softmax(scores, dim=-1)
+    weights = torch_compat.safe_softmax(scores, dim=-1)
     out = weights.to(query.dtype) @ for_each_query(value, query).to(query.dtype)
     return laid_out(out, query), *_statistics(scores)
 

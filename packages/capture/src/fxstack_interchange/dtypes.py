@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import _disable_current_modes
+
+from fxstack_interchange import torch_compat
+from fxstack_interchange.torch_compat import OpOverload
+from fxstack_interchange.torch_compat import disable_current_modes as _disable_current_modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -57,7 +59,7 @@ _WRONG_IN_HALVES = frozenset(
 """Operators whose new statistics torch's fake kernels give another dtype than the old ones."""
 _NAME_SIZES = frozenset({"native_group_norm", "native_layer_norm_backward"})
 """Operators that believe what other arguments say of the sizes of tensors: asked in the sizes of the program alone."""
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_AUTOCAST = torch_compat.DispatchKeySet(torch_compat.DispatchKey.AutocastCPU)
 _MARK = "refused by eager"
 _ORDINARY = ({torch.float32}, {torch.float64}, {torch.bfloat16})
 _ENOUGH = 1 << 16
@@ -250,9 +252,9 @@ def _call(
         kwargs = {**kwargs, "generator": torch.Generator()}
     with (
         _disable_current_modes(),
-        torch._C.DisableTorchFunction(),
-        torch._C._AutoDispatchBelowAutograd(),
-        torch._C._ExcludeDispatchKeyGuard(_AUTOCAST),
+        torch_compat.DisableTorchFunction(),
+        torch_compat.AutoDispatchBelowAutograd(),
+        torch_compat.ExcludeDispatchKeyGuard(_AUTOCAST),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

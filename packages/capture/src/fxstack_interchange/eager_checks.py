@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
+from fxstack_interchange import torch_compat
 from fxstack_interchange.raising import DATA_CHECKS
+from fxstack_interchange.torch_compat import OpOverload, tree_leaves, tree_map
+from fxstack_interchange.torch_compat import disable_current_modes as _disable_current_modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ _PLAIN: tuple[type, ...] = (
     *(torch.dtype, torch.memory_format, torch.device, torch.layout),
     *_SYMBOLIC,
 )
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_AUTOCAST = torch_compat.DispatchKeySet(torch_compat.DispatchKey.AutocastCPU)
 _ASKED: dict[Any, bool] = {}
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError)
 
@@ -159,9 +159,9 @@ def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Except
     state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     with (
         _disable_current_modes(),
-        torch._C.DisableTorchFunction(),
-        torch._C._AutoDispatchBelowAutograd(),
-        torch._C._ExcludeDispatchKeyGuard(_AUTOCAST),
+        torch_compat.DisableTorchFunction(),
+        torch_compat.AutoDispatchBelowAutograd(),
+        torch_compat.ExcludeDispatchKeyGuard(_AUTOCAST),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

@@ -9,11 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._higher_order_ops.auto_functionalize import auto_functionalized, auto_functionalized_v2
-from torch._higher_order_ops.effects import has_effects
-from torch._ops import HigherOrderOperator, OpOverload
 
 from fxstack_interchange.raising import can_raise
+from fxstack_interchange.torch_compat import (
+    HigherOrderOperator,
+    OpOverload,
+    auto_functionalized,
+    auto_functionalized_v2,
+    has_effects,
+)
 
 if TYPE_CHECKING:
     from torch.fx import Node

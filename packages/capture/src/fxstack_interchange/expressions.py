@@ -12,10 +12,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from torch.utils._sympy import functions
-from torch.utils._sympy.numbers import int_oo
 
 from fxstack_interchange.errors import LoadError, SaveError
+from fxstack_interchange.torch_compat import int_oo
+from fxstack_interchange.torch_compat import sympy_functions as functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

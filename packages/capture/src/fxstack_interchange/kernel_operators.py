@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from fxstack_interchange import torch_compat
 from fxstack_interchange.kernels import NAMESPACE, KernelLaunch, run, schema_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch._ops import OpOverload
+    from fxstack_interchange.torch_compat import OpOverload
 
 Same = tuple[tuple[int, ...], ...]
 """Groups of positions of arguments that are one tensor, which is written to."""
@@ -98,8 +99,8 @@ def _noting_writes(operator: OpOverload) -> Callable[..., None]:
     def note(keyset: Any, *args: Any) -> None:
         for place in places:
             torch.autograd.graph.increment_version(args[place])
-        with torch._C._AutoDispatchBelowADInplaceOrView():
-            operator.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args)
+        with torch_compat.AutoDispatchBelowADInplaceOrView():
+            operator.redispatch(keyset & torch_compat.after_ADInplaceOrView_keyset, *args)
 
     return note
 
@@ -166,34 +167,34 @@ def like(tensor: torch.Tensor) -> torch.Tensor:
 def _functionalizing(launch: KernelLaunch, operator: OpOverload) -> Callable[..., None]:
     """The rule of functionalisation: what the functional overload gives replaces what is written to."""
     places = written_places(operator)
-    below = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+    below = torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
 
     def functionalize(*args: Any) -> None:
         plain = [_inner(value) for value in args]
         wrapped = any(_is_functional(args[place]) for place in places)
         same = _shared(args, places)
-        with torch._C._ExcludeDispatchKeyGuard(below):
+        with torch_compat.ExcludeDispatchKeyGuard(below):
             if not wrapped:
                 operator(*plain)
                 return
             made = functional_operator(launch, same)(*plain)
         for place, new in zip(places, made if len(places) > 1 else (made,), strict=True):
-            torch._functionalize_replace(args[place], new)
-            torch._functionalize_commit_update(args[place])
-            torch._sync(args[place])
+            torch_compat.functionalize_replace(args[place], new)
+            torch_compat.functionalize_commit_update(args[place])
+            torch_compat.functional_sync(args[place])
 
     return functionalize
 
 
 def _is_functional(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
+    return isinstance(value, torch.Tensor) and torch_compat.is_functional_tensor(value)
 
 
 def _inner(value: Any) -> Any:
     if not _is_functional(value):
         return value
-    torch._sync(value)
-    return torch._from_functional_tensor(value)
+    torch_compat.functional_sync(value)
+    return torch_compat.from_functional_tensor(value)
 
 
 def _shared(args: Sequence[Any], places: tuple[int, ...]) -> Same:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_interchange.iteration import (
@@ -26,6 +25,7 @@ from fxstack_interchange.iteration import (
     preserved_strides,
     viewed_strides,
 )
+from fxstack_interchange.torch_compat import OpOverload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

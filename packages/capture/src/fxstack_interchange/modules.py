@@ -12,7 +12,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
-from torch.fx import graph_module as torch_graph_module
+
+from fxstack_interchange import torch_compat
 
 if TYPE_CHECKING:
     from torch.fx import Graph
@@ -30,5 +31,5 @@ def make_graph_module(
 
 
 def _forget(name: str) -> None:
-    torch_graph_module._loader.eval_cache.pop(name, None)
+    torch_compat.graph_module_loader.eval_cache.pop(name, None)
     linecache.cache.pop(name, None)

@@ -11,10 +11,10 @@ from torch.fx.experimental.symbolic_shapes import (
     DivideByKey,
     InnerTensorKey,
 )
-from torch.utils._pytree import MappingKey, SequenceKey
 
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.metadata import RECOMPUTE_TAGS, SAVED_KEYS
+from fxstack_interchange.torch_compat import MappingKey, SequenceKey
 from fxstack_interchange.values import describe, rebuild
 
 if TYPE_CHECKING:

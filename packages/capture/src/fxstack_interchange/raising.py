@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves
+
+from fxstack_interchange.torch_compat import OpOverload, tree_leaves
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -9,7 +9,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch._ops import OpOverload
+    from fxstack_interchange.torch_compat import OpOverload
 
 NAMESPACE: Final = "fxstack_seeds"
 _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")

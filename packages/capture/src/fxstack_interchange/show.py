@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from fxstack_interchange.metadata import user_line
+from fxstack_interchange.torch_compat import HigherOrderOperator, OpOverload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

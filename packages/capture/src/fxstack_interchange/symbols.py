@@ -8,13 +8,11 @@ from typing import Any
 
 import sympy
 import torch
-from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from fxstack_interchange.errors import LoadError
 from fxstack_interchange.expressions import from_text
+from fxstack_interchange.torch_compat import FakeTensorMode, ValueRanges, int_oo
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ASSUMPTIONS = ("integer", "positive", "nonnegative")

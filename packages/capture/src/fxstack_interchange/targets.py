@@ -15,14 +15,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch._higher_order_ops
 import torch.fft
 import torch.linalg
 import torch.nn.functional
 import torch.special
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
+from fxstack_interchange import torch_compat
 from fxstack_interchange.errors import LoadError, SaveError
+from fxstack_interchange.torch_compat import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,12 +43,12 @@ _NAMESPACES: dict[str, Any] = {
     "torch.fft": torch.fft,
     "torch.linalg": torch.linalg,
     "torch.sparse": torch.sparse,
-    "torch._VF": torch._VF,
-    "torch._C._nn": torch._C._nn,
-    "torch._C._special": torch._C._special,
-    "torch._C._fft": torch._C._fft,
-    "torch._C._linalg": torch._C._linalg,
-    "torch._C._sparse": torch._C._sparse,
+    "torch._VF": torch_compat.VF,
+    "torch._C._nn": torch_compat.nn,
+    "torch._C._special": torch_compat.special,
+    "torch._C._fft": torch_compat.fft,
+    "torch._C._linalg": torch_compat.linalg,
+    "torch._C._sparse": torch_compat.sparse,
     "torch.functional": torch.functional,
     "torch.Tensor": torch.Tensor,
     "torch.amp.autocast_mode": torch.amp.autocast_mode,
@@ -175,7 +175,7 @@ def _higher_order(name: str, unknown: LoadError) -> Callable[..., Any]:
 def _table() -> dict[str, Callable[..., Any]]:
     """Return every allowed function by name; a pure function of the installed torch."""
     table: dict[str, Callable[..., Any]] = {}
-    tensor_functions = set(dir(torch._C._VariableFunctions))
+    tensor_functions = set(dir(torch_compat.VariableFunctions))
     overridable = torch.overrides.get_overridable_functions()
     tensor_functions |= {f.__name__ for f in overridable[torch] if hasattr(f, "__name__")}
     allowed = {
@@ -190,7 +190,11 @@ def _table() -> dict[str, Callable[..., Any]]:
             if value is not None and _is_function(value) and _belongs(value, prefix):
                 table[f"{prefix}.{name}"] = value
     table.update(
-        {f"torch._C.{n}": getattr(torch._C, n) for n in sorted(_EXTRA_C) if hasattr(torch._C, n)}
+        {
+            f"torch._C.{n}": getattr(torch_compat.C, n)
+            for n in sorted(_EXTRA_C)
+            if hasattr(torch_compat.C, n)
+        }
     )
     table.update({f"builtins.{name}": getattr(builtins, name) for name in sorted(_BUILTINS)})
     return table

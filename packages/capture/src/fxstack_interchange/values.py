@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
 
+from fxstack_interchange import torch_compat
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.expressions import to_text
+from fxstack_interchange.torch_compat import FakeTensor, FunctionalTensor
 
 if TYPE_CHECKING:
     from fxstack_interchange.symbols import SymbolTable
@@ -113,7 +113,7 @@ def rebuild_tensor(record: dict[str, Any], table: SymbolTable) -> torch.Tensor:
     try:
         meta = _meta_tensor(shape, stride, offset, dtype)
         meta = meta.conj() if record.get("conj") else meta
-        meta = torch._neg_view(meta) if record.get("neg") else meta
+        meta = torch_compat.neg_view(meta) if record.get("neg") else meta
         meta = meta.requires_grad_() if requires_grad else meta
         return FakeTensor(table.fake_mode, meta, device)
     except (RuntimeError, TypeError) as error:

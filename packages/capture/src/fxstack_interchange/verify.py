@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from fxstack_interchange.errors import VerificationError, Violation
@@ -21,6 +20,7 @@ from fxstack_interchange.signature import (
     StageGraph,
 )
 from fxstack_interchange.symbols import SYMBOLIC, symbols_in
+from fxstack_interchange.torch_compat import HigherOrderOperator, OpOverload
 
 ALL_STAGES = frozenset(Stage)
 ATEN_STAGES = ALL_STAGES - {Stage.CAPTURED}

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from fxstack_functionalize.finalize import remove_dead_code
+from fxstack_functionalize.torch_compat import FakeTensor
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.modules import make_graph_module
 

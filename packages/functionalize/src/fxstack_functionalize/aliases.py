@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.engine import storage_key
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import (
@@ -170,8 +171,8 @@ def is_no_grad_view(tensor: torch.Tensor) -> bool:
     """Whether ``tensor`` is a view that was made while grad mode was off."""
     if tensor._base is None:
         return False
-    meta = torch._C._autograd._get_creation_meta(tensor)
-    return bool(meta == torch._C._autograd.CreationMeta.NO_GRAD_MODE)
+    meta = torch_compat.get_creation_meta(tensor)
+    return bool(meta == torch_compat.CreationMeta.NO_GRAD_MODE)
 
 
 def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:

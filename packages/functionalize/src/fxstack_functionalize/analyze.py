@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliases import (
     AliasPlan,
     Truth,
@@ -64,12 +65,12 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
         return InputInfo(name, is_tensor=False)
     argument = traced.argument
     core = session.engine.core(argument)
-    torch._sync(argument)
+    torch_compat.functional_sync(argument)
     gains_history = argument.requires_grad and not spec.fake.requires_grad
     viewed = spec.fake._base is not None and traced.base is None
     if viewed and gains_history and not session.captured.keep_views:
         raise NeedsViewsError
-    mutates_data = traced.base is None and torch._functionalize_has_data_mutation(core)
+    mutates_data = traced.base is None and torch_compat.functionalize_has_data_mutation(core)
     relayouts = relayouts_of(session, spec, traced)
     return InputInfo(
         name,

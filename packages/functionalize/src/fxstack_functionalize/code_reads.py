@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from fxstack_functionalize import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -112,13 +114,13 @@ def _loaded(
 
 def is_known(value: Any) -> bool:
     """Whether ``value`` is a function or class whose only effect is its result."""
-    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(value, (torch_compat.OpOverload, torch_compat.OpOverloadPacket)):
         return True
     if isinstance(value, BuiltinFunctionType):
         name = value.__name__
         own = getattr(builtins, name, None) is value and name in BUILTINS
         own = own or getattr(math, name, None) is value
-        spaces = (torch._C._VariableFunctions, torch._C._nn)  # type: ignore[attr-defined]
+        spaces = (torch_compat.VariableFunctions, torch_compat.nn)  # type: ignore[attr-defined]
         return own or any(getattr(space, name, None) == value for space in spaces)
     if isinstance(value, FunctionType):
         return value.__module__ in FUNCTION_MODULES or value in PREDICATES

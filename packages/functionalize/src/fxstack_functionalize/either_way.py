@@ -9,8 +9,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from fxstack_functionalize import torch_compat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,7 @@ def either_way(shapes: ShapeEnv | None) -> Iterator[None]:
         try:
             return evaluate(node, size_oblivious, *rest, **named)
         except GuardOnDataDependentSymNode:
-            running = torch._C._current_autograd_node()
+            running = torch_compat.current_autograd_node()
             if running is None or running.name().rpartition("::")[2] not in DERIVATIVES:
                 raise
             return evaluate(node, True, *rest, **named)

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
-from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
-from torch.utils._mode_utils import no_dispatch
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.rng import ExactRandomMode
+from fxstack_functionalize.torch_compat import FunctionalTensor, FunctionalTensorMode, no_dispatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,20 +74,20 @@ class DispatcherEngine:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        torch._enable_functionalization(reapply_views=True)
+        torch_compat.enable_functionalization(reapply_views=True)
         try:
             yield
         finally:
-            torch._disable_functionalization()
+            torch_compat.disable_functionalization()
 
     def wrap(self, inner: torch.Tensor) -> torch.Tensor:
-        return cast("torch.Tensor", torch._to_functional_tensor(inner))
+        return cast("torch.Tensor", torch_compat.to_functional_tensor(inner))
 
     def core(self, wrapped: torch.Tensor) -> torch.Tensor:
         return wrapped
 
     def is_functional(self, value: object) -> bool:
-        return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
+        return isinstance(value, torch.Tensor) and torch_compat.is_functional_tensor(value)
 
     def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
         return wrapped.data
@@ -114,7 +114,7 @@ class ModeEngine:
 
     def wrap(self, inner: torch.Tensor) -> torch.Tensor:
         with self.mode:
-            return FunctionalTensor(torch._to_functional_tensor(inner), self.mode)
+            return FunctionalTensor(torch_compat.to_functional_tensor(inner), self.mode)
 
     def core(self, wrapped: torch.Tensor) -> torch.Tensor:
         return cast("FunctionalTensor", wrapped).elem
@@ -134,8 +134,8 @@ class ModeEngine:
 
 def current_value(engine: Engine, wrapped: torch.Tensor) -> torch.Tensor:
     """Return the plain tensor that holds the value of ``wrapped`` after all mutations so far."""
-    torch._sync(wrapped)
-    return cast("torch.Tensor", torch._from_functional_tensor(engine.core(wrapped)))
+    torch_compat.functional_sync(wrapped)
+    return cast("torch.Tensor", torch_compat.from_functional_tensor(engine.core(wrapped)))
 
 
 def version_of(tensor: torch.Tensor) -> int:
@@ -145,8 +145,8 @@ def version_of(tensor: torch.Tensor) -> int:
 
 def storage_key(wrapped: torch.Tensor) -> int:
     """Identify the (functional) storage: equal for tensors that alias; below vmap, which has none on torch 2.11."""
-    while torch._C._functorch.is_batchedtensor(wrapped):
-        wrapped = torch._C._functorch.get_unwrapped(wrapped)
+    while torch_compat.is_batchedtensor(wrapped):
+        wrapped = torch_compat.get_unwrapped(wrapped)
     return int(
-        torch._C._storage_address(wrapped)
+        torch_compat.storage_address(wrapped)
     )  # asking for the storage would keep it from ever growing

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.symbols import symbol_specs
 from fxstack_functionalize.tracer import KEPT
@@ -61,7 +62,7 @@ def finish(
     remove_dead_code(graph)
     for node in graph.nodes:
         node.meta = {key: value for key, value in node.meta.items() if key in KEPT}
-        if isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.returns:
+        if isinstance(node.target, torch_compat.OpOverload) and not node.target._schema.returns:
             node.meta.setdefault("val", None)
     module = make_graph_module(session.tracer.root, graph)
     signature = GraphSignature(
@@ -132,7 +133,7 @@ def has_effect(node: Node) -> bool:
     if node.op in {"placeholder", "output"}:
         return True
     target = node.target
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, torch_compat.OpOverload):
         tags = target.tags
         return (
             target._schema.is_mutable

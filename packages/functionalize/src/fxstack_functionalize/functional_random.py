@@ -15,12 +15,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.recording import RecordingMode
+from fxstack_functionalize.torch_compat import OpOverload, tree_leaves
 from fxstack_interchange.modules import make_graph_module
 from fxstack_interchange.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE
 

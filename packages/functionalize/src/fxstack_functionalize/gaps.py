@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from fxstack_functionalize import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -35,8 +37,8 @@ def with_gaps(value: torch.Tensor, strides: Sequence[Any], offset: Any = 0) -> t
 @contextmanager
 def plain_only() -> Iterator[None]:
     """Work on the values under functional tensors, without history."""
-    excluded = torch._C._ExcludeDispatchKeyGuard(
-        torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+    excluded = torch_compat.ExcludeDispatchKeyGuard(
+        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
     )
     with torch.no_grad(), excluded:
         yield
@@ -44,6 +46,6 @@ def plain_only() -> Iterator[None]:
 
 def replace_value(core: torch.Tensor, value: torch.Tensor) -> None:
     """Put ``value`` into a functional tensor (C++ level), and into what owns its memory."""
-    torch._functionalize_replace(core, value)
-    torch._functionalize_commit_update(core)
-    torch._functionalize_sync(core)
+    torch_compat.functionalize_replace(core, value)
+    torch_compat.functionalize_commit_update(core)
+    torch_compat.functionalize_sync(core)

@@ -15,10 +15,10 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.overrides import TorchFunctionMode
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.elements import rows
 from fxstack_functionalize.engine import storage_key, version_of
 from fxstack_functionalize.errors import UnsupportedGraphError
@@ -30,6 +30,7 @@ from fxstack_functionalize.recurrent import steps_of
 from fxstack_functionalize.roots import root_of
 from fxstack_functionalize.runtime.tangents import dense_like
 from fxstack_functionalize.strided import NAMES, check_reach, keep_offset, note_view
+from fxstack_functionalize.torch_compat import FakeTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -233,12 +234,12 @@ def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
     owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
     if owner is None:
         return
-    torch._sync(owner)
+    torch_compat.functional_sync(owner)
     core = engine.core(owner)
-    value = torch._from_functional_tensor(core)
+    value = torch_compat.from_functional_tensor(core)
     with plain_only():
         replace_value(core, with_gaps(value, strides))
-    torch._sync(target)
+    torch_compat.functional_sync(target)
 
 
 def _change_metadata(
@@ -278,7 +279,7 @@ def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any
     """Give a tensor that was resized the memory format that was asked for, of which functionalisation knows nothing."""
     wanted = kwargs.get("memory_format")
     if wanted is torch.preserve_format:
-        wanted = torch._prims_common.suggest_memory_format(args[1])
+        wanted = torch_compat.suggest_memory_format(args[1])
     if wanted not in {None, torch.contiguous_format}:
         like = torch.empty(target.shape, device="meta", memory_format=wanted)
         target.as_strided_(target.shape, like.stride(), target.storage_offset())
@@ -300,7 +301,7 @@ def _run_on_list(
         _check_views(engine, tensor)
     if [tensor._version for tensor in tensors] == before:
         for tensor in tensors:  # views of one tensor share a counter, and raise it once each
-            torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + 1,))
+            torch_compat.unsafe_set_version_counter((tensor,), (tensor._version + 1,))
     return result
 
 
@@ -349,7 +350,7 @@ def _place_of_inplace(function: FunctionType) -> int | None:
 
 def _name(function: Any) -> str:
     name = str(getattr(function, "__name__", ""))
-    return name.partition(".")[0] if isinstance(function, torch._ops.OpOverload) else name
+    return name.partition(".")[0] if isinstance(function, torch_compat.OpOverload) else name
 
 
 def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
@@ -383,10 +384,10 @@ def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) 
     Where there are gaps between the elements it is made dense, and what depends on gaps restores them first.
     """
     core = engine.core(target)
-    if not torch._is_functional_tensor(core):
+    if not torch_compat.is_functional_tensor(core):
         return
-    torch._sync(target)
-    value = torch._from_functional_tensor(core)
+    torch_compat.functional_sync(target)
+    value = torch_compat.from_functional_tensor(core)
     if value.stride() == strides:
         return
     with plain_only():

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import sympy
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import FakeTensor, FakeTensorMode
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
@@ -178,8 +179,8 @@ def _ordinary(fake: FakeTensor) -> FakeTensor:
     with torch.inference_mode(mode=False), torch.no_grad(), fake.fake_mode:
         made = torch.empty(0, dtype=fake.dtype, device=fake.device)
         made.set_(fake.untyped_storage(), fake.storage_offset(), fake.size(), fake.stride())  # type: ignore[call-overload]
-        made = torch._neg_view(made) if fake.is_neg() else made
-        made = torch._conj(made) if fake.is_conj() else made
+        made = torch_compat.neg_view(made) if fake.is_neg() else made
+        made = torch_compat.conj_view(made) if fake.is_conj() else made
         return cast("FakeTensor", made.requires_grad_(fake.requires_grad))
 
 

@@ -7,18 +7,16 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import HigherOrderOperator
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_arg
-from torch.nn.utils import stateless
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.elements import ONE_HOT
 from fxstack_functionalize.engine import current_value
 from fxstack_functionalize.fused_optimizers import FUSED
 from fxstack_functionalize.inplace import InPlaceMode, run_in_place_safely
 from fxstack_functionalize.recurrent import steps_in, steps_of
 from fxstack_functionalize.regions import region_of
+from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, pytree
 from fxstack_functionalize.torch_state import demand_unchanged
 
 if TYPE_CHECKING:
@@ -76,7 +74,7 @@ class CapturedRun:
 
     def call_function(self, node: Node) -> Any:
         args = self._load(node.args)
-        if node.target is torch._C._set_grad_enabled and not self.differentiable:
+        if node.target is torch_compat.set_grad_enabled and not self.differentiable:
             return None
         demand_unchanged(node.target, args, node.kwargs)
         region = region_of(node.target)
@@ -113,7 +111,7 @@ class CapturedRun:
             if name.startswith(prefix)
         }
         # No InPlaceMode: some modules take another path when a function mode is on.
-        with stateless._reparametrize_module(module, tensors), steps_in(module):
+        with torch_compat.reparametrize_module(module, tensors), steps_in(module):
             return module(*self._load(node.args), **self._load(node.kwargs))
 
     def get_attr(self, node: Node) -> Any:

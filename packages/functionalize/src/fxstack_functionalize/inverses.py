@@ -13,17 +13,18 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _functionalization as views
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.engine import current_value, storage_key
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.gaps import plain_only, same_strides
 from fxstack_functionalize.metadata import view_steps
 from fxstack_functionalize.roots import root_of
 from fxstack_functionalize.strided import note_view
+from fxstack_functionalize.torch_compat import functionalization as views
+from fxstack_functionalize.torch_compat import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +101,7 @@ def _autograd_state(tensor: torch.Tensor) -> tuple[Any, ...]:
         tensor.requires_grad,
         tensor.grad_fn is None,
         id(tensor._base),
-        torch._C._autograd._get_creation_meta(tensor),
+        torch_compat.get_creation_meta(tensor),
     )
 
 
@@ -109,7 +110,7 @@ def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
     if not engine.is_functional(tensor):
         return False
     core = engine.core(tensor)
-    if not torch._is_functional_tensor(core):
+    if not torch_compat.is_functional_tensor(core):
         return False
     steps = view_steps(core)
     if all(make not in _LOSSY for make, _ in steps):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.either_way import either_way
 from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
 from fxstack_functionalize.finalize import GradientSlot
@@ -88,8 +89,8 @@ class _Tangent:
 def _tangent(session: Session, number: int, output: torch.Tensor) -> _Tangent:
     """Make the gradient of ``output`` an input: same size, dense in the output's dimension order."""
     plain = session.value(output)
-    plain_only = torch._C._ExcludeDispatchKeyGuard(
-        torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+    plain_only = torch_compat.ExcludeDispatchKeyGuard(
+        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
     )
     with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
         inner = torch.empty_like(plain, memory_format=torch.preserve_format)
@@ -99,7 +100,7 @@ def _tangent(session: Session, number: int, output: torch.Tensor) -> _Tangent:
 
 def _mutation_counts(session: Session) -> list[int]:
     return [
-        torch._functionalize_mutation_counter(session.engine.core(traced.argument))
+        torch_compat.functionalize_mutation_counter(session.engine.core(traced.argument))
         for traced in session.inputs
         if traced.inner is not None
     ]
@@ -117,4 +118,4 @@ def _no_checks_for_nan() -> AbstractContextManager[Any]:
 
 def _backward_autocast_off() -> AbstractContextManager[None]:
     """Eager's backward runs outside the autocast region of its forward."""
-    return cast("AbstractContextManager[None]", torch._C._DisableAutocast())
+    return cast("AbstractContextManager[None]", torch_compat.DisableAutocast())

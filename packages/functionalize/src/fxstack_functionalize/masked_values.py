@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from fxstack_functionalize import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -30,7 +32,7 @@ def of_values(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     masks = [index for _, index in given if index.dtype in MASKS]
     if not masks or not all(mask.dim() for mask in masks):
         return NotImplemented
-    node = torch._C._current_autograd_node()
+    node = torch_compat.current_autograd_node()
     if node is None or node.name().rpartition("::")[2] not in DERIVATIVES:
         return NotImplemented
     values, position = node.next_functions[VALUES]

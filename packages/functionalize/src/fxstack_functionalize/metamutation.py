@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.bases import needs_root
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.inplace import RELAYOUTS
@@ -59,10 +60,10 @@ def _looks_as_after(
     """Whether the input looks as it did before but for ``relayouts``."""
     argument = traced.argument
     core = session.engine.core(argument)
-    if torch._functionalize_was_storage_changed(core):
+    if torch_compat.functionalize_was_storage_changed(core):
         return False
     if not relayouts:
-        changed = torch._functionalize_has_metadata_mutation(core)
+        changed = torch_compat.functionalize_has_metadata_mutation(core)
         return not changed and _same_size(argument, spec.fake)
     numbers = symbols_in([(step.arguments, step.keywords) for step in relayouts])
     if any(relayout.method not in RELAYOUTS for relayout in relayouts) or not evaluable(
@@ -72,7 +73,7 @@ def _looks_as_after(
     example = _example(spec.fake, relayouts)
     if not _same_size(argument, example):
         return False
-    if traced.base is None and torch._functionalize_has_data_mutation(core):
+    if traced.base is None and torch_compat.functionalize_has_data_mutation(core):
         return True  # new values are laid out anyhow; they are traced again as views of a base
     place = (*argument.stride(), argument.storage_offset())
     return place == (*example.stride(), example.storage_offset())
@@ -80,8 +81,8 @@ def _looks_as_after(
 
 def _example(fake: torch.Tensor, relayouts: tuple[Relayout, ...]) -> torch.Tensor:
     """Return a tensor that looks as ``fake`` does after ``relayouts``."""
-    plain_only = torch._C._ExcludeDispatchKeyGuard(
-        torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+    plain_only = torch_compat.ExcludeDispatchKeyGuard(
+        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
     )
     with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
         made = fake.data  # with a version counter of its own

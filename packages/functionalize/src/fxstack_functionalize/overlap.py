@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.engine import current_value
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -181,8 +182,8 @@ def _written(name: str, target: torch.Tensor, args: Sequence[Any]) -> Place:
     whole = place_of(target)
     if index is None or any(isinstance(part, (torch.Tensor, list)) for part in parts):
         return whole
-    plain_only = torch._C._ExcludeDispatchKeyGuard(
-        torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+    plain_only = torch_compat.ExcludeDispatchKeyGuard(
+        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
     )
     with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
         like = torch.empty_strided(

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Graph
 from torch.nn.parameter import is_lazy
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aot import aot
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def _describe(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _autocast_state() -> tuple[Any, ...]:
-    if not torch._C._is_any_autocast_enabled():
+    if not torch_compat.is_any_autocast_enabled():
         return ()
     return tuple(
         (device, torch.get_autocast_dtype(device))

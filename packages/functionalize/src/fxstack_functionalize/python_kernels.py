@@ -6,7 +6,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch._decomp.decompositions import matmul, upsample_compute_output_size
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.torch_compat import decomposed_matmul as matmul
+from fxstack_functionalize.torch_compat import upsample_compute_output_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
 
 _aten = torch.ops.aten
 _KEYS: Final = (
-    torch._C.DispatchKey.Autograd,
-    torch._C.DispatchKey.CompositeImplicitAutograd,
+    torch_compat.DispatchKey.Autograd,
+    torch_compat.DispatchKey.CompositeImplicitAutograd,
 )
 
 

@@ -11,13 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node, Proxy
-from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, _ProxyTensor
-from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
-from torch.utils._pytree import tree_leaves
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.torch_compat import (
+    FakeTensor,
+    HigherOrderOperator,
+    OpOverload,
+    TorchDispatchMode,
+    autograd_would_have_decomposed,
+    tree_leaves,
+)
+from fxstack_functionalize.torch_compat import ProxyTensor as _ProxyTensor
 from fxstack_functionalize.torch_state import spelt_out
 from fxstack_interchange.dtypes import differ, in_dtypes, returned_dtypes
 from fxstack_interchange.layouts import as_said, eager_strides, in_layout
@@ -84,7 +90,7 @@ def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
         "pre_dispatch": False,
         "_allow_fake_constant": False,
         "_error_on_data_dependent_ops": False,
-        "_mode_key": torch._C._TorchDispatchModeKey.PROXY,
+        "_mode_key": torch_compat.TorchDispatchModeKey.PROXY,
         "enter_stack": [],
         "decomposition_table": {},
         "_decomposition_table_stack": [],

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from fxstack_functionalize import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -24,12 +26,12 @@ def steps_of(target: Any) -> Iterator[None]:
     if target not in _LAYERS or not torch.is_grad_enabled():
         yield
         return
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
+    enabled = torch_compat.get_mkldnn_enabled()
+    torch_compat.set_mkldnn_enabled(False)
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(enabled)
+        torch_compat.set_mkldnn_enabled(enabled)
 
 
 class _StepsMode(TorchFunctionMode):

@@ -12,7 +12,6 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -23,6 +22,7 @@ from torch.utils.checkpoint import (
 
 from fxstack_functionalize.attention import RECOMPUTE_TAG, flex_attention
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import OpOverload
 from fxstack_interchange.metadata import RECOMPUTE_TAGS
 
 if TYPE_CHECKING:

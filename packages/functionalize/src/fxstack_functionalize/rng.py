@@ -13,11 +13,15 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._higher_order_ops.effects import has_effects
-from torch._ops import HigherOrderOperator
-from torch._prims.rng_prims import run_and_save_rng_state
-from torch._subclasses.functional_tensor import FunctionalTensorMode, PythonFunctionalizeAPI
 from torch.fx import Node
+
+from fxstack_functionalize.torch_compat import (
+    FunctionalTensorMode,
+    HigherOrderOperator,
+    PythonFunctionalizeAPI,
+    has_effects,
+    run_and_save_rng_state,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

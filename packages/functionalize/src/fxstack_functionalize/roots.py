@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.symbols import evaluable, hint_of
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     Way = Callable[[torch.Tensor], torch.Tensor]
 
-_DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
+_DEFAULT = torch_compat.CreationMeta.DEFAULT
 
 
 def root_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -33,7 +34,7 @@ def root_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def is_plain_view(tensor: torch.Tensor) -> bool:
     """Whether ``tensor`` is no view, or one that gets a new history when its base has been changed."""
-    return tensor._base is None or torch._C._autograd._get_creation_meta(tensor) == _DEFAULT
+    return tensor._base is None or torch_compat.get_creation_meta(tensor) == _DEFAULT
 
 
 def find_root(captured: Captured, group: Iterable[int]) -> torch.Tensor | str:

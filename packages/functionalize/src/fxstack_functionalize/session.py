@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental.proxy_tensor import (
     ProxyTorchDispatchMode,
     PythonKeyTracer,
-    _MakefxTracer,
-    _set_make_fx_tracer,
     decompose,
     disable_proxy_modes_tracing,
     track_tensor_tree,
 )
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.engine import ModeEngine, current_value, version_of
 from fxstack_functionalize.functional_random import FunctionalRandomMode, state_input
 from fxstack_functionalize.masked_values import MASKED_VALUES
@@ -30,6 +28,9 @@ from fxstack_functionalize.python_kernels import exact_kernels
 from fxstack_functionalize.recording import RecordingMode
 from fxstack_functionalize.rng import random_rules
 from fxstack_functionalize.roots import derive
+from fxstack_functionalize.torch_compat import MakefxTracer as _MakefxTracer
+from fxstack_functionalize.torch_compat import enable_python_dispatcher
+from fxstack_functionalize.torch_compat import set_make_fx_tracer as _set_make_fx_tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,8 +121,8 @@ class Session:
         self.inference = torch.is_inference_mode_enabled()
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(mode=False))
-            torch._C._set_grad_enabled(grad_mode)
-            stack.callback(torch._C._set_grad_enabled, grad_mode)
+            torch_compat.set_grad_enabled(grad_mode)
+            stack.callback(torch_compat.set_grad_enabled, grad_mode)
             stack.callback(torch.set_default_dtype, torch.get_default_dtype())
             stack.enter_context(_no_saved_tensor_hooks())
             stack.enter_context(self.captured.fake_mode)
@@ -292,8 +293,8 @@ def _fresh_autocast_cache() -> Iterator[None]:
 @contextmanager
 def _no_saved_tensor_hooks() -> Iterator[None]:
     """Hooks around the call see the tensors that the compiled forward saves, not those of the trace."""
-    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    before = torch_compat.saved_tensors_hooks_set_tracing(True)
     try:
         yield
     finally:
-        torch._C._autograd._saved_tensors_hooks_set_tracing(before)
+        torch_compat.saved_tensors_hooks_set_tracing(before)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch.utils._pytree import TreeSpec
-
     from fxstack_functionalize.inputs import Captured
     from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.torch_compat import TreeSpec
 
 
 @dataclass(frozen=True, slots=True)

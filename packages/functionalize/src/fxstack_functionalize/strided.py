@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.engine import storage_key
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.gaps import plain_only, replace_value, with_gaps
@@ -80,15 +81,15 @@ def note_view(engine: Engine, target: torch.Tensor) -> None:
     owner, offset = engine.moved.pop(key, (None, 0))
     if owner is not None:
         _move(engine, owner, offset)
-        torch._sync(target)
+        torch_compat.functional_sync(target)
 
 
 def keep_offset(engine: Engine, target: torch.Tensor, offset: Any) -> None:
     """Give a tensor that was changed in place its ``offset`` from before; later, if no view depends on it yet."""
     core = engine.core(target)
-    if not torch._is_functional_tensor(core) or view_steps(core):
+    if not torch_compat.is_functional_tensor(core) or view_steps(core):
         return
-    value = torch._from_functional_tensor(core)
+    value = torch_compat.from_functional_tensor(core)
     if statically_known_true(value.storage_offset() == offset):
         return
     key = storage_key(target)
@@ -99,8 +100,8 @@ def keep_offset(engine: Engine, target: torch.Tensor, offset: Any) -> None:
 
 
 def _move(engine: Engine, owner: torch.Tensor, offset: Any) -> None:
-    torch._sync(owner)
+    torch_compat.functional_sync(owner)
     core = engine.core(owner)
-    value = torch._from_functional_tensor(core)
+    value = torch_compat.from_functional_tensor(core)
     with plain_only():
         replace_value(core, with_gaps(value, value.stride(), offset))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
-from torch.utils._sympy.printers import PythonPrinter
 
+from fxstack_functionalize.torch_compat import PythonPrinter
 from fxstack_interchange import SymbolSpec
 
 if TYPE_CHECKING:

@@ -9,27 +9,27 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from torch._ops import OpOverload
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from fxstack_functionalize.torch_compat import OpOverload, TorchDispatchMode
 
     Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise UnsupportedGraphError if a captured call makes operators behind it others in a way that cannot be spelt out."""
-    if target is not torch._C._set_deterministic_algorithms:
+    if target is not torch_compat.set_deterministic_algorithms:
         return
     wanted = bool(args[0]), bool(kwargs.get("warn_only", False))
     present = (
-        torch._C._get_deterministic_algorithms(),
-        torch._C._get_deterministic_algorithms_warn_only(),
+        torch_compat.get_deterministic_algorithms(),
+        torch_compat.get_deterministic_algorithms_warn_only(),
     )
     if wanted != present:
         raise UnsupportedGraphError(

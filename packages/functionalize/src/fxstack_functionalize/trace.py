@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.analyze import Analysis, analyze
 from fxstack_functionalize.bases import NeedsBasesError, NeedsViewsError, with_bases
 from fxstack_functionalize.engine import DispatcherEngine, Engine, ModeEngine
@@ -29,6 +29,7 @@ from fxstack_functionalize.new_leaves import check_inputs
 from fxstack_functionalize.rng import NeedsModesError
 from fxstack_functionalize.session import Session
 from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracer import AtenTracer
 from fxstack_functionalize.turns import Runs
 from fxstack_interchange import Stage, StageGraph
@@ -122,7 +123,7 @@ def _trace_any(
 
 def _has_higher_order(captured: Captured) -> bool:
     return any(
-        isinstance(node.target, torch._ops.HigherOrderOperator)
+        isinstance(node.target, torch_compat.HigherOrderOperator)
         for module in captured.graph_module.modules()
         if isinstance(module, torch.fx.GraphModule)
         for node in module.graph.nodes
@@ -135,12 +136,12 @@ def _needs_modes(captured: Captured) -> bool:
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
                 target = node.target
-                if isinstance(target, torch._ops.HigherOrderOperator):
+                if isinstance(target, torch_compat.HigherOrderOperator):
                     return True
                 if getattr(target, "needs_modes", False):  # it makes wrapper subclasses
                     return True
                 if isinstance(
-                    target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+                    target, (torch_compat.OpOverload, torch_compat.OpOverloadPacket)
                 ) and not str(target).startswith(("aten", "prim", NAMESPACE)):
                     return True
     return False
@@ -153,12 +154,12 @@ def _trace_with(
     table: Mapping[Any, Callable[..., Any]],
 ) -> Traced:
     session = Session(captured, engine, AtenTracer(request.whole_attention), table)
-    autocast = torch._C._is_any_autocast_enabled()
+    autocast = torch_compat.is_any_autocast_enabled()
     grad_mode = torch.is_grad_enabled()
     with session.recording():
         result = _run(session)
         flat, out_spec = pytree.tree_flatten(result)
-        torch._C._set_grad_enabled(grad_mode)
+        torch_compat.set_grad_enabled(grad_mode)
         analysis = analyze(session, flat, replay_views=request.replay_views)
         slots = _flat_slots(session, analysis)
         became_leaf = any(
@@ -219,11 +220,11 @@ def _run(session: Session) -> Any:
 @contextmanager
 def _leaving_transforms() -> Iterator[None]:
     """Leave the levels of transforms that nodes of the graph have entered, where a node behind them raises."""
-    depth = torch._C._functorch.get_dynamic_layer_stack_depth()
+    depth = torch_compat.get_dynamic_layer_stack_depth()
     try:
         yield
     finally:
-        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        torch_compat.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:

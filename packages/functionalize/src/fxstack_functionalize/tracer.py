@@ -12,17 +12,18 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.tensor_map import TensorMap
+from fxstack_functionalize.torch_compat import FakeTensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch._ops import OpOverload
+    from fxstack_functionalize.torch_compat import OpOverload
 
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute")
 """Metadata keys that an ATen node takes over from the captured node that it comes from."""
@@ -52,7 +53,7 @@ class AtenTracer(PythonKeyTracer):
         """Attribute what follows to the captured node ``name`` with metadata ``meta``."""
         self._origin = {key: meta[key] for key in INHERITED if key in meta}
         self._origin.setdefault("original_name", name)
-        self._starts.append(torch.autograd._get_sequence_nr())
+        self._starts.append(torch_compat.get_sequence_nr())
         self._origins.append(self._origin)
 
     def tag(self, name: str) -> None:
@@ -61,7 +62,7 @@ class AtenTracer(PythonKeyTracer):
 
     def enter_backward(self) -> None:
         """Attribute what follows to the forward node of the autograd node that runs."""
-        self._starts.append(torch.autograd._get_sequence_nr())
+        self._starts.append(torch_compat.get_sequence_nr())
         self._origins.append({})
         self._origin = {}
         self.in_backward = True
@@ -113,7 +114,7 @@ class AtenTracer(PythonKeyTracer):
         return super().create_arg(a)
 
     def _backward_origin(self) -> dict[str, Any]:
-        running = torch._C._current_autograd_node()
+        running = torch_compat.current_autograd_node()
         if running is None:
             return {}
         index = bisect_right(self._starts, running._sequence_nr()) - 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
+from fxstack_functionalize import torch_compat
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int
 def _saves(node: Any, names: dict[type, list[str]]) -> bool:
     """Whether a node has saved a tensor. ``names`` remembers what a class of nodes calls its saved tensors."""
     kind = type(node)
-    if isinstance(node, torch._C._FunctionBase):
+    if isinstance(node, torch_compat.FunctionBase):
         return _is_there(node, "saved_tensors")
     if kind not in names or kind.__name__ == "CppFunction":
         raw = [name for name in dir(node) if name.startswith(RAW)]

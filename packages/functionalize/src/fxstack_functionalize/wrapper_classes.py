@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from fxstack_functionalize.torch_compat import (
+    FakeTensor,
+    FunctionalTensor,
+    is_traceable_wrapper_subclass,
+)
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule, Interpreter
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.native_program import NativeProgram
 from fxstack_inductor.codegen.wrapper import HELPERS, linked
 from fxstack_inductor.errors import IndexOutOfRange
@@ -120,7 +121,7 @@ def _entry(
     call: Compiled, image: Image, graph: Callable[[], GraphModule] | None, error: ctypes.c_int32
 ) -> Compiled:
     """``call`` without autograd, and with eager's error for an index that is out of range, if there is a ``graph``."""
-    below_autograd = torch._C._AutoDispatchBelowAutograd
+    below_autograd = torch_compat.AutoDispatchBelowAutograd
     if image.calls_back:
 
         def direct(*args: Any) -> tuple[Any, ...]:

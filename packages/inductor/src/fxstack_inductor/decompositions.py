@@ -11,13 +11,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._decomp import core_aten_decompositions, decomposition_table
-from torch.utils._python_dispatch import _disable_current_modes
 
 from fxstack_inductor.convolution_bias import convolution, convolution_backward
 from fxstack_inductor.foreach import foreach_rules
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.torch_compat import core_aten_decompositions, decomposition_table
+from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.native_device import (
     RECORDS,
     native_device_program,
@@ -219,12 +220,12 @@ def device_callable(
     """``call`` without autograd, on its device: a launch needs the device's context to be the current one."""
     if recorded(options):
         call = _graphed(lowered, call)
-    below_autograd = torch._C._AutoDispatchBelowAutograd
+    below_autograd = torch_compat.AutoDispatchBelowAutograd
     device = None if interpreting() else _only_device(lowered.plan)
 
     def run(*args: Any) -> tuple[Any, ...]:
         with below_autograd():
-            if device is None or torch._C._cuda_getDevice() == device:
+            if device is None or torch_compat.cuda_getDevice() == device:
                 return call(*args)
             with torch.cuda.device(device):
                 return call(*args)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.autotune.tune import device_tuner, tuned
 from fxstack_inductor.codegen.triton import TritonSource, triton_source
 from fxstack_inductor.codegen.triton_host import device_program, interpreted_program
@@ -178,7 +179,7 @@ def graph_refusal(plan: Plan) -> str | None:
             tags = getattr(step.target, "tags", ())
             if isinstance(getattr(step.target, "__self__", None), FunctionalLaunch):
                 continue  # a user's kernel, which has been launched, and tuned, by the first call
-            if not isinstance(step.target, torch._ops.OpOverload):
+            if not isinstance(step.target, torch_compat.OpOverload):
                 return f"{step.name} calls {step.target}, which is not known to stay on the device"
             waits = torch.Tag.dynamic_output_shape in tags and not _by_numbers(step)
             if waits or torch.Tag.data_dependent_output in tags:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from fxstack_interchange import (
     GraphSignature,
@@ -31,6 +30,7 @@ from fxstack_partition.order import best_order, forward_order
 from fxstack_partition.plan import PartitionError, make_plan
 from fxstack_partition.redraw import draw_again, draw_and_keep
 from fxstack_partition.symbols import SizeOf, free_symbols
+from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves
 
 from fxstack_partition.ops import OpKind, kind_of
+from fxstack_partition.torch_compat import OpOverload, tree_leaves
 
 if TYPE_CHECKING:
     from torch.fx import Node

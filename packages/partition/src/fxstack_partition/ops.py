@@ -11,9 +11,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 
 from fxstack_interchange.effects import is_ordered, must_run
+from fxstack_partition.torch_compat import HigherOrderOperator, OpOverload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,15 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
-from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves
 
 from fxstack_partition.ops import OpKind, is_symbolic_value
+from fxstack_partition.torch_compat import (
+    OpOverload,
+    run_and_save_rng_state,
+    run_with_rng_state,
+    tree_leaves,
+)
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node

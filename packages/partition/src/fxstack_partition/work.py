@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from fxstack_partition.cost import SizeModel
 from fxstack_partition.ops import OpKind, base_name, kind_of
 from fxstack_partition.optional import flop_registry
 from fxstack_partition.options import DEVICES, Device, PartitionOptions
+from fxstack_partition.torch_compat import OpOverload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.registered import label_of
 from fxstack_capture.effects import Call, diff
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import pinned
+from fxstack_capture.torch_compat import FakeTensor, pytree
 from fxstack_capture.torch_side.constants import is_constant
 from fxstack_capture.torch_side.execution import run_fake
 

@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import sympy
 import torch
-from torch._ops import _get_dispatch_mode_pre_dispatch
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from fxstack_capture import torch_compat
 from fxstack_capture.standard_library import is_of_standard_library
+from fxstack_capture.torch_compat import (
+    get_current_dispatch_mode_stack as _get_current_dispatch_mode_stack,
+)
+from fxstack_capture.torch_compat import (
+    get_dispatch_mode_pre_dispatch as _get_dispatch_mode_pre_dispatch,
+)
 from fxstack_capture.torch_side import modes_aside
 from fxstack_capture.torch_side.modes_aside import can_be_followed
 from fxstack_capture.torch_side.wrapping import are_active
@@ -97,8 +101,8 @@ def is_own(function: FunctionType) -> bool:
     return type(name) is str and name.partition(".")[0] in _OWN_PACKAGES
 
 
-_IS_OFF = torch._C._dispatch_tls_is_dispatch_key_excluded
-_FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
+_IS_OFF = torch_compat.dispatch_tls_is_dispatch_key_excluded
+_FUNCTIONALIZE = torch_compat.DispatchKey.Functionalize
 
 
 def has_foreign_modes() -> bool:
@@ -106,7 +110,7 @@ def has_foreign_modes() -> bool:
 
     So it is inside of a ``__torch_dispatch__``, where the layers above it are off.
     """
-    if torch._C._len_torch_dispatch_stack() or are_active() or _IS_OFF(_FUNCTIONALIZE):
+    if torch_compat.len_torch_dispatch_stack() or are_active() or _IS_OFF(_FUNCTIONALIZE):
         return True
     if is_traced_by_others():
         return True
@@ -115,7 +119,7 @@ def has_foreign_modes() -> bool:
 
 def is_traced_by_others() -> bool:
     """Whether another tracer wants to see the operators: TorchScript's, FX's, ``make_fx``, ``torch.export``, fake tensors."""
-    if torch._C._get_tracing_state() is not None or _is_fx_tracing():
+    if torch_compat.get_tracing_state() is not None or _is_fx_tracing():
         return True
     modes = (*_get_current_dispatch_mode_stack(), *_modes_before_dispatch())
     return bool(modes) and all(getattr(mode, "is_infra_mode", bool)() for mode in modes)
@@ -135,8 +139,8 @@ def _modes_before_dispatch() -> list[object]:
 
 
 _KEYS_BEFORE_DISPATCH = (
-    torch._C._TorchDispatchModeKey.PROXY,
-    torch._C._TorchDispatchModeKey.FUNCTIONAL,
+    torch_compat.TorchDispatchModeKey.PROXY,
+    torch_compat.TorchDispatchModeKey.FUNCTIONAL,
 )
 _FX_TRACE = torch.fx.Tracer.trace.__code__
 
@@ -147,5 +151,5 @@ def is_module_call(code: CodeType) -> bool:
 
 
 _MODULE_CALLS = frozenset(
-    {torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__}
+    {torch_compat.wrapped_module_call.__code__, torch_compat.module_call.__code__}
 )

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.driver.errors import TracingWarning
 from fxstack_capture.driver.records import FrameRecord, Verdict
 from fxstack_capture.driver.whole_only import first_frame_of
@@ -178,7 +179,7 @@ def _may_need_gradients(result: object, depth: int = 0) -> bool:
     Looked at by C code alone: no method of the program runs.
     """
     if isinstance(result, torch.Tensor):
-        with torch._C.DisableTorchFunction():
+        with torch_compat.DisableTorchFunction():
             return bool(result.requires_grad)
     members = next((m for kind, m in _MEMBERS.items() if isinstance(result, kind)), None)
     if members is None or depth == _DEEPEST:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from fxstack_capture import native
+from fxstack_capture import native, torch_compat
 from fxstack_capture import sources as s
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import Builder, attribute, call, item, load
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.world.draws import Draw
 
-_Base = torch._C.TensorBase
+_Base = torch_compat.TensorBase
 
 
 class Loads:

@@ -6,9 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from fxstack_capture import native
+from fxstack_capture import native, torch_compat
 from fxstack_capture import sources as s
 from fxstack_capture.emit import runtime
 from fxstack_capture.guards.torch_state import function_mode_at
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CellType, FunctionType
 
-_Base = torch._C.TensorBase
+_Base = torch_compat.TensorBase
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import default_generator
 
-from fxstack_capture import native
+from fxstack_capture import native, torch_compat
 from fxstack_capture.in_python import given
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _raised_by_hook(error: Exception) -> bool:
 
     Hooks count their calls, so the operators before the error must not run again.
     """
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    hooks = torch_compat.top_saved_tensors_default_hooks(True)
     # By identity: replacement code has constants that cannot be hashed.
     codes = {id(code) for hook in hooks or () for code in _codes_of(hook)}
     return any(id(frame.f_code) in codes for frame, _ in walk_tb(error.__traceback__))

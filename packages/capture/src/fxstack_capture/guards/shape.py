@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 from sympy.logic import boolalg
-from torch.utils._sympy import functions as torch_functions
 
 from fxstack_capture.shapes import floats
+from fxstack_capture.torch_compat import sympy_functions as torch_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

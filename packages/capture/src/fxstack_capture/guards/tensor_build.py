@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.guards.tensor_selftest import agrees_with_torch
 from fxstack_capture.guards.tensors import prepare_tensors
 
@@ -81,7 +82,7 @@ def make_plan(compiler: str, directory: Path) -> BuildPlan:
     library = torch_root / "lib"
     command = (
         *(compiler, "-O2", "-g0", "-shared", "-fPIC", "-std=c++20"),
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch_compat.GLIBCXX_USE_CXX11_ABI)}",
         *(f"-I{path}" for path in (_NATIVE, torch_root / "include", sysconfig.get_path("include"))),
         str(_NATIVE / "tensor_check.cpp"),
         *(f"-L{library}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{library}"),

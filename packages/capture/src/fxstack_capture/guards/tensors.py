@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from fxstack_capture import native
+from fxstack_capture import native, torch_compat
 from fxstack_capture.guards.records import TensorIs
 from fxstack_interchange.literals import TORCH_LITERALS
 
@@ -21,11 +21,11 @@ def tensor_facts(tensor: torch.Tensor) -> TensorIs:
     Replace entries of ``sizes``/``strides`` by None where they are dynamic, set ``storage_offset`` and
     ``is_leaf`` where they matter (``dataclasses.replace``).
     """
-    with torch._C.DisableTorchFunction():
+    with torch_compat.DisableTorchFunction():
         strided = tensor.layout is torch.strided
         return TensorIs(
             cls=type(tensor),
-            keyset=torch._C._dispatch_keys(tensor).raw_repr(),
+            keyset=torch_compat.dispatch_keys(tensor).raw_repr(),
             dtype=tensor.dtype,
             device=tensor.device,
             layout=tensor.layout,
@@ -39,8 +39,8 @@ def prepare_tensors(capsule: object = None) -> None:
     """Tell the native side what a tensor is and, with a capsule, to read tensors through the compiled
     checks.
     """
-    quiet = torch._C.DisableTorchFunction
-    native.use_tensors(torch._C.TensorBase, torch._C._dispatch_keys, quiet, capsule)
+    quiet = torch_compat.DisableTorchFunction
+    native.use_tensors(torch_compat.TensorBase, torch_compat.dispatch_keys, quiet, capsule)
 
 
 if native.AVAILABLE:

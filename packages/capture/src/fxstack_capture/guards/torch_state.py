@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,19 +47,19 @@ GETTERS: tuple[Getter, ...] = (
     *(getter for device in _DEVICES for getter in _autocast_getters(device)),
     Getter("autocast cache", torch.is_autocast_cache_enabled),
     Getter("default dtype", torch.get_default_dtype),
-    Getter("deterministic algorithms", torch._C._get_deterministic_algorithms),
-    Getter("deterministic algorithms: warn only", torch._C._get_deterministic_algorithms_warn_only),
-    Getter("fill uninitialized memory", torch._C._get_deterministic_fill_uninitialized_memory),
-    Getter("number of threads", torch.get_num_threads),
-    Getter("torch function enabled", torch._C._is_torch_function_enabled),
-    Getter("torch function disabled for modes", torch._C._is_torch_function_all_disabled),
-    Getter("number of torch-function modes", torch._C._len_torch_function_stack),
-    Getter("number of torch-dispatch modes", torch._C._len_torch_dispatch_stack),
-    Getter("depth of the functorch stack", torch._C._functorch.get_dynamic_layer_stack_depth),
+    Getter("deterministic algorithms", torch_compat.get_deterministic_algorithms),
     Getter(
-        "saved-tensor hooks", torch._C._autograd._top_saved_tensors_default_hooks, (True,), True
+        "deterministic algorithms: warn only", torch_compat.get_deterministic_algorithms_warn_only
     ),
-    Getter("TorchScript's tracer", torch._C._get_tracing_state),
+    Getter("fill uninitialized memory", torch_compat.get_deterministic_fill_uninitialized_memory),
+    Getter("number of threads", torch.get_num_threads),
+    Getter("torch function enabled", torch_compat.is_torch_function_enabled),
+    Getter("torch function disabled for modes", torch_compat.is_torch_function_all_disabled),
+    Getter("number of torch-function modes", torch_compat.len_torch_function_stack),
+    Getter("number of torch-dispatch modes", torch_compat.len_torch_dispatch_stack),
+    Getter("depth of the functorch stack", torch_compat.get_dynamic_layer_stack_depth),
+    Getter("saved-tensor hooks", torch_compat.top_saved_tensors_default_hooks, (True,), True),
+    Getter("TorchScript's tracer", torch_compat.get_tracing_state),
 )
 """What is compared, in order. All are C functions: reading them runs no Python code.
 
@@ -66,12 +68,12 @@ depends on them.
 """
 
 
-function_mode_at = torch._C._get_function_stack_at
+function_mode_at = torch_compat.get_function_stack_at
 """index -> the torch-function mode there; 0 is the outermost."""
 
 
 def _function_modes() -> tuple[object, ...]:
-    return tuple(function_mode_at(i) for i in range(torch._C._len_torch_function_stack()))
+    return tuple(function_mode_at(i) for i in range(torch_compat.len_torch_function_stack()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
 
-from fxstack_capture import native
+from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.kernels.records import LaunchRefused, record_launch
+from fxstack_capture.torch_compat import FakeTensor, FunctionalTensor
 from fxstack_interchange.kernel_operators import launch_operator
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(run)
     def wrapper(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        if not torch._C._len_torch_dispatch_stack() or not _stand_ins(args, kwargs):
+        if not torch_compat.len_torch_dispatch_stack() or not _stand_ins(args, kwargs):
             return quietly(kernel, *args, **kwargs)
         try:
             record, values = record_launch(_Plain(), kernel, args, kwargs)
@@ -123,6 +122,6 @@ def _stand_ins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     tensors = (getattr(value, "base", value) for value in values)
     return any(
         isinstance(t, (FakeTensor, FunctionalTensor))
-        or (isinstance(t, torch.Tensor) and torch._is_functional_tensor(t))
+        or (isinstance(t, torch.Tensor) and torch_compat.is_functional_tensor(t))
         for t in tensors
     )

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
     import numpy as np
     import torch
-    from torch._numpy import ndarray
 
     from fxstack_capture.numpy_side.tracer import ArrayTracer
+    from fxstack_capture.torch_compat import ndarray
 
 
 class Array:

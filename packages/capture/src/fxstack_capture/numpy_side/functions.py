@@ -8,10 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch._numpy as tnp
 
 from fxstack_capture.numpy_side.array import ARITHMETIC
 from fxstack_capture.numpy_side.types import TORCH_OF
+from fxstack_capture.torch_compat import torch_numpy as tnp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch._numpy as tnp
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side import rehearsal
@@ -27,6 +26,7 @@ from fxstack_capture.numpy_side.types import (
     TORCH_OF,
     is_dtype_like,
 )
+from fxstack_capture.torch_compat import torch_numpy as tnp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
 from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.torch_compat import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable

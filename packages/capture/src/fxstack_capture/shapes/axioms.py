@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from torch.utils._sympy.functions import FloorDiv
+
+from fxstack_capture.torch_compat import FloorDiv
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
-from torch.utils import _pytree
 
 from fxstack_capture.shapes.dims import DimRule, Exactly, Hint, Named, Root, dim_rule
 from fxstack_capture.sources import InstanceAttr, Item, Key, Source
+from fxstack_capture.torch_compat import pytree as _pytree
 
 
 class ShapeContractError(ConstraintViolationError):  # type: ignore[misc]

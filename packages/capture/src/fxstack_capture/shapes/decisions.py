@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from torch._guards import ShapeGuard, SLoc
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
 
+from fxstack_capture import torch_compat
 from fxstack_capture.shapes.lines import Question, question
+from fxstack_capture.torch_compat import ShapeGuard, SLoc, ValueRanges, int_oo
 
 if TYPE_CHECKING:
     from fxstack_capture.shapes.env import CaptureShapeEnv
@@ -45,7 +43,7 @@ class LineDecisions:
         specialises = asked.is_point and hint is not asked.negated
         if type(hint) is not bool or specialises or not _is_plain(env):
             return None
-        if not ShapeEnv._suppress_guards_tls():
+        if not torch_compat.suppress_guards_tls():
             self._assume(env, relation, asked, hint)
         return hint
 
@@ -89,7 +87,7 @@ def _narrow(env: CaptureShapeEnv, symbol: sympy.Symbol, low: int | None, high: i
     now = env.var_to_range[symbol]
     if now.is_singleton():
         env._set_replacement(symbol, now.lower, "range_refined_to_singleton")
-    ShapeEnv._maybe_evaluate_static.cache_clear()
+    torch_compat.maybe_evaluate_static.cache_clear()
 
 
 def _differs(symbol: sympy.Symbol, value: int) -> dict[sympy.Basic, sympy.Basic]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from torch.export import Dim
-from torch.utils._sympy.numbers import int_oo
+
+from fxstack_capture.torch_compat import int_oo
 
 _HINT = type(Dim.AUTO)
 EXPECTED = "None, an int, a Dim, Dim.AUTO, Dim.STATIC, or Dim.DYNAMIC"

@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from torch._guards import GuardSource, SLoc
-from torch._guards import Source as TorchSource
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
+from fxstack_capture import torch_compat
 from fxstack_capture.shapes.axioms import Axioms
 from fxstack_capture.shapes.caches import with_own_caches
 from fxstack_capture.shapes.decisions import LineDecisions
 from fxstack_capture.shapes.floats import FloatArithmetic, as_functions
 from fxstack_capture.shapes.magnitudes import Magnitudes, fits, growing_parts
 from fxstack_capture.shapes.nodes import Memo, remembering
+from fxstack_capture.torch_compat import GuardSource, SLoc
+from fxstack_capture.torch_compat import Source as TorchSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,7 +146,7 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         return super()._maybe_evaluate_static(expr, **settings)
 
     # ShapeEnv empties the cache of the method through it.
-    _maybe_evaluate_static.cache_clear = ShapeEnv._maybe_evaluate_static.cache_clear  # type: ignore[attr-defined]
+    _maybe_evaluate_static.cache_clear = torch_compat.maybe_evaluate_static.cache_clear  # type: ignore[attr-defined]
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
         self.replaced += 1

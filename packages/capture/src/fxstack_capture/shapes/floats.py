@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sympy
-from torch._guards import GuardSource
-from torch._guards import Source as TorchSource
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import GuardSource
+from fxstack_capture.torch_compat import Source as TorchSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

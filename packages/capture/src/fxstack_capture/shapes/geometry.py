@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
 
+from fxstack_capture import torch_compat
 from fxstack_capture.shapes.env import NamedSource
 from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
 from fxstack_capture.shapes.policy import Kind
 from fxstack_capture.sources import Affine, Size, StorageOffset, Stride
+from fxstack_capture.torch_compat import ValueRanges, int_oo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -212,13 +212,13 @@ class Geometry:
         self.env._constrain_range_for_size(expr)
         self.strict[expr] = source
         if plan.bounds is not None and plan.bounds.min is not None:
-            torch._check(made >= plan.bounds.min)
+            torch_compat.check(made >= plan.bounds.min)
         if plan.bounds is not None and plan.bounds.max is not None:
-            torch._check(made <= plan.bounds.max)
+            torch_compat.check(made <= plan.bounds.max)
         if plan.shape_id is not None:
             first = self._of_shape_id.setdefault(plan.shape_id, made)
             if first is not made:
-                torch._check(first == made)
+                torch_compat.check(first == made)
         return self._note(expr, made, source)  # type: ignore[no-any-return]
 
     def _strides(

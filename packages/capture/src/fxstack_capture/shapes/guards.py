@@ -11,14 +11,13 @@ import sys
 from typing import TYPE_CHECKING
 
 import sympy
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from fxstack_capture.guards.records import ShapeHolds
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.floats import as_functions
 from fxstack_capture.shapes.keeping import check_contract
 from fxstack_capture.shapes.words import at_line, readable, shown_name
+from fxstack_capture.torch_compat import SymT, int_oo, symbol_is_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

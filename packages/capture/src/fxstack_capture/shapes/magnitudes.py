@@ -10,7 +10,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from torch.utils._sympy.functions import LShift, PowByNatural
+
+from fxstack_capture.torch_compat import LShift, PowByNatural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

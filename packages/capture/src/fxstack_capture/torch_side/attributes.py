@@ -13,11 +13,11 @@ from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey, IdentityIs, SlotUnset
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, SlotAttr
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.constants import is_plain
 from fxstack_capture.torch_side.standin_classes import (
     is_tensor_getset,

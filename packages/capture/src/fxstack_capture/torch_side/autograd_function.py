@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side import function_arguments
 from fxstack_capture.torch_side.surroundings import Surroundings
@@ -57,7 +58,7 @@ class Applied:
 
     def __call__(self, *args: Any) -> Any:
         if self.asks:
-            with torch._C._EnableTorchFunction():  # type: ignore[attr-defined]
+            with torch_compat.EnableTorchFunction():  # type: ignore[attr-defined]
                 return self._apply(*args)
         return self._apply(*args)
 
@@ -147,12 +148,12 @@ def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
     enabled = torch.is_grad_enabled()
     needs = tuple(isinstance(x, torch.Tensor) and x.requires_grad and enabled for x in inputs)
     try:
-        torch._C._set_grad_enabled(False)
+        torch_compat.set_grad_enabled(False)
         with tracer.assumptions.none_inside(nested=False):
             context, output = _forward(tracer, cls, inputs, needs)
-            torch._C._set_grad_enabled(enabled)
+            torch_compat.set_grad_enabled(enabled)
             changed = before.have_changed()  # a backward, which runs later, may take it back
-            torch._C._set_grad_enabled(False)
+            torch_compat.set_grad_enabled(False)
             if any(needs):
                 _backward(tracer, cls, context, output)
     except GraphBreak:
@@ -160,7 +161,7 @@ def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
     except Exception as error:
         raise graph_break("unsupported-call", f"{cls.__qualname__} ({error})") from error
     finally:
-        torch._C._set_grad_enabled(enabled)
+        torch_compat.set_grad_enabled(enabled)
         tracer.builder.roll_back(mark)
     if changed or before.have_changed():
         raise graph_break(
@@ -175,7 +176,7 @@ def _forward(
     own = _copies(tracer, inputs)
     context = RehearsedContext(needs)
     tracer.trace.world.note_new(context)
-    if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
+    if cls.setup_context is torch_compat.SingleLevelFunction.setup_context:
         return context, call(cls.forward, (context, *own), {})
     output = call(cls.forward, own, {})
     call(cls.setup_context, (context, own, output), {})

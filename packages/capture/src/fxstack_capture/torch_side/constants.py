@@ -6,12 +6,13 @@ import enum
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_interchange.literals import LITERAL_TYPES
 
 
 def is_constant(value: object) -> bool:
     """Whether ``value`` is one of the leaves that a graph argument may hold."""
-    return type(value) in LITERAL_TYPES or isinstance(value, (enum.Enum, torch._C._SDPBackend))
+    return type(value) in LITERAL_TYPES or isinstance(value, (enum.Enum, torch_compat.SDPBackend))
 
 
 def is_plain(value: object) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.guards.records import Equals, TypeIs
 from fxstack_capture.shapes.geometry import can_be_symbolic
 from fxstack_capture.sources import Converted
@@ -122,7 +123,7 @@ def _is_whole(value: Any) -> bool:
     return type(value) is int or (type(value) is float and value.is_integer())
 
 
-_ADDERS = frozenset({operator.iadd, "add_", "__iadd__", torch._foreach_add_})
+_ADDERS = frozenset({operator.iadd, "add_", "__iadd__", torch_compat.foreach_add_})
 
 
 def _first(args: tuple[Any, ...]) -> Any:

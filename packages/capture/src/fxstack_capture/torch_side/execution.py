@@ -13,7 +13,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import (
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
@@ -22,12 +27,8 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedMutationAliasingException,
     UnsupportedOperatorException,
+    tree_map,
 )
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.utils._pytree import tree_map
-
-from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side.symbols import symbolic_number
 from fxstack_capture.torch_side.writes import is_leaf
 from fxstack_interchange.dtypes import is_refusal
@@ -79,7 +80,7 @@ def run_fake(
     """``fn(*args, **kwargs)`` on fakes; raises the program's exception or GraphBreak. ``listener`` hears of the operators."""
     # Some composite kernels take symbolic sizes only in their Python form.
     symbolic = mode.shape_env is not None
-    dispatcher = torch._C._EnablePythonDispatcher() if symbolic else nullcontext()
+    dispatcher = torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
     try:
         with dispatcher, mode, _NOBODY if listener is None else listener:
             result = fn(*args, **kwargs)

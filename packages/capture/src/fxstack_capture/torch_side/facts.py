@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import TensorIs
 from fxstack_capture.torch_side.standin_classes import why_not_followed
@@ -29,7 +30,7 @@ def tensor_is(
     """
     return TensorIs(
         cls=type(real),
-        keyset=torch._C._dispatch_keys(real).raw_repr(),
+        keyset=torch_compat.dispatch_keys(real).raw_repr(),
         dtype=real.dtype,
         device=real.device,
         layout=real.layout,
@@ -65,6 +66,6 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
         return "meta device"
     if is_wrapped(real):
         return "tensor inside a torch.func transform"
-    if torch._C._functorch.is_legacy_batchedtensor(real):
+    if torch_compat.is_legacy_batchedtensor(real):
         return "tensor inside of autograd's own vmap"
     return None

@@ -11,17 +11,20 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._decomp import decomposition_table, meta_table
-from torch._library import simple_registry
-from torch._subclasses.fake_impls import has_meta, op_implementations_checks
-from torch._subclasses.fake_tensor import (
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fxstack_capture.torch_compat import (
     FakeTensorMode,
     UnsupportedOperatorException,
+    decomposition_table,
+    has_meta,
     in_kernel_invocation_manager,
+    meta_table,
+    op_implementations_checks,
+    simple_registry,
     torch_decomp_decompositions,
+    tree_leaves,
 )
-from torch.fx.experimental.symbolic_shapes import statically_known_true
-from torch.utils._pytree import tree_leaves
 
 _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.default})
 """Operators of the old interpreter, which the dispatcher cannot be asked about."""

@@ -7,17 +7,19 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload, _higher_order_ops
-from torch._subclasses.fake_tensor import (
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import (
     FakeTensor,
     FakeTensorConverter,
     FakeTensorMode,
+    OpOverload,
+    TorchDispatchMode,
+    nested_tensor,
     should_allow_numbers_as_tensors,
 )
-from torch.nested._internal import nested_tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import higher_order_ops as _higher_order_ops
 from fxstack_capture.torch_side.fake_kernels import kernel_of, plain_convolution, promoting
 from fxstack_capture.torch_side.operator_cache import (
     MASKS,
@@ -81,7 +83,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self.shape_env: ShapeEnv | None = None
         self._stack_trace = traceback.StackSummary()
         self._stack = None
-        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+        self._mode_key = torch_compat.TorchDispatchModeKey.FAKE
         self.nt_tensor_id_initial_count = nested_tensor._tensor_id_counter
         self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
         self._recipes = process_cache()
@@ -247,10 +249,10 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
             made = FakeTensor(self, meta, device)
             self._templates[device] = dict(made.__dict__)
             return made
-        made = torch.Tensor._make_subclass(
+        made = torch_compat.make_subclass(
             FakeTensor, meta, False, dispatch_device=True, device_for_backend_keys=device
         )
-        torch._C._set_throw_on_mutable_data_ptr(made)
+        torch_compat.set_throw_on_mutable_data_ptr(made)
         made.__dict__.update(template)
         return made
 

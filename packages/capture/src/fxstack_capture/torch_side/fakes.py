@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.writes import is_leaf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch._subclasses.fake_tensor import FakeTensor
-
+    from fxstack_capture.torch_compat import FakeTensor
     from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
 
     Geometry = tuple[
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def with_history(fake: FakeTensor) -> FakeTensor:
     """Any history will do: it says "not a leaf" and fails when differentiated through."""
-    add_history = torch._C._functions.DelayedError(
+    add_history = torch_compat.DelayedError(
         "a stand-in of a graph input has no history to differentiate", 1
     )
     with torch.inference_mode(mode=False), torch.enable_grad():
@@ -65,7 +65,7 @@ def _part(
         raise graph_break("unsupported-tensor", "a differentiable view of another dtype")
     if part.is_conj() is not real.is_conj():
         part = part.conj()
-    return part if part.is_neg() is real.is_neg() else torch._neg_view(part)
+    return part if part.is_neg() is real.is_neg() else torch_compat.neg_view(part)
 
 
 def _anchor() -> torch.Tensor:
@@ -140,7 +140,7 @@ class Faker:
 
     def _fresh(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
         inference = real.is_inference()
-        without_modes = torch._C._DisableTorchDispatch()
+        without_modes = torch_compat.DisableTorchDispatch()
         try:
             if inference is torch.is_inference_mode_enabled():
                 made = self._wrapped(real, sizes, strides, offset)
@@ -160,9 +160,9 @@ class Faker:
     def _wrapped(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
         meta = self._meta(real, sizes, strides, offset)
         if real.is_conj():
-            meta = torch._conj(meta)
+            meta = torch_compat.conj_view(meta)
         if real.is_neg():
-            meta = torch._neg_view(meta)
+            meta = torch_compat.neg_view(meta)
         return self.mode.wrap(meta, real.device)
 
     def _meta(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
@@ -207,6 +207,6 @@ class Faker:
                 made = cast("FakeTensor", _part(fake_base, real, sizes, strides, offset))
         if real.requires_grad and not has_history:
             made.requires_grad_()
-        creation_meta = torch._C._autograd._get_creation_meta(real)
-        torch._C._autograd._set_creation_meta(made, creation_meta)
+        creation_meta = torch_compat.get_creation_meta(real)
+        torch_compat.set_creation_meta(made, creation_meta)
         return made

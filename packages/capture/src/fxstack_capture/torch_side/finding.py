@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import FakeTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.guards import check_strict, shape_guards
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_side.tracer import TorchTracer
 
-_SET_GRAD = torch._C._set_grad_enabled
+_SET_GRAD = torch_compat.set_grad_enabled
 
 
 def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:

@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import pytree
 from fxstack_capture.torch_side.higher_order import GraphsOfCall, bound
 from fxstack_capture.torch_side.subgraphs import cut_out
 from fxstack_interchange.flex import attention_strides
@@ -73,7 +74,7 @@ def _autocast(tracer: TorchTracer, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _casts(kind: str, tensor: torch.Tensor) -> bool:
-    key = getattr(torch._C.DispatchKey, f"Autocast{kind.upper()}", None)
+    key = getattr(torch_compat.DispatchKey, f"Autocast{kind.upper()}", None)
     known = key in _OPERATOR.py_kernels  # not in all versions of torch
     return known and tensor.is_floating_point() and tensor.dtype is not torch.float64
 

@@ -15,11 +15,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.overrides import Level
 from fxstack_capture.torch_side.writes import is_leaf
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_side.tracer import TorchTracer
 
-_HOOKS = torch._C._autograd._top_saved_tensors_default_hooks
+_HOOKS = torch_compat.top_saved_tensors_default_hooks
 _GRAD = inspect.signature(torch.autograd.grad)
 _BACKWARD = inspect.signature(torch.autograd.backward)
 _METHOD = inspect.signature(torch.Tensor.backward)
@@ -264,6 +264,6 @@ _MESSAGE = (
 
 def with_spent_history(tensor: torch.Tensor) -> torch.Tensor:
     """A detached ``tensor`` as something that requires grad and whose history was freed."""
-    spend = torch._C._functions.DelayedError(_MESSAGE, 1)
+    spend = torch_compat.DelayedError(_MESSAGE, 1)
     with torch.enable_grad():
         return spend(tensor.detach().requires_grad_())  # type: ignore[no-any-return]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side.types import NUMBERS
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.constants import is_constant, is_plain
 from fxstack_capture.torch_side.naming import placeholder_name
 from fxstack_capture.torch_side.wrapper_classes import is_wrapper

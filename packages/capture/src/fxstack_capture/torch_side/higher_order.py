@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import fx
-    from torch.utils import _pytree as pytree
 
+    from fxstack_capture.torch_compat import pytree
     from fxstack_capture.torch_side.subgraphs import Subgraph
     from fxstack_capture.torch_side.tracer import TorchTracer
 

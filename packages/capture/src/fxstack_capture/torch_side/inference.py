@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side import state
 
@@ -34,7 +35,7 @@ class Region:
         self.guard: Any = None
 
     def __enter__(self) -> None:
-        self.guard = torch._C._InferenceMode(self.mode)
+        self.guard = torch_compat.InferenceMode(self.mode)
         self.guard.__enter__()
 
     def __exit__(self, *error: object) -> None:
@@ -72,7 +73,7 @@ class Regions:
     def enter(self, region: Region) -> None:
         self.used = True
         outside = state.present()
-        guard = torch._C._InferenceMode(region.mode)
+        guard = torch_compat.InferenceMode(region.mode)
         guard.__enter__()  # type: ignore[no-untyped-call]
         self.open.append(Open(region, guard, outside, state.present()))
 
@@ -130,11 +131,11 @@ def leaves_as(tensor: torch.Tensor) -> Callable[[Any], Any] | None:
     """What makes of a tensor of the graph what eager has, in a trace with regions."""
     if tensor.is_inference():
         return as_inference
-    made = torch._C._autograd._get_creation_meta(tensor) if tensor._is_view() else None
+    made = torch_compat.get_creation_meta(tensor) if tensor._is_view() else None
     return as_view_made_inside if made == _MADE_INSIDE else None
 
 
-_MADE_INSIDE = torch._C._autograd.CreationMeta.INFERENCE_MODE
+_MADE_INSIDE = torch_compat.CreationMeta.INFERENCE_MODE
 
 
 def as_inference(tensor: torch.Tensor) -> torch.Tensor:
@@ -143,14 +144,14 @@ def as_inference(tensor: torch.Tensor) -> torch.Tensor:
         made = tensor.new_empty(0)
         offset, size, stride = tensor.storage_offset(), tensor.size(), tensor.stride()
         made.set_(tensor.untyped_storage(), offset, size, stride)
-        made = torch._neg_view(made) if tensor.is_neg() else made
-        return torch._conj(made) if tensor.is_conj() else made
+        made = torch_compat.neg_view(made) if tensor.is_neg() else made
+        return torch_compat.conj_view(made) if tensor.is_conj() else made
 
 
 def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
     """The view of an ordinary tensor, which may not be changed in place when inference mode has ended."""
     if tensor._is_view():
-        torch._C._autograd._set_creation_meta(tensor, _MADE_INSIDE)
+        torch_compat.set_creation_meta(tensor, _MADE_INSIDE)
     return tensor
 
 
@@ -161,7 +162,7 @@ def demand_followed(regions: Regions, made: torch.Tensor) -> None:
 
 
 RULES: dict[Any, Rule] = {
-    torch._C._InferenceMode: _make,
+    torch_compat.InferenceMode: _make,
     Region.__enter__: _enter,
     Region.__exit__: _leave,
 }

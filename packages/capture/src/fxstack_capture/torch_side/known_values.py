@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import FakeTensor, OpOverload, TorchDispatchMode
+from fxstack_capture.torch_compat import disable_current_modes as _disable_current_modes
 
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.tracer import TorchTracer
@@ -67,7 +68,7 @@ def _demand_known(tracer: TorchTracer, node: fx.Node) -> None:
         node.op == "call_function" and isinstance(node.target, _CALLABLE)
     ):
         raise _NotKnownError
-    for made in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+    for made in torch_compat.tree_leaves(node.meta.get("val")):
         if not _is_small(made) or made.untyped_storage()._cdata in tracer.mutated_storages:
             raise _NotKnownError
 
@@ -100,7 +101,7 @@ def _call(node: fx.Node, args: Any, kwargs: Any) -> Any:
 
 def _demand_like(found: Any, standin: Any) -> None:
     """The state that a node was made under (autocast, the default dtype) may have been another."""
-    leaves = torch.utils._pytree.tree_leaves
+    leaves = torch_compat.tree_leaves
     for mine, theirs in zip(leaves(found), leaves(standin), strict=True):
         if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
             raise _NotKnownError

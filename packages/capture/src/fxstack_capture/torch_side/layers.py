@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._functorch import predispatch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import predispatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     Rule = Callable[[TorchTracer, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
-_C = torch._C._functorch
+_C = torch_compat.functorch
 
 
 def _layer(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -66,20 +68,20 @@ _LAYERS = (
     *("maybe_get_level", "maybe_get_bdim", "current_level", "get_dynamic_layer_stack_depth"),
 )
 _OTHERS = (
-    torch._VF._make_dual,  # type: ignore[attr-defined]
-    torch._VF._unpack_dual,  # type: ignore[attr-defined]
+    torch_compat.make_dual,  # type: ignore[attr-defined]
+    torch_compat.unpack_dual,  # type: ignore[attr-defined]
     *(getattr(torch, f"_{name}_functional_tensor") for name in ("to", "from", "is")),
-    torch._sync,
-    torch._C._are_functorch_transforms_active,
+    torch_compat.functional_sync,
+    torch_compat.are_functorch_transforms_active,
 )
 
-_MESSAGE = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
+_MESSAGE = torch_compat.saved_tensors_hooks_get_disabled_error_message
 _FLAGS: dict[Any, Callable[[], Any]] = {
-    torch._C._is_fwd_grad_enabled: torch._C._is_fwd_grad_enabled,
-    torch._C._set_fwd_grad_enabled: torch._C._is_fwd_grad_enabled,
+    torch_compat.is_fwd_grad_enabled: torch_compat.is_fwd_grad_enabled,
+    torch_compat.set_fwd_grad_enabled: torch_compat.is_fwd_grad_enabled,
     _MESSAGE: _MESSAGE,
-    torch._C._autograd._saved_tensors_hooks_disable: _MESSAGE,
-    torch._C._autograd._saved_tensors_hooks_enable: _MESSAGE,
+    torch_compat.saved_tensors_hooks_disable: _MESSAGE,
+    torch_compat.saved_tensors_hooks_enable: _MESSAGE,
 }
 """Function -> what reads the flag that it is about."""
 
@@ -88,8 +90,8 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys((getattr(_C, name) for name in _LAYERS if hasattr(_C, name)), _layer),
     **dict.fromkeys(_OTHERS, _layer),
     **dict.fromkeys(_WRAPPERS.values(), _layer),
-    torch._C._enter_dual_level: _enter_dual,
-    torch._C._exit_dual_level: _exit_dual,
+    torch_compat.enter_dual_level: _enter_dual,
+    torch_compat.exit_dual_level: _exit_dual,
     **{
         getattr(predispatch, name): rule
         for name, rule in (("_enter_dual_level", _enter_dual), ("_exit_dual_level", _exit_dual))

@@ -20,9 +20,9 @@ from types import (
 )
 
 import torch
-from torch._library.custom_ops import CustomOpDef
-from torch._ops import OpOverload, OpOverloadPacket
 
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import CustomOpDef, OpOverload, OpOverloadPacket
 from fxstack_capture.torch_side.originals import is_unchanged
 
 _PYTHON_OP_MODULES = frozenset(
@@ -58,7 +58,7 @@ _NOT_OPS = frozenset(
 _BUILTIN_OP_MODULES = tuple(
     module
     for name in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")
-    if isinstance(module := getattr(torch._C, name, None), ModuleType)
+    if isinstance(module := getattr(torch_compat.C, name, None), ModuleType)
 )
 
 
@@ -77,7 +77,7 @@ def _python_ops() -> frozenset[object]:
 
 @cache
 def _builtin_ops() -> frozenset[object]:
-    holders = (torch._C._VariableFunctions, *_BUILTIN_OP_MODULES)
+    holders = (torch_compat.VariableFunctions, *_BUILTIN_OP_MODULES)
     return frozenset(
         value
         for holder in holders
@@ -111,7 +111,7 @@ def _is_tensor_method(fn: object) -> bool:
 
 def _is_tensor_descriptor(fn: object) -> bool:
     owner = fn.__objclass__  # type: ignore[attr-defined]
-    return isinstance(owner, type) and issubclass(owner, torch._C.TensorBase)
+    return isinstance(owner, type) and issubclass(owner, torch_compat.TensorBase)
 
 
 def _is_bound_slot(fn: object) -> bool:

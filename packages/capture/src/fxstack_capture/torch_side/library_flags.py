@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,6 +32,6 @@ GETTERS: tuple[Callable[..., Any], ...] = (
     torch.get_num_interop_threads,
     torch.is_anomaly_enabled,
     torch.is_anomaly_check_nan_enabled,
-    *(getter for name in _NAMES if (getter := getattr(torch._C, name, None)) is not None),
+    *(getter for name in _NAMES if (getter := getattr(torch_compat.C, name, None)) is not None),
 )
 """C functions that give booleans, words or numbers."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch._subclasses.fake_tensor import FakeTensor
-
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import FakeTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,17 +9,18 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._device import DeviceContext
 
+from fxstack_capture import torch_compat
 from fxstack_capture.guards.torch_state import function_mode_at
+from fxstack_capture.torch_compat import DeviceContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _ASIDE: ContextVar[tuple[Any, ...]] = ContextVar("_ASIDE", default=())
-_PUSH = torch._C._push_on_torch_function_stack
-_POP = torch._C._pop_torch_function_stack
-_COUNT = torch._C._len_torch_function_stack
+_PUSH = torch_compat.push_on_torch_function_stack
+_POP = torch_compat.pop_torch_function_stack
+_COUNT = torch_compat.len_torch_function_stack
 
 
 def present() -> tuple[Any, ...]:
@@ -104,7 +105,7 @@ def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Calla
 
     @functools.wraps(fn)
     def call(*args: Any) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch_compat.DisableTorchFunctionSubclass():
             return fn(*args)
 
     @functools.wraps(fn)
@@ -117,4 +118,4 @@ def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Calla
     return call_on_views if redefined else call
 
 
-_as_plain = torch._C.TensorBase.as_subclass
+_as_plain = torch_compat.TensorBase.as_subclass

@@ -11,10 +11,10 @@ from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, Modul
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx.graph import _get_qualified_name
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.sources import pinned
+from fxstack_capture.torch_compat import get_qualified_name as _get_qualified_name
 from fxstack_capture.torch_side.footprints import footprint
 from fxstack_capture.torch_side.originals import is_original, is_original_method
 from fxstack_capture.world.classes import SPECIAL_METHODS, raw_lookup

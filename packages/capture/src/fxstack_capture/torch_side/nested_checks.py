@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ _UNSAID = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, "
     "please report an enhancement request to PyTorch.)"
 )
-_FACTS = {torch._check: lambda condition: condition, torch._check_is_size: lambda size: size >= 0}
+_FACTS = {
+    torch_compat.check: lambda condition: condition,
+    torch_compat.check_is_size: lambda size: size >= 0,
+}
 
 
 def check_number(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod, ToFloat
 
 from fxstack_capture.sources import Converted
+from fxstack_capture.torch_compat import FloorDiv, Mod, PythonMod, ToFloat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

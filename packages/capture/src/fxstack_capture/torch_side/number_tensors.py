@@ -10,8 +10,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.execution import name_of
 
 if TYPE_CHECKING:

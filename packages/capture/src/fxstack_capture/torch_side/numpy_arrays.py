@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TORCH_OF
+from fxstack_capture.torch_compat import tree_leaves, tree_map
 from fxstack_capture.torch_side import number_tensors
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _NOTHING: dict[str, Any] = {}
 @calls_program
 def array_of(tracer: TorchTracer, tensor: torch.Tensor, *, force: bool) -> Array:
     """``tensor.numpy(force=force)``; raises torch's exception for a tensor that requires grad."""
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if torch_compat.is_functorch_wrapped_tensor(tensor):
         raise graph_break("unsupported-call", "Tensor.numpy under a torch.func transform")
     if force:
         for plain in (torch.Tensor.detach, torch.Tensor.resolve_conj, torch.Tensor.resolve_neg):

@@ -13,10 +13,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 
+from fxstack_capture import torch_compat
 from fxstack_capture.shapes.nodes import remembering
+from fxstack_capture.torch_compat import FakeTensor, OpOverload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,7 +133,7 @@ def _describe(values: Any, key: list[Any], tensors: list[FakeTensor]) -> bool:
                 key.append(value.storage_offset())
             key.append(value.dtype)
             key.append(value.fake_device)
-            key.append(torch._C._dispatch_keys(value).raw_repr())
+            key.append(torch_compat.dispatch_keys(value).raw_repr())
         elif kind in _PLAIN:
             key.append(kind)  # 1, 1.0 and True are equal, but not to an operator
             key.append(value)

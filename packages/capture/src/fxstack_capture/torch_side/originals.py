@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.world.trusted import is_trusted
 
 _MODULES = (
-    *(torch, torch.nn.functional, torch.functional, torch._tensor, torch.sparse),
-    *(torch.signal.windows.windows, torch._lobpcg, torch._lowrank, torch._C),
-    *(m for m in vars(torch._C).values() if isinstance(m, ModuleType)),
+    *(torch, torch.nn.functional, torch.functional, torch_compat.tensor_module, torch.sparse),
+    *(torch.signal.windows.windows, torch_compat.lobpcg, torch_compat.lowrank, torch_compat.C),
+    *(m for m in vars(torch_compat.C).values() if isinstance(m, ModuleType)),
 )
 _NAMESPACES = {id(vars(module)): (vars(module), dict(vars(module))) for module in _MODULES}
 _TENSOR = dict(torch.Tensor.__dict__)
@@ -25,7 +26,7 @@ _TENSOR = dict(torch.Tensor.__dict__)
 
 def _is_foreign(name: str, value: object) -> bool:
     if isinstance(value, property):
-        return hasattr(torch._C.TensorBase, name) and not is_trusted(value.fget)
+        return hasattr(torch_compat.TensorBase, name) and not is_trusted(value.fget)
     return isinstance(value, FunctionType) and not is_trusted(value)
 
 
@@ -70,5 +71,5 @@ def is_original_method(name: str) -> bool:
     """Whether ``torch.Tensor.name`` is torch's own, or a method that the program has added."""
     value = torch.Tensor.__dict__.get(name)
     if value is not _TENSOR.get(name):
-        return name not in _TENSOR and not hasattr(torch._C.TensorBase, name)
+        return name not in _TENSOR and not hasattr(torch_compat.TensorBase, name)
     return name not in _FOREIGN and (type(value) is not FunctionType or is_unchanged(value))

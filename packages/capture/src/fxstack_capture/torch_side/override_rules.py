@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_side.overrides import MODE_AT, POP, PUSH, Level
@@ -30,13 +31,13 @@ def _pop(tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
 
 
 def _count(tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> int:
-    outside: int = torch._C._len_torch_function_stack()
+    outside: int = torch_compat.len_torch_function_stack()
     return outside + len(tracer.overrides.modes)
 
 
 @calls_program
 def _at(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
-    outside = torch._C._len_torch_function_stack()
+    outside = torch_compat.len_torch_function_stack()
     return fn(*args) if args[0] < outside else tracer.overrides.modes[args[0] - outside]
 
 
@@ -56,7 +57,7 @@ def _is_all_off(tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> 
 
 def _overridden(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> bool:
     """``has_torch_function(iterable)``, ``..._unary(value)``, ``..._variadic(*values)``."""
-    return tracer.overrides.overriding(args[0] if fn is torch._C._has_torch_function else args)
+    return tracer.overrides.overriding(args[0] if fn is torch_compat.has_torch_function else args)
 
 
 def _handled(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -103,16 +104,16 @@ RULES: dict[Any, Callable[..., Any]] = {
     PUSH: _push,
     POP: _pop,
     MODE_AT: _at,
-    torch._C._len_torch_function_stack: _count,
-    torch._C._is_torch_function_mode_enabled: _is_mode_on,
-    torch._C._is_torch_function_enabled: _is_on,
-    torch._C._is_torch_function_all_disabled: _is_all_off,
-    torch._C._has_torch_function: _overridden,
-    torch._C._has_torch_function_unary: _overridden,
-    torch._C._has_torch_function_variadic: _overridden,
+    torch_compat.len_torch_function_stack: _count,
+    torch_compat.is_torch_function_mode_enabled: _is_mode_on,
+    torch_compat.is_torch_function_enabled: _is_on,
+    torch_compat.is_torch_function_all_disabled: _is_all_off,
+    torch_compat.has_torch_function: _overridden,
+    torch_compat.has_torch_function_unary: _overridden,
+    torch_compat.has_torch_function_variadic: _overridden,
     torch.overrides.handle_torch_function: _handled,
     torch.get_default_device: _default_device,
-    torch.Tensor._make_subclass: _make_subclass,
-    torch.Tensor._make_wrapper_subclass: _make_wrapper,  # type: ignore[attr-defined]
+    torch_compat.make_subclass: _make_subclass,
+    torch_compat.make_wrapper_subclass: _make_wrapper,  # type: ignore[attr-defined]
     torch.Tensor.__new__: _new,
 }

@@ -15,18 +15,15 @@ from types import FunctionType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.overrides import (
-    TorchFunctionMode,
-    _pop_mode_temporarily,
-    get_default_nowrap_functions,
-)
-from torch.utils._pytree import tree_leaves
+from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.guards.records import NOT_FOUND
 from fxstack_capture.sources import Converted, pinned
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_compat import pop_mode_temporarily as _pop_mode_temporarily
 from fxstack_capture.torch_side import attributes, leaves, standin_classes
 from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.world.classes import raw_lookup
@@ -40,9 +37,9 @@ if TYPE_CHECKING:
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
 
-PUSH = torch._C._push_on_torch_function_stack
-POP = torch._C._pop_torch_function_stack
-MODE_AT = torch._C._get_function_stack_at
+PUSH = torch_compat.push_on_torch_function_stack
+POP = torch_compat.pop_torch_function_stack
+MODE_AT = torch_compat.get_function_stack_at
 
 _SEEN_BY_MODES = frozenset(
     {
@@ -53,7 +50,7 @@ _SEEN_BY_MODES = frozenset(
             torch.autograd.grad,
             torch.autograd.backward,
         ),
-        *(torch._C._set_grad_enabled, abs),
+        *(torch_compat.set_grad_enabled, abs),
     }
 )
 """Functions that ask for overrides though they are no operators."""
@@ -116,7 +113,7 @@ class Overrides:
         self.modes = list(self.outer)
         token = standin_classes.CURRENT.set(self)
         try:
-            with torch._C.DisableTorchFunctionSubclass():
+            with torch_compat.DisableTorchFunctionSubclass():
                 yield
         finally:
             standin_classes.CURRENT.reset(token)
@@ -188,7 +185,7 @@ class Overrides:
             with probe:
                 yield
         else:
-            with torch._C._EnableTorchFunction(), probe:  # type: ignore[attr-defined]
+            with torch_compat.EnableTorchFunction(), probe:  # type: ignore[attr-defined]
                 yield
 
     @contextmanager
@@ -221,7 +218,7 @@ class Overrides:
         """The answer of the innermost mode, or NotImplemented where torch is to ask the classes; else the call is made."""
         if kinds and not self.modes:
             return NotImplemented
-        with torch._C.DisableTorchFunctionSubclass(), self._undisguised():
+        with torch_compat.DisableTorchFunctionSubclass(), self._undisguised():
             if self.modes:
                 return self._ask_mode(func, self._kinds(func, kinds, args), args, kwargs)
             if is_accessor(func):
@@ -290,7 +287,7 @@ class Overrides:
 
     def asked_by_torch(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
         """The same, where torch's C code asks: the probe is still on."""
-        off = torch._C.DisableTorchFunctionSubclass
+        off = torch_compat.DisableTorchFunctionSubclass
         with off(), _pop_mode_temporarily(), self._undisguised():
             return self.ask_class(cls, func, self._kinds(func, kinds, call[0]), call)
 
@@ -375,7 +372,7 @@ def as_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
 
 
 def make_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
-    return torch.Tensor._make_subclass(cls, tensor)
+    return torch_compat.make_subclass(cls, tensor)
 
 
 class _Finish:
@@ -393,7 +390,7 @@ class _Finish:
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() is self.grad:
             return self.how(tensor, self.cls)  # type: ignore[no-any-return]
-        with torch._C.DisableTorchFunction(), torch.set_grad_enabled(self.grad):
+        with torch_compat.DisableTorchFunction(), torch.set_grad_enabled(self.grad):
             return self.how(tensor, self.cls)  # type: ignore[no-any-return]
 
 
@@ -442,7 +439,7 @@ def _name_of(fn: Any) -> str | None:
 
 
 _NEVER_ASK_NAMES = frozenset({"as_subclass", "__reduce_ex__", "__hash__", "__new__"})
-_NEVER_ASK = frozenset({torch.Tensor.as_subclass, torch.Tensor._make_subclass})
+_NEVER_ASK = frozenset({torch.Tensor.as_subclass, torch_compat.make_subclass})
 
 
 def is_accessor(fn: object) -> bool:

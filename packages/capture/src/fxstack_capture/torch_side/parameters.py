@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side import gradients
 from fxstack_capture.torch_side.standin_classes import shown_class
 from fxstack_capture.torch_side.writes import is_leaf
@@ -30,7 +31,7 @@ def make(tracer: TorchTracer, data: Any, requires_grad: bool) -> torch.Tensor:
             "unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph"
         )
     if requires_grad and not (data.is_floating_point() or data.is_complex()):
-        torch.Tensor._make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises
+        torch_compat.make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises
     made: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})
     if requires_grad:
         tracer.record(torch.Tensor.requires_grad_, (made,), {})

@@ -11,11 +11,11 @@ from types import BuiltinFunctionType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side import (
     asked_numbers,
     autograd_function,
@@ -351,26 +351,26 @@ _QUERIES = (
     torch.cuda.is_available,
     torch.cuda.device_count,
     torch.backends.mps.is_available,
-    torch._C._accelerator_getAccelerator,
+    torch_compat.accelerator_getAccelerator,
     torch.amp.is_autocast_available,
-    torch._C._is_tracing,
-    torch._C._get_tracing_state,
-    torch._C._is_any_autocast_enabled,
-    torch._C._is_autocast_available,
-    torch._C._get_deterministic_algorithms,
-    torch._C._get_deterministic_algorithms_warn_only,
-    torch._C._len_torch_dispatch_stack,
-    torch._C._get_privateuse1_backend_name,
-    torch._C._accelerator_getAccelerator,
-    torch._C._group_tensors_by_device_and_dtype,
-    torch._C._functorch.peek_interpreter_stack,
-    torch._C._functorch.maybe_current_level,
-    torch._C._functorch.is_functorch_wrapped_tensor,
-    torch._C._autograd._saved_tensors_hooks_is_enabled,
+    torch_compat.is_tracing,
+    torch_compat.get_tracing_state,
+    torch_compat.is_any_autocast_enabled,
+    torch_compat.is_autocast_available,
+    torch_compat.get_deterministic_algorithms,
+    torch_compat.get_deterministic_algorithms_warn_only,
+    torch_compat.len_torch_dispatch_stack,
+    torch_compat.get_privateuse1_backend_name,
+    torch_compat.accelerator_getAccelerator,
+    torch_compat.group_tensors_by_device_and_dtype,
+    torch_compat.peek_interpreter_stack,
+    torch_compat.maybe_current_level,
+    torch_compat.is_functorch_wrapped_tensor,
+    torch_compat.saved_tensors_hooks_is_enabled,
 )
 
 _SETTERS = (
-    torch._C._set_grad_enabled,
+    torch_compat.set_grad_enabled,
     torch.set_autocast_enabled,
     torch.set_autocast_dtype,
     torch.set_autocast_cpu_enabled,
@@ -378,20 +378,20 @@ _SETTERS = (
     torch.set_autocast_gpu_dtype,
     torch.set_autocast_cache_enabled,
     torch.clear_autocast_cache,
-    torch._C._set_default_dtype,
-    torch._C._set_deterministic_algorithms,
+    torch_compat.set_default_dtype,
+    torch_compat.set_deterministic_algorithms,
 )
 
 _READS_DATA = (
-    torch._nested_tensor_from_mask_left_aligned,
-    torch._choose_qparams_per_tensor,
+    torch_compat.nested_tensor_from_mask_left_aligned,
+    torch_compat.choose_qparams_per_tensor,
     torch.fbgemm_linear_quantize_weight,
     torch.is_nonzero,
 )
 """Operators that give plain numbers computed from data; on stand-ins some would make them up."""
 
 _GETTER_OF: dict[Any, Callable[[], Any]] = {
-    getattr(torch._C, f"_set_sdp_use_{name}"): getter
+    getattr(torch_compat.C, f"_set_sdp_use_{name}"): getter
     for name, getter in state.ATTENTION_FLAGS.items()
 }
 
@@ -399,17 +399,17 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(_GETTER_OF, set_attention),
     **dict.fromkeys(_GETTER_OF.values(), guarded_query),
     **dict.fromkeys(library_flags.GETTERS, guarded_query),
-    torch._C._autograd._profiler_enabled: guarded_query,
+    torch_compat.profiler_enabled: guarded_query,
     **dict.fromkeys(_READS_DATA, data_leaves),
     torch_compat.FUNCTION_APPLY: autograd_function.apply,
     torch.autograd.grad: gradients.grad,
     torch.autograd.backward: gradients.backward,
-    torch._C._log_api_usage_once: ignored,
+    torch_compat.log_api_usage_once: ignored,
     **dict.fromkeys(
         (
             torch.seed,
             torch.initial_seed,
-            torch._C._autograd._top_saved_tensors_default_hooks,
+            torch_compat.top_saved_tensors_default_hooks,
         ),
         acts_outside,
     ),
@@ -434,11 +434,11 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.batch_norm: running_statistics.batch_norm,
     operator.getitem: symbolic_indices.read,
     operator.setitem: symbolic_indices.write,
-    torch._check: nested_checks.check_number,
-    torch._check_is_size: nested_checks.check_number,
-    torch._check_index: nested_checks.check_number,
-    torch._check_value: nested_checks.check_number,
-    torch._check_type: nested_checks.check_number,
+    torch_compat.check: nested_checks.check_number,
+    torch_compat.check_is_size: nested_checks.check_number,
+    torch_compat.check_index: nested_checks.check_number,
+    torch_compat.check_value: nested_checks.check_number,
+    torch_compat.check_type: nested_checks.check_number,
     **{
         method: rule
         for name, rule in _METHOD_RULES.items()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.sources import pinned
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.execution import name_of
 from fxstack_interchange.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import checkpoint as _checkpoint
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 from torch import fx
-from torch.utils._sympy.numbers import int_oo
 
 from fxstack_capture.sources import InstanceAttr, Item, Key
+from fxstack_capture.torch_compat import int_oo
 from fxstack_capture.torch_side.symbols import symbolic_number
 from fxstack_interchange.signature import (
     GraphSignature,

@@ -12,10 +12,9 @@ from fxstack_capture.shapes.policy import plan_tensor
 from fxstack_capture.torch_side import facts
 
 if TYPE_CHECKING:
-    from torch._subclasses.fake_tensor import FakeTensor
-
     from fxstack_capture.shapes.policy import TensorPlan
     from fxstack_capture.sources import Source
+    from fxstack_capture.torch_compat import FakeTensor
     from fxstack_capture.torch_side.tracer import TorchTracer
 
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import FakeTensor
 
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.overrides import Overrides
@@ -23,11 +25,11 @@ CURRENT: ContextVar[Overrides] = ContextVar("CURRENT")
 """Who interprets the user's ``__torch_function__``: set while torch's C code is asked for one."""
 
 TORCH_CLASSES: frozenset[type] = frozenset(
-    {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch._C.TensorBase, object}
+    {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch_compat.TensorBase, object}
 )
 """Classes whose attributes are torch's own."""
 
-_DISABLED = torch._C._disabled_torch_function_impl
+_DISABLED = torch_compat.disabled_torch_function_impl
 _NOT_FOLLOWED = ("__setattr__", "__delattr__", "__getattribute__", "__del__")
 _set_class = object.__dict__["__class__"].__set__
 _made: WeakKeyDictionary[type, dict[bool, type[FakeTensor]]] = WeakKeyDictionary()
@@ -79,7 +81,7 @@ _CALLED_BY_NO_GRAPH = frozenset(dir(object)) - {
 def is_tensor_getset(raw: object) -> bool:
     """Whether torch reports access to this attribute of a class to ``__torch_function__``."""
     return isinstance(raw, types.GetSetDescriptorType) and issubclass(
-        raw.__objclass__, torch._C.TensorBase
+        raw.__objclass__, torch_compat.TensorBase
     )
 
 
@@ -99,7 +101,7 @@ def why_not_followed(cls: type) -> str | None:
         function = own.get("__torch_function__", _DISABLED)
         if function is not _DISABLED and type(function) is not classmethod:
             return "defines __torch_function__ that is no classmethod"
-    if cls.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
+    if cls.__torch_dispatch__ is not torch_compat.disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
         return "defines __torch_dispatch__"
     if issubclass(cls, torch.nn.parameter.UninitializedTensorMixin):
         return "has no data yet"

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -54,11 +56,11 @@ def _autocast_variables(device: str) -> tuple[Variable, ...]:
 
 def set_deterministic(mode: bool, warn_only: bool) -> None:
     """Both flags of ``torch.use_deterministic_algorithms`` in one call with positional arguments."""
-    torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
+    torch_compat.set_deterministic_algorithms(mode, warn_only=warn_only)
 
 
 ATTENTION_FLAGS: dict[str, Callable[[], bool]] = {
-    name: getattr(torch._C, f"_get_{name}_sdp_enabled")
+    name: getattr(torch_compat.C, f"_get_{name}_sdp_enabled")
     for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")
 }
 """Which implementations of attention may be chosen: name -> getter."""
@@ -66,39 +68,39 @@ ATTENTION_FLAGS: dict[str, Callable[[], bool]] = {
 
 def _attention_variable(name: str) -> Variable:
     getter = ATTENTION_FLAGS[name]
-    return Variable(lambda: (getter(),), getattr(torch._C, f"_set_sdp_use_{name}"))
+    return Variable(lambda: (getter(),), getattr(torch_compat.C, f"_set_sdp_use_{name}"))
 
 
 def set_disabling_message(message: str | None) -> None:
     """Disable hooks for saved tensors, with what is said of it; None: allow them."""
     if message is None:
-        torch._C._autograd._saved_tensors_hooks_enable()
+        torch_compat.saved_tensors_hooks_enable()
     else:
-        torch._C._autograd._saved_tensors_hooks_disable(message)
+        torch_compat.saved_tensors_hooks_disable(message)
 
 
 VARIABLES: tuple[Variable, ...] = (
-    Variable(lambda: (torch.is_grad_enabled(),), torch._C._set_grad_enabled),
+    Variable(lambda: (torch.is_grad_enabled(),), torch_compat.set_grad_enabled),
     *_autocast_variables("cpu"),
     *_autocast_variables("cuda"),
     Variable(lambda: (torch.is_autocast_cache_enabled(),), torch.set_autocast_cache_enabled),
     Variable(lambda: (torch.get_default_dtype(),), torch.set_default_dtype),
     Variable(
         lambda: (
-            torch._C._get_deterministic_algorithms(),
-            torch._C._get_deterministic_algorithms_warn_only(),
+            torch_compat.get_deterministic_algorithms(),
+            torch_compat.get_deterministic_algorithms_warn_only(),
         ),
         set_deterministic,
     ),
     *map(_attention_variable, ATTENTION_FLAGS),
     Variable(
-        lambda: (torch._C._autograd._saved_tensors_hooks_get_disabled_error_message(),),
+        lambda: (torch_compat.saved_tensors_hooks_get_disabled_error_message(),),
         set_disabling_message,
         in_graph=False,
     ),
     Variable(
-        lambda: (torch._C._is_fwd_grad_enabled(),),
-        torch._C._set_fwd_grad_enabled,
+        lambda: (torch_compat.is_fwd_grad_enabled(),),
+        torch_compat.set_fwd_grad_enabled,
         in_graph=False,
     ),
 )
@@ -107,8 +109,8 @@ VARIABLES: tuple[Variable, ...] = (
 _WRITERS = frozenset(
     {
         *(variable.write for variable in VARIABLES),
-        torch._C._set_default_dtype,
-        torch._C._set_deterministic_algorithms,
+        torch_compat.set_default_dtype,
+        torch_compat.set_deterministic_algorithms,
     }
 )
 """Calls in a graph after which torch's state is another."""
@@ -190,19 +192,19 @@ def _is_cast_already(variable: Variable) -> bool:
     if variable.write is not torch.set_autocast_enabled:
         return False
     key = _AUTOCAST_KEYS[variable.fixed[0]]
-    return bool(torch._C._dispatch_tls_is_dispatch_key_excluded(key))
+    return bool(torch_compat.dispatch_tls_is_dispatch_key_excluded(key))
 
 
 _AUTOCAST_KEYS = {
-    "cpu": torch._C.DispatchKey.AutocastCPU,
-    "cuda": torch._C.DispatchKey.AutocastCUDA,
+    "cpu": torch_compat.DispatchKey.AutocastCPU,
+    "cuda": torch_compat.DispatchKey.AutocastCUDA,
 }
 
 
 @contextmanager
 def hooks_aside() -> Iterator[None]:
     """The program's hooks for saved tensors are not called: what stand-ins save is no tensor of the program."""
-    set_tracing = torch._C._autograd._saved_tensors_hooks_set_tracing
+    set_tracing = torch_compat.saved_tensors_hooks_set_tracing
     before = set_tracing(True)
     try:
         yield

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import FakeTensor, pytree
 from fxstack_capture.torch_side import nested_checks
 from fxstack_capture.torch_side.execution import name_of
 from fxstack_capture.torch_side.surroundings import Surroundings

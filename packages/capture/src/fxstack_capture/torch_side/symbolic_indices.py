@@ -12,8 +12,8 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side import known_values, numpy_indices, writes
 
 if TYPE_CHECKING:

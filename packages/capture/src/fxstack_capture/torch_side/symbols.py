@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 from torch import fx
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import OptimizedPythonReferenceAnalysis
 
+from fxstack_capture import torch_compat
 from fxstack_capture.sources import Size, StorageOffset, Stride
+from fxstack_capture.torch_compat import OptimizedPythonReferenceAnalysis, sympy_interp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,7 +111,7 @@ class Symbols:
         if expr in env:
             return env[expr].node
         last = next(iter(reversed(graph.nodes)))
-        with torch._C._EnableTorchFunction():  # type: ignore[attr-defined]  # which proxies rely on
+        with torch_compat.EnableTorchFunction():  # type: ignore[attr-defined]  # which proxies rely on
             node = sympy_interp(GraphAnalysis, env, expr).node
         _annotate_after(last, graph)
         if value is not None:

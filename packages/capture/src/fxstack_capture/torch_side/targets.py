@@ -15,8 +15,8 @@ from types import (
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._library.custom_ops import CustomOpDef
 
+from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.torch_side.originals import torchs_own
 
 if TYPE_CHECKING:

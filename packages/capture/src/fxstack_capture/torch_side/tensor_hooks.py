@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side import subgraphs
 from fxstack_capture.torch_side.wrapper_classes import is_wrapper
@@ -118,11 +119,11 @@ def _hooked(hook: Any, gradient: Any) -> Any:
 def _without_gradients() -> Iterator[None]:
     """A backward runs without gradients of its own; the graph follows whatever mode it runs in."""
     enabled = torch.is_grad_enabled()
-    torch._C._set_grad_enabled(False)
+    torch_compat.set_grad_enabled(False)
     try:
         yield
     finally:
-        torch._C._set_grad_enabled(enabled)
+        torch_compat.set_grad_enabled(enabled)
 
 
 def retain_grad(

@@ -8,9 +8,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, TorchStateIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
@@ -20,6 +19,7 @@ from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.history import FrameHistory, offset_of
 from fxstack_capture.shapes.marks import is_address_guarded
 from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side import (
     asked_numbers,
     attributes,
@@ -474,7 +474,7 @@ class TorchTracer:
 
     def function_mode(self) -> AbstractContextManager[object]:
         """Records torch's calls by C code; GraphBreak where the program has switched off what tells us of them."""
-        if torch._C._is_torch_function_all_disabled():
+        if torch_compat.is_torch_function_all_disabled():
             detail = "C code that may call torch, while torch functions are disabled"
             raise graph_break("unsupported-call", detail)
         return RecordingMode(self)

@@ -16,13 +16,18 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import (
+    FakeTensor,
+    TorchDispatchMode,
+    temporarily_clear_interpreter_stack,
+    tree_leaves,
+    tree_map_only,
+    unset_fake_temporarily,
+)
 from fxstack_capture.torch_side import state
 from fxstack_capture.torch_side.execution import UNSUPPORTED, first_line, name_of
 from fxstack_capture.torch_side.wrapping import is_wrapped
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_side.tracer import TorchTracer
 
-_C = torch._C._functorch
+_C = torch_compat.functorch
 _LIFT = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default})
 _LEAVE = {
     _C.TransformType.Vmap: _C._vmap_decrement_nesting,
@@ -98,7 +103,7 @@ class Transforms:
 
     def _dispatcher(self) -> Any:
         symbolic = self._tracer.mode.shape_env is not None
-        return torch._C._EnablePythonDispatcher() if symbolic else nullcontext()
+        return torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
 
     def _catch_up(self, wanted: list[tuple[Any, ...]]) -> None:
         """Bring the state that the graph's next operator runs under to ``wanted``."""
@@ -203,14 +208,14 @@ class Transforms:
                 while _C.get_dynamic_layer_stack_depth():
                     _LEAVE[_C.peek_interpreter_stack().key()]()
                 for level in reversed(range(self._dual_levels)):
-                    torch._C._exit_dual_level(level=level)
+                    torch_compat.exit_dual_level(level=level)
 
 
 def _faked_zeros(tensor: torch.Tensor) -> torch.Tensor:
     """A stand-in for zeros without memory, which are real meanwhile: torch views and compares them without asking a mode."""
     if isinstance(tensor, FakeTensor) or not tensor._is_zerotensor():
         return tensor
-    return torch._efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return torch_compat.efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 class _BelowTransforms(TorchDispatchMode):

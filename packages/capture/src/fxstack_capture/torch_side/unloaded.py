@@ -13,10 +13,10 @@ from functools import cache
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch._decomp import decomposition_table, meta_table
-from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental import proxy_tensor
+
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import FunctionalTensorMode, decomposition_table, meta_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COMPILER = "torch._dynamo"
 _SHORT_CUT = "__dynamo_disable"
 """Where torch remembers what to call instead of a marked function."""
-_MARKED = torch._disable_dynamo(lambda: None).__code__
+_MARKED = torch_compat.disable_dynamo(lambda: None).__code__
 """The code that all marked functions share."""
 
 
@@ -52,7 +52,12 @@ def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callabl
 
 def _marked_functions() -> Iterator[FunctionType]:
     """Find the marked functions among torch's decompositions, shape functions, references and modes."""
-    references = [torch._refs, torch._refs.nn.functional, torch._refs.special, torch._refs.linalg]
+    references = [
+        torch_compat.refs,
+        torch_compat.functional_refs,
+        torch_compat.special_refs,
+        torch_compat.linalg_refs,
+    ]
     places = [*references, proxy_tensor, proxy_tensor.ProxyTorchDispatchMode, FunctionalTensorMode]
     found = [*decomposition_table.values(), *meta_table.values()]
     found += [value for place in places for value in vars(place).values()]

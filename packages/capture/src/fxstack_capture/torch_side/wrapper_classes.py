@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import FakeTensor, is_traceable_wrapper_subclass
 from fxstack_capture.world.classes import raw_lookup
 
 _DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
-_DISABLED = torch._C._disabled_torch_function_impl
-_NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
+_DISABLED = torch_compat.disabled_torch_function_impl
+_NO_DISPATCH = torch_compat.disabled_torch_dispatch_impl  # type: ignore[attr-defined]
 
 
 def is_wrapper(value: object) -> bool:

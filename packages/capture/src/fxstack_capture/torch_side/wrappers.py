@@ -11,12 +11,11 @@ from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.shapes.geometry import numbers
 from fxstack_capture.sources import InstanceAttr, SlotAttr
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side import facts, made_wrappers, stand_ins
 from fxstack_capture.torch_side.autograd_function import Applied
 from fxstack_capture.torch_side.fakes import with_history

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
-_C = torch._C._functorch
+from fxstack_capture import torch_compat
+
+_C = torch_compat.functorch
 
 
 def is_wrapped(value: object) -> bool:
@@ -23,4 +25,4 @@ def plain_below(value: torch.Tensor) -> torch.Tensor:
 
 def are_active() -> bool:
     """Whether any layer is on in this thread."""
-    return bool(_C.get_dynamic_layer_stack_depth()) or torch.autograd.forward_ad._current_level >= 0
+    return bool(_C.get_dynamic_layer_stack_depth()) or torch_compat.dual_level() >= 0

@@ -8,6 +8,7 @@ import types
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.numpy_side import types as numpy_types
 from fxstack_interchange.literals import PYTHON_LITERALS, TORCH_LITERALS
 
@@ -20,7 +21,7 @@ PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch
 _VALUE_TYPES = PYTHON_LITERALS | {type(NotImplemented)}
 
 IMMUTABLE_TYPES: frozenset[type] = (
-    _VALUE_TYPES | TORCH_LITERALS | numpy_types.CONSTANT_TYPES | {range, torch._C._SDPBackend}
+    _VALUE_TYPES | TORCH_LITERALS | numpy_types.CONSTANT_TYPES | {range, torch_compat.SDPBackend}
 )
 
 DESCRIPTOR_TYPES: frozenset[type] = frozenset(

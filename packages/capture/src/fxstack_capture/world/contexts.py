@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.effects.records import SlotSet
 from fxstack_capture.guards.records import AllDistinct, IdentityIs, LengthIs, TypeIs
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fxstack_capture.world.world import MirrorWorld
 
 CLASS: Final = torch.autograd.function.BackwardCFunction
-_C_CLASS: Final = torch._C._FunctionBase
+_C_CLASS: Final = torch_compat.FunctionBase
 
 _KEPT: Final = frozenset(
     vars(_C_CLASS)[name] for name in ("to_save", "non_differentiable", "dirty_tensors")

@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch._library.custom_ops import CustomOpDef
 
-from fxstack_capture import native
+from fxstack_capture import native, torch_compat
 from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local
+from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.world import containers, contexts, held_parts, objects
 from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
 from fxstack_capture.world.functions import mirror_cell
@@ -354,7 +354,7 @@ HANDLERS: dict[type, Handler] = {
     torch.memory_format: singleton,
     torch.qscheme: singleton,
     torch.device: equal,
-    torch._C._SDPBackend: identity,
+    torch_compat.SDPBackend: identity,
     types.FunctionType: function,
     types.CodeType: identity,
     types.ModuleType: identity,
@@ -411,9 +411,9 @@ HANDLERS: dict[type, Handler] = {
 
 
 _OPERATORS = (
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
-    torch._ops.HigherOrderOperator,
+    torch_compat.OpOverload,
+    torch_compat.OpOverloadPacket,
+    torch_compat.HigherOrderOperator,
     CustomOpDef,
 )
 

@@ -18,11 +18,12 @@ from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._higher_order_ops.effects import _get_effect
-from torch._library import custom_ops
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.code_reads import BUILTINS, TYPES, is_known, load, reads_of
+from fxstack_functionalize.torch_compat import HigherOrderOperator, OpOverload, OpOverloadPacket
+from fxstack_functionalize.torch_compat import custom_operators as custom_ops
+from fxstack_functionalize.torch_compat import get_effect as _get_effect
 from fxstack_interchange import SaveError
 from fxstack_interchange.arguments import encode
 from fxstack_interchange.literals import LITERAL_TYPES
@@ -202,7 +203,7 @@ def _parts_of_partial(value: partial[Any]) -> Iterator[Any]:
 
 def _is_plain(op: OpOverload[..., Any]) -> bool:
     """Whether all that is registered for ``op`` is what its definition holds."""
-    lines = torch._C._dispatch_dump(op._schema.name).splitlines()
+    lines = torch_compat.dispatch_dump(op._schema.name).splitlines()
     registered = [line.split(": registered at ", 1) for line in lines if ": registered at " in line]
     return all(
         key == "debug" or (key in REGISTERED_KEYS and place.startswith(f"{custom_ops.__file__}:"))

@@ -10,7 +10,6 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _functionalization as views
 
 from fxstack_functionalize.metadata import (
     AliasInfo,
@@ -25,6 +24,7 @@ from fxstack_functionalize.metadata import (
 from fxstack_functionalize.runtime import Variant
 from fxstack_functionalize.runtime.plan import TangentPlan, TensorMeta, TrainingPlan
 from fxstack_functionalize.runtime.saved import SavedTensor
+from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.arguments import decode_constant, encode
 from fxstack_interchange.expressions import to_text

@@ -15,12 +15,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from fxstack_functionalize.disk.code import CodeReader, higher_order_name, name_in_torch
 from fxstack_functionalize.roots import is_plain_view, root_of
+from fxstack_functionalize.torch_compat import (
+    FakeTensor,
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+)
 from fxstack_interchange import SaveError
 from fxstack_interchange.arguments import encode
 from fxstack_interchange.targets import is_tensor_method, name_of

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch.utils import _pytree as pytree
-
 from fxstack_functionalize.bases import with_bases
 from fxstack_functionalize.disk.codec import from_json, to_json
 from fxstack_functionalize.metadata import GraphInfo
 from fxstack_functionalize.runtime import Variant
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange import LoadError, SaveError
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import sympy
-from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from fxstack_functionalize.symbols import values_in
+from fxstack_functionalize.torch_compat import SymT, symbol_is_type
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.expressions import from_text, to_text
 

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph, Node
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.engine import DispatcherEngine
 from fxstack_functionalize.finalize import remove_dead_code
 from fxstack_functionalize.hooks.identity import NotTraceableError
 from fxstack_functionalize.inputs import Captured, CapturedInput
 from fxstack_functionalize.runtime.tangents import dense_like
 from fxstack_functionalize.session import Session
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracer import AtenTracer
 from fxstack_interchange import InputKind
 from fxstack_interchange.modules import make_graph_module
@@ -27,8 +28,7 @@ from fxstack_interchange.modules import make_graph_module
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
+    from fxstack_functionalize.torch_compat import FakeTensorMode
     from fxstack_interchange import StageGraph
 
     Decompositions = Mapping[Any, Callable[..., Any]]
@@ -97,7 +97,9 @@ class HookPair:
             leaves = [next(remaining) if isinstance(x, Node) else x for x in packed.leaves]
             return _like(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
 
-        with torch._C._DisableAutocast():  # eager's backward runs outside of its forward's autocast
+        with (
+            torch_compat.DisableAutocast()
+        ):  # eager's backward runs outside of its forward's autocast
             return self._trace(call, examples)
 
     def _trace(self, call: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> TracedHook:
@@ -137,8 +139,8 @@ def _finish(session: Session, result: Any) -> TracedHook:
     nodes = [_leaf(session, leaf) for leaf in leaves]
     for traced in session.inputs:
         if traced.inner is not None:
-            torch._sync(traced.argument)
-            if torch._functionalize_has_data_mutation(traced.argument):
+            torch_compat.functional_sync(traced.argument)
+            if torch_compat.functionalize_has_data_mutation(traced.argument):
                 raise NotTraceableError("it changes a tensor in place")
     results = tuple(node for node in nodes if isinstance(node, Node))
     graph = session.tracer.graph
@@ -163,7 +165,7 @@ def _check(node: Node) -> None:
         raise NotTraceableError("it holds a tensor of its own")
     if node.meta.get("unbacked_bindings"):
         raise NotTraceableError("it makes a number or size from a tensor's data")
-    if isinstance(node.target, torch._ops.OpOverload):
+    if isinstance(node.target, torch_compat.OpOverload):
         if torch.Tag.nondeterministic_seeded in node.target.tags:
             raise NotTraceableError("it draws random numbers")
         if node.target._schema.is_mutable or not node.target._schema.returns:

@@ -12,14 +12,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _functionalization as views
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.torch_compat import functionalization as views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import sympy
 
-UNSAFE_VIEW: type = views._unsafe_view_ViewMeta  # type: ignore[attr-defined]
+UNSAFE_VIEW: type = torch_compat.unsafe_view_ViewMeta  # type: ignore[attr-defined]
 RESIZE: type = views.resize__ViewMeta  # type: ignore[attr-defined]
 DETACH: type = views.detach_ViewMeta  # type: ignore[attr-defined]
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.torch_compat import temporarily_clear_interpreter_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Run = Callable[[Sequence[Any]], Sequence[Any]]
 
-_functorch: Any = torch._C._functorch
+_functorch: Any = torch_compat.functorch
 _is_batched: Callable[[torch.Tensor], bool] = _functorch.is_batchedtensor
 _is_legacy_batched: Callable[[torch.Tensor], bool] = _functorch.is_legacy_batchedtensor
 
@@ -57,16 +59,16 @@ def _over_level(run: Run, gradients: Sequence[Any]) -> list[Any]:
 
 def _over_legacy_level(run: Run, gradients: Sequence[Any]) -> list[Any]:
     """Unwrap the innermost level of autograd's own ``vmap`` that one of ``gradients`` has."""
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
+    level = torch_compat.vmapmode_increment_nesting() - 1
+    torch_compat.vmapmode_decrement_nesting()
     unwrapped = [
-        torch._remove_batch_dim(g, level, 1, 0).unbind(0)
+        torch_compat.remove_batch_dim(g, level, 1, 0).unbind(0)
         if g is not None and _is_legacy_batched(g)
         else g
         for g in gradients
     ]
     stacked = _for_each(run, unwrapped)
-    return [s if s is None else torch._add_batch_dim(s, 0, level) for s in stacked]
+    return [s if s is None else torch_compat.add_batch_dim(s, 0, level) for s in stacked]
 
 
 def _for_each(run: Run, unwrapped: Sequence[Any]) -> list[Any]:

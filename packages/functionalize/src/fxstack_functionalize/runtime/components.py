@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     Backward = Callable[..., Sequence[Any]]
 
-_set_versions = torch._C._autograd._unsafe_set_version_counter
+_set_versions = torch_compat.unsafe_set_version_counter
 STATE = ("held", "symbols", "sizes", "inputs")
 """What a forward leaves on its ``ctx`` for its backward."""
 

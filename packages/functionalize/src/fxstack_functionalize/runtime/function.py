@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.runtime import anomaly
 from fxstack_functionalize.runtime.batched import are_batched, one_by_one
@@ -124,7 +125,7 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
     with without_views(source):
         if info.autocast:
-            source.add("with no_autocast():", no_autocast=torch._C._DisableAutocast)
+            source.add("with no_autocast():", no_autocast=torch_compat.DisableAutocast)
             statement = f"    {statement}"
         source.add(statement, compiled=compiled)
     source.add(f"if len(flat) != {expected}:")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.hooks import HookPair, HookReader, NotTraceableError
 from fxstack_functionalize.options import SavedTensorHooks
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     Build = Callable[[HookPair], Apply]
     Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
-top_hooks: Callable[[bool], Hooks | None] = torch._C._autograd._top_saved_tensors_default_hooks
-set_tracing: Callable[[bool], bool] = torch._C._autograd._saved_tensors_hooks_set_tracing
+top_hooks: Callable[[bool], Hooks | None] = torch_compat.top_saved_tensors_default_hooks
+set_tracing: Callable[[bool], bool] = torch_compat.saved_tensors_hooks_set_tracing
 LIMIT = 8
 """Different pairs of hooks that are compiled; further ones run in eager."""
 TORCH = str(Path(torch.__file__).parent)

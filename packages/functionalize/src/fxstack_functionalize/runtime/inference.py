@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.runtime.calling import is_boxed, listed
 from fxstack_functionalize.runtime.modes import without_autocast, without_views
 from fxstack_functionalize.runtime.wrapper import (
@@ -50,6 +51,6 @@ def _turns_on(shell: Shell) -> bool:
     """Whether the graph turns grad mode on, so that views of arguments that it then makes have histories."""
     views = any(seen.requires_grad for seen in shell.info.outputs)
     return views and any(
-        node.target is torch._C._set_grad_enabled and node.args == (True,)
+        node.target is torch_compat.set_grad_enabled and node.args == (True,)
         for node in shell.captured.graph_module.graph.nodes
     )

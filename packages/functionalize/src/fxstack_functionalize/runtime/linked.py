@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 import torch
-from torch.autograd.graph import GradientEdge, _engine_run_backward, get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.fx import Graph, GraphModule, Node
-from torch.nn.utils import stateless
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import INPUT_CHANGED, SAVED_ARE_FREED, hidden_gradient
 from fxstack_functionalize.runtime.links import owners, plan_links
 from fxstack_functionalize.runtime.modes import state_now
 from fxstack_functionalize.runtime.saved import KEEPS_GRAPH
 from fxstack_functionalize.runtime.second import Alias, picker, versions_of
+from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
+from fxstack_functionalize.torch_compat import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.shell import Shell
 
-_task: Callable[[], int] = torch._C._current_graph_task_id
-_executes: Callable[[Any], bool] = torch._C._will_engine_execute_node
-_set_versions = torch._C._autograd._unsafe_set_version_counter
+_task: Callable[[], int] = torch_compat.current_graph_task_id
+_executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
+_set_versions = torch_compat.unsafe_set_version_counter
 
 _MARK = torch.empty(0, requires_grad=True)
 """A leaf that nobody asks for: where its node is left out, only the gradients of certain inputs are computed."""
@@ -232,7 +233,7 @@ class LinkedResults:
         if self._cut is None:
             self._cut = _with_cuts(self._graph, self._cuts)
         owned = {path: args[index] for path, index in self._owned.items()}
-        with stateless._reparametrize_module(self._cut, owned):
+        with torch_compat.reparametrize_module(self._cut, owned):
             outputs = self._cut(cutter, *args[: self._given])
         return Pieces(pytree.tree_leaves(outputs), cutter.cuts)
 
@@ -346,7 +347,7 @@ def watch_hooks(function: type[torch.autograd.Function]) -> None:
 class _Noting:
     """Methods of nodes that note what is hung on them."""
 
-    base: ClassVar[Any] = torch._C._FunctionBase
+    base: ClassVar[Any] = torch_compat.FunctionBase
 
     def _register_hook_dict(self: Any, tensor: torch.Tensor) -> None:
         self.linked.note_hook(tensor)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.finalize import has_effect
 from fxstack_functionalize.metadata import AliasSource, OutputSource
+from fxstack_functionalize.torch_compat import OpOverload, pytree
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -188,8 +188,8 @@ def _memory(node: Node) -> list[int]:
 
 def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     """What holds the elements of a tensor inside of function transforms, which torch's frontend leaves in its graphs."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
+    while torch_compat.is_functorch_wrapped_tensor(tensor):
+        tensor = torch_compat.get_unwrapped(tensor)
     return tensor
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     Call = Callable[[list[Any]], Sequence[Any]]
 
-_VIEW_KEY = torch._C.DispatchKey.ADInplaceOrView
+_VIEW_KEY = torch_compat.DispatchKey.ADInplaceOrView
 """The dispatch key that keeps track of views and versions: what a graph returns is no view to autograd."""
 
 
@@ -26,10 +28,12 @@ def without_views(source: Source) -> Iterator[None]:
     """
     source.add(
         "excluded = is_excluded(view_key)",
-        is_excluded=torch._C._dispatch_tls_is_dispatch_key_excluded,
+        is_excluded=torch_compat.dispatch_tls_is_dispatch_key_excluded,
         view_key=_VIEW_KEY,
     )
-    source.add("exclude(view_key, True)", exclude=torch._C._dispatch_tls_set_dispatch_key_excluded)
+    source.add(
+        "exclude(view_key, True)", exclude=torch_compat.dispatch_tls_set_dispatch_key_excluded
+    )
     with source.trying():
         yield
     source.add("finally:")
@@ -40,9 +44,9 @@ def without_autocast(call: Call) -> Call:
     """Return ``call`` with autocast off: the graph holds the casts itself."""
 
     def guarded(args: list[Any]) -> Sequence[Any]:
-        if not torch._C._is_any_autocast_enabled():
+        if not torch_compat.is_any_autocast_enabled():
             return call(args)
-        with torch._C._DisableAutocast():
+        with torch_compat.DisableAutocast():
             return call(args)
 
     return guarded

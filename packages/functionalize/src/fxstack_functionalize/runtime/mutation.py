@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -72,4 +74,4 @@ def early_rises(shell: Shell) -> dict[int, int]:
 def raise_version(tensor: torch.Tensor, by: int) -> None:
     """Add to a version counter; inference tensors have none."""
     if not tensor.is_inference():
-        torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + by,))
+        torch_compat.unsafe_set_version_counter((tensor,), (tensor._version + by,))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.utils import _pytree as pytree
-
 from fxstack_functionalize.metadata import AliasSource, OutputSource
 from fxstack_functionalize.runtime.parts import groups, parts_maker
 from fxstack_functionalize.symbols import filler
+from fxstack_functionalize.torch_compat import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch._C import _functionalization as views
 
 from fxstack_functionalize.metadata.replay import Detachment
 from fxstack_functionalize.symbols import filler
+from fxstack_functionalize.torch_compat import functionalization as views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

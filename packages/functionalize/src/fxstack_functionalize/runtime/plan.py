@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from torch._prims_common import is_contiguous_or_false
 
 from fxstack_functionalize.runtime.links import draws, linking_refusal
 from fxstack_functionalize.runtime.saved import SavedTensor, Saving, saved_tensors
 from fxstack_functionalize.runtime.second import own_names, refusal
+from fxstack_functionalize.torch_compat import is_contiguous_or_false
 from fxstack_functionalize.turns import needs
 from fxstack_interchange import InputKind, OutputKind
 

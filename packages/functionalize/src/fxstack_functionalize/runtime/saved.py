@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED
 from fxstack_functionalize.rng import is_generator_state
 from fxstack_functionalize.runtime.unreadable import read_alone
@@ -169,7 +170,7 @@ def add_unsaving(
     ]
 
 
-KEEPS_GRAPH = torch._C._autograd._get_current_graph_task_keep_graph
+KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
 
 
 def _owners(

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.nn.utils import stateless
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.engine import version_of
 from fxstack_functionalize.errors import (
     INPUT_CHANGED,
@@ -29,6 +27,7 @@ from fxstack_functionalize.functional_random import state_input
 from fxstack_functionalize.runtime.anomaly import by_operators, is_on
 from fxstack_functionalize.runtime.batched import is_batched
 from fxstack_functionalize.runtime.links import owners
+from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
 from fxstack_functionalize.wrapper_classes import is_wrapper
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
     Names = Callable[[torch.nn.Module], set[str]]
 
-_version: Callable[[torch.Tensor], int] = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+_version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__  # type: ignore[attr-defined]
 
 
 NOTHING_KEPT: Kept = ((), [], (), [])
@@ -100,7 +99,7 @@ class SecondOrder:
                 for index in self._wanted:
                     args[index] = Alias.apply(args[index])
                 owned = {path: args[index] for path, index in self._owned.items()}
-                with stateless._reparametrize_module(self._graph, owned):
+                with torch_compat.reparametrize_module(self._graph, owned):
                     run = by_operators(self._graph) if is_on() else self._graph
                     outputs = pytree.tree_leaves(run(*args[: self._count]))
             found = torch.autograd.grad(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.autograd import forward_ad
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.runtime import anomaly
 from fxstack_functionalize.runtime.calling import FORWARD
 from fxstack_functionalize.runtime.first_call import FirstCall
@@ -100,7 +100,7 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
     bases, guard = base_maker(shell), sharing_guard(shell)
     source.add(
         "if transforms_active() or forward_ad._current_level >= 0:",
-        transforms_active=torch._C._are_functorch_transforms_active,
+        transforms_active=torch_compat.are_functorch_transforms_active,
         forward_ad=forward_ad,
     )
     source.add("    return eager(*args)", eager=captured.graph_module)
@@ -122,7 +122,7 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
 
 def add_without_grad(source: Source) -> None:
     """Open a block in which grad mode is off; ``end_without_grad`` closes it."""
-    source.add("set_grad(False)", set_grad=torch._C._set_grad_enabled)
+    source.add("set_grad(False)", set_grad=torch_compat.set_grad_enabled)
     source.add("try:")
     source.depth += 1
 

@@ -7,11 +7,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError, UnsupportedGraphError
 from fxstack_functionalize.inputs import mode_of, prepare, to_fake
 from fxstack_functionalize.metadata import OutputSource
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.trace import TraceRequest, trace
 from fxstack_functionalize.wrapped.desugar import Desugared, flat_module
 from fxstack_functionalize.wrapped.layout import flatten_all, layout_of, rebuild_all
@@ -21,11 +22,11 @@ from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, St
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx import GraphModule
 
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.runtime import Stages
+    from fxstack_functionalize.torch_compat import FakeTensorMode
     from fxstack_functionalize.trace import Traced
     from fxstack_functionalize.wrapped.layout import Layout
 
@@ -209,7 +210,7 @@ def guarded_by_eager(
     """``run``, with ``module`` in eager under function transforms, and ``options.on_error`` for what is raised."""
 
     def call(*args: Any) -> Any:
-        if torch._C._are_functorch_transforms_active():
+        if torch_compat.are_functorch_transforms_active():
             return module(*args)
         if options.on_error is None:
             return run(*args)

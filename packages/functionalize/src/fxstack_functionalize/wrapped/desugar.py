@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Graph
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.wrapped.layout import (
     assemble_all,
     flatten_all,
@@ -60,7 +61,7 @@ class Desugared:
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The graph on wrappers; notes what its outputs are. Their ``__torch_function__`` has been asked already."""
         values: list[Any]
-        without_functions = torch._C.DisableTorchFunctionSubclass()
+        without_functions = torch_compat.DisableTorchFunctionSubclass()
         with without_functions, torch.set_grad_enabled(self.grad_mode):  # puts back what it leaves
             values, self.spec = pytree.tree_flatten(self.module(*arguments))
         places = {id(argument): place for place, argument in enumerate(arguments)}
@@ -78,7 +79,7 @@ class Desugared:
         wanted = [values[place] for place in self.differentiable]
         tangents = assemble_all(self.tangents, flat[count:])
         leaves = [arguments[place] for place in self.trained]
-        with torch._C._DisableAutocast():  # eager's backward runs outside of the region
+        with torch_compat.DisableAutocast():  # eager's backward runs outside of the region
             found = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True)
         results = [v.detach() if isinstance(v, torch.Tensor) else v for v in values]
         self.gradients = [None if g is None else layout_of(g) for g in found]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.runtime.first_call import same_layout, with_strides
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.wrapper_classes import is_wrapper
 
 if TYPE_CHECKING:

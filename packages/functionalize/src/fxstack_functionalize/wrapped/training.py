@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.runtime.backwards import LazyBackward
 from fxstack_functionalize.runtime.calling import FORWARD, check_results, listed
 from fxstack_functionalize.runtime.modes import without_autocast
 from fxstack_functionalize.symbols import evaluable, filler
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.wrapped.layout import Plain, assemble_all, flatten_all, tensors_all
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _in_eager(graph: Desugared, arguments: list[Any], tangents: Sequence[Any]) -
         for place in graph.trained:
             arguments[place] = arguments[place].detach().requires_grad_()
     leaves = [arguments[place] for place in graph.trained]
-    with torch._C.DisableTorchFunctionSubclass(), torch.set_grad_enabled(graph.grad_mode):
+    with torch_compat.DisableTorchFunctionSubclass(), torch.set_grad_enabled(graph.grad_mode):
         values = pytree.tree_leaves(graph.module(*arguments))
     wanted = [values[place] for place in graph.differentiable]
     gradients = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True, create_graph=again)

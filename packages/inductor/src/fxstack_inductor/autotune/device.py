@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen import triton_ops
 from fxstack_inductor.codegen.triton import TritonSource
 from fxstack_inductor.runtime.cubins import Cubin, compiled_or_not, triton_version
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
+from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,7 +67,7 @@ class DeviceTimer:
         record, launch = launchers.add(cubin, len(buffers), self.device)
         grid = kernel.tiling.grid.as_int() or 1
         pointers = [buffer.data_ptr() for buffer in buffers]
-        stream = torch._C._cuda_getCurrentRawStream(self.device)
+        stream = torch_compat.cuda_getCurrentRawStream(self.device)
         launch(record, stream, grid, *pointers)
         launchers.check()
         return self._median(lambda: launch(record, stream, grid, *pointers))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.wrapper import HostProgram, HostWriter, identifier, shape_text
 from fxstack_inductor.ir.nodes import Argument, Computed, Node
 from fxstack_inductor.runtime.layout import aligned
@@ -180,4 +181,4 @@ class InterpretedHostWriter(DeviceHostWriter):
 
 
 def _current_stream(device: int) -> Any:
-    return torch._C._cuda_getCurrentRawStream(device)
+    return torch_compat.cuda_getCurrentRawStream(device)

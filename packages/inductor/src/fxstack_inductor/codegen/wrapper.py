@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.c_text import parameters
 from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.nodes import Argument, Extern, ExternCall, Input, Node, View
@@ -41,7 +42,7 @@ HELPERS = MappingProxyType(
         "empty_strided": torch.empty_strided,
         "as_strided": torch.as_strided,
         "get_num_threads": torch.get_num_threads,
-        "below_autograd": torch._C._AutoDispatchBelowAutograd,
+        "below_autograd": torch_compat.AutoDispatchBelowAutograd,
     }
 )
 
@@ -65,10 +66,10 @@ def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
 
     Where operators are called with operators as arguments, they stay what they are.
     """
-    if any(isinstance(value, torch._ops.HigherOrderOperator) for value in constants.values()):
+    if any(isinstance(value, torch_compat.HigherOrderOperator) for value in constants.values()):
         return dict(constants)
     return {
-        name: value._op if isinstance(value, torch._ops.OpOverload) else value
+        name: value._op if isinstance(value, torch_compat.OpOverload) else value
         for name, value in constants.items()
     }
 
@@ -470,7 +471,7 @@ def _variables(slot: Slot) -> Iterable[Var]:
 
 def _draws(step: Step) -> bool:
     """Whether random numbers are drawn, in the order in which an argument lies in memory."""
-    if not isinstance(step, ExternCall) or not isinstance(step.target, torch._ops.OpOverload):
+    if not isinstance(step, ExternCall) or not isinstance(step.target, torch_compat.OpOverload):
         return False
     return torch.Tag.nondeterministic_seeded in step.target.tags
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node as FxNode
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.freezing.constants import PACKED
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def pack_products(graph: Graph, known: set[FxNode]) -> None:
 def available() -> bool:
     """Whether this torch has oneDNN's packed products and may use them."""
     names = ("_linear_pointwise", "_reorder_linear_weight")
-    enabled = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
+    enabled = torch.backends.mkldnn.is_available() and torch_compat.get_mkldnn_enabled()
     return bool(enabled) and all(hasattr(torch.ops.mkldnn, name) for name in names)
 
 

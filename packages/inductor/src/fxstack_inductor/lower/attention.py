@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor.errors import NotLowered
@@ -31,6 +30,7 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.lower.context import read
 from fxstack_inductor.lower.layouts import layout_of
+from fxstack_inductor.torch_compat import FakeTensorMode
 from fxstack_interchange.attention import POSITIONS
 from fxstack_interchange.attention_operators import attention_of, changed
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
-from torch.utils._sympy.printers import PythonPrinter
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, extremum, floordiv, integer, mod, of_atom
+from fxstack_inductor.torch_compat import PythonPrinter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

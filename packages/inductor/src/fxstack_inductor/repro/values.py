@@ -6,11 +6,12 @@ import builtins
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
-from torch.fx.node import _get_qualified_name
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.errors import ReproError
 from fxstack_inductor.repro.harness import extent
+from fxstack_inductor.torch_compat import FakeTensor
+from fxstack_inductor.torch_compat import get_qualified_name as _get_qualified_name
 
 EXACT = 64
 """Integer tensors that span up to this many elements are written as they are: they hold lengths, offsets and counts."""
@@ -37,7 +38,7 @@ def text_of(value: Any) -> str:
             return str(value)
         case torch.device():
             return f"torch.device({str(value)!r})"
-        case torch._ops.OperatorBase() | torch._ops.OpOverloadPacket():
+        case torch_compat.OperatorBase() | torch_compat.OpOverloadPacket():
             return _operator(value)
         case torch.nn.Module():
             raise ReproError(
@@ -52,7 +53,7 @@ def text_of(value: Any) -> str:
 
 
 def _operator(value: Any) -> str:
-    if isinstance(value, torch._ops.HigherOrderOperator):
+    if isinstance(value, torch_compat.HigherOrderOperator):
         return f"torch.ops.higher_order.{value.name()}"
     return f"torch.ops.{str(value).replace('::', '.')}"
 
@@ -74,7 +75,7 @@ def _function(value: Any) -> str:
 
 def foreign(value: Any) -> str | None:
     """The name of an operator that a user's module registers, which a script has to import."""
-    if not isinstance(value, torch._ops.OpOverload) or value.namespace in OPERATOR_PACKAGES:
+    if not isinstance(value, torch_compat.OpOverload) or value.namespace in OPERATOR_PACKAGES:
         return None
     return str(value)
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_inductor import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -115,7 +117,7 @@ class Recording:
 
 
 def _uses(storage: Any) -> int:
-    return int(torch._C._storage_Use_Count(storage._cdata))
+    return int(torch_compat.storage_Use_Count(storage._cdata))
 
 
 @dataclass
@@ -232,7 +234,7 @@ def stream_of(device: int) -> Callable[[], int | None]:
     def current() -> int | None:
         if torch.cuda.is_current_stream_capturing():
             return None
-        return int(torch._C._cuda_getCurrentRawStream(device))
+        return int(torch_compat.cuda_getCurrentRawStream(device))
 
     return current
 
@@ -247,7 +249,7 @@ def capture_on_device(
     streams of the program at a time must have been recorded on as many.
     """
     device = torch.cuda.current_device()
-    stream = _side_stream(device, int(torch._C._cuda_getCurrentRawStream(device)))
+    stream = _side_stream(device, int(torch_compat.cuda_getCurrentRawStream(device)))
     graph = torch.cuda.CUDAGraph()
     with _RECORDING:
         torch.cuda.synchronize()

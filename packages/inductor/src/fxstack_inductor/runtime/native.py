@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_inductor import torch_compat
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -59,7 +61,7 @@ def native_table() -> Table | Refused:
     missing = sorted(name for name in FUNCTIONS if not addresses[name] and not _optional(name))
     if missing:
         return Refused(f"this Python or torch has no {', '.join(missing)}")
-    objects = (torch.Tensor, torch.nn.Parameter, torch._C.TensorBase, TypeError, RuntimeError)
+    objects = (torch.Tensor, torch.nn.Parameter, torch_compat.TensorBase, TypeError, RuntimeError)
     words = [*(addresses[name] for name in FUNCTIONS), offset, *map(id, objects)]
     return Table((ctypes.c_int64 * len(words))(*words), offset)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import checkpoint as _checkpoint
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_side.selection import choosing, is_choosing, selecting
@@ -70,7 +71,9 @@ def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     plain = _checkpoint.create_selective_checkpoint_contexts
     if not is_choosing(trace.torch):
         return trace.interp.call_function(plain, args, kwargs)
-    if isinstance(wanted, list) and not all(isinstance(op, torch._ops.OpOverload) for op in wanted):
+    if isinstance(wanted, list) and not all(
+        isinstance(op, torch_compat.OpOverload) for op in wanted
+    ):
         return trace.interp.call_function(plain, args, kwargs)
     if not isinstance(wanted, list) and not callable(wanted):
         return trace.interp.call_function(plain, args, kwargs)

@@ -8,13 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._higher_order_ops import associative_scan, scan, utils, while_loop
-from torch._higher_order_ops import map as map_
-from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
-from torch.utils import _pytree as pytree
 
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.torch_compat import (
+    associative_scan,
+    invoke_subgraph_placeholder,
+    map_,
+    pytree,
+    scan,
+    while_loop,
+)
+from fxstack_capture.torch_compat import higher_order_utils as utils
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +32,7 @@ RULES: RuleTable = RuleTable()
 _CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all versions of torch
 
 
-@RULES.rule(torch._higher_order_ops.wrap.wrap)
+@RULES.rule(torch_compat.wrap)
 def _wrapped(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``wrap(fn, *args)`` calls ``fn``: it marks a region for compilers that keep it as one."""
     fn, *rest = args
@@ -49,7 +55,7 @@ if _CALL_COMPILED is not None:
     RULES.add(_CALL_COMPILED, _call_compiled)
 
 
-@RULES.rule(utils._maybe_compile_and_run_fn)
+@RULES.rule(torch_compat.maybe_compile_and_run_fn)
 def _run(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     return trace.calls.call(args[0], args[1:], {})
 

@@ -10,8 +10,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
@@ -117,6 +116,6 @@ def _intern(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return plainly(sys.intern, args, kwargs)
 
 
-@RULES.rule(torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)
+@RULES.rule(torch_compat.log_api_usage_once, torch_compat.log_api_usage_metadata)
 def _no_telemetry(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Usage logging is not an effect that a program observes."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch.autograd.function import FunctionCtx
 from torch.nn.modules import module as _module
-from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.hooks import BackwardHook
 
-from fxstack_capture import native
+from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import MembersAre
 from fxstack_capture.sources import InstanceDict
+from fxstack_capture.torch_compat import BackwardHookFunction
 from fxstack_capture.world.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _HOOK_TABLES = frozenset({dict, OrderedDict})
 _ABSENT = ("_compiled_call_impl", "forward")
 """What an instance may have for itself in place of what its class says."""
 _NAMESPACE = vars(_module)
-_CALL_IMPL = torch.nn.Module._call_impl
+_CALL_IMPL = torch_compat.module_call
 _CALL_CODE = _CALL_IMPL.__code__
 
 
@@ -117,7 +117,7 @@ def _hooked(trace: Trace, self: Any) -> bool:
     return _globally_hooked(trace) or any(truth(load(self, name)) for name in _OWN_HOOKS)
 
 
-@RULES.rule(torch._C._get_tracing_state)
+@RULES.rule(torch_compat.get_tracing_state)
 def _no_tracing_state(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     return None
 

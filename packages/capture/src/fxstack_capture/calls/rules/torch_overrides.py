@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._device import DeviceContext
 
+from fxstack_capture import torch_compat
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.torch_compat import DeviceContext
 from fxstack_capture.torch_side.overrides import POP, PUSH, Level
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 RULES: RuleTable = RuleTable()
 
 _LEVELS = {
-    torch._C.DisableTorchFunctionSubclass: Level.CLASSES_OFF,
-    torch._C.DisableTorchFunction: Level.ALL_OFF,
+    torch_compat.DisableTorchFunctionSubclass: Level.CLASSES_OFF,
+    torch_compat.DisableTorchFunction: Level.ALL_OFF,
 }
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch.autograd.profiler import record_function
-from torch.optim import optimizer as _optimizer
 
+from fxstack_capture import torch_compat
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.rules import plain_optimizers, process_groups, typing_forms
 from fxstack_capture.calls.table import RuleTable
@@ -57,8 +57,8 @@ def _with_grad_mode(step: Any, *args: Any, **kwargs: Any) -> Any:
 CODE_RULES: dict[int, tuple[CodeType, CodeRule]] = {
     id(wrapper.__code__): (wrapper.__code__, rule)
     for wrapper, rule in (
-        (torch._disable_dynamo(_noop), _wrapped),
-        (_optimizer._use_grad_for_differentiable(_noop), _step),
+        (torch_compat.disable_dynamo(_noop), _wrapped),
+        (torch_compat.use_grad_for_differentiable(_noop), _step),
     )
     if isinstance(wrapper, FunctionType)
 } | {
@@ -124,14 +124,14 @@ def _original(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dic
     return trace.calls.call(fn.__dict__["_torchdynamo_orig_callable"], args, kwargs)
 
 
-@RULES.rule(_optimizer._get_value)
+@RULES.rule(torch_compat.optimizer_value)
 def _get_value(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A step count as the number that eager computes with, not as a tensor of lower precision."""
     (value,) = args
     return trace.torch.counted(value) if isinstance(value, torch.Tensor) else value
 
 
-@RULES.rule(_optimizer._stack_if_compiling)
+@RULES.rule(torch_compat.stack_if_compiling)
 def _stack(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0]
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._functorch import eager_transforms, vmap
-from torch.autograd import forward_ad
 
+from fxstack_capture import torch_compat
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.torch_compat import eager_transforms
+from fxstack_capture.torch_compat import vmap_module as vmap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,8 +36,8 @@ for _fn in (
     vmap.vmap_impl,
     vmap.restore_vmap,
     eager_transforms.grad_and_value_impl,
-    eager_transforms._vjp_with_argnums,
-    eager_transforms._jvp_with_argnums,
+    torch_compat.vjp_with_argnums,
+    torch_compat.jvp_with_argnums,
 ):
     RULES.add(_fn, _entry(_fn))
 
@@ -50,11 +51,11 @@ def _done_once(fn: Any) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], An
     return rule
 
 
-for _fn in (vmap.lazy_load_decompositions, forward_ad._maybe_load_decompositions):
+for _fn in (vmap.lazy_load_decompositions, torch_compat.maybe_load_decompositions):
     RULES.add(_fn, _done_once(_fn))
 
 
-@RULES.rule(eager_transforms._autograd_grad)
+@RULES.rule(torch_compat.functorch_gradients)
 def _grad(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return trace.interp.call_function(_gradients, args, kwargs)  # type: ignore[arg-type]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.emit.errors import CannotRebuildError
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ _CONSTANTS: tuple[type, ...] = (
     torch.qscheme,
     torch.finfo,
     torch.iinfo,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
+    torch_compat.OpOverload,
+    torch_compat.OpOverloadPacket,
     type(typing.Any),
     type(typing.Union[int, str]),  # noqa: UP007 - the class of the object is wanted
     type(typing.List[int]),  # noqa: UP006

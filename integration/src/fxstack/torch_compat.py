@@ -1,0 +1,29 @@
+"""The private names of torch that ``fxstack`` uses, by what they are for (``fxstack_interchange.torch_names``).
+
+No other module of the package reads one: a release of torch that has renamed it is adapted to here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_interchange.torch_names import bind
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    def __getattr__(name: str) -> Any: ...
+
+
+NAMES = {
+    "autograd": {
+        "torch._C._autograd": "_top_saved_tensors_default_hooks",
+    },
+    "global settings of torch and devices": {
+        "torch._C": "_get_cudnn_enabled _get_mkldnn_enabled",
+    },
+    "tracing torch's operators": {
+        "torch.utils": "_pytree",
+    },
+}
+bind(globals(), NAMES)

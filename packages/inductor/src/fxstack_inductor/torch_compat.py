@@ -1,0 +1,45 @@
+"""The private names of torch that ``fxstack_inductor`` uses, by what they are for (``fxstack_interchange.torch_names``).
+
+No other module of the package reads one: a release of torch that has renamed it is adapted to here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_interchange.torch_names import bind
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    def __getattr__(name: str) -> Any: ...
+
+
+NAMES = {
+    "autograd": {
+        "torch._C": "_AutoDispatchBelowAutograd",
+    },
+    "global settings of torch and devices": {
+        "torch._C": "_cuda_getCurrentRawStream _cuda_getDevice _get_mkldnn_enabled",
+    },
+    "higher-order operators": {
+        "torch._ops": "HigherOrderOperator",
+    },
+    "storages of tensors": {
+        "torch._C": "_storage_Use_Count",
+    },
+    "symbolic sizes": {
+        "torch.utils._sympy.printers": "PythonPrinter",
+    },
+    "torch's operators and their decompositions": {
+        "torch._decomp": "core_aten_decompositions decomposition_table",
+    },
+    "tracing torch's operators": {
+        "torch._C": "TensorBase",
+        "torch._ops": "OpOverload OpOverloadPacket OperatorBase",
+        "torch._subclasses.fake_tensor": "FakeTensor FakeTensorMode",
+        "torch.fx.node": "_get_qualified_name",
+        "torch.utils._python_dispatch": "_disable_current_modes",
+    },
+}
+bind(globals(), NAMES)

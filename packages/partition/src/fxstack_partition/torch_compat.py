@@ -1,0 +1,31 @@
+"""The private names of torch that ``fxstack_partition`` uses, by what they are for (``fxstack_interchange.torch_names``).
+
+No other module of the package reads one: a release of torch that has renamed it is adapted to here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_interchange.torch_names import bind
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    def __getattr__(name: str) -> Any: ...
+
+
+NAMES = {
+    "calls of torch's own Python": {
+        "torch.fx._lazy_graph_module": "_LazyGraphModule",
+    },
+    "higher-order operators": {
+        "torch._ops": "HigherOrderOperator",
+        "torch._prims.rng_prims": "run_and_save_rng_state run_with_rng_state",
+    },
+    "tracing torch's operators": {
+        "torch._ops": "OpOverload",
+        "torch.utils._pytree": "tree_leaves",
+    },
+}
+bind(globals(), NAMES)
