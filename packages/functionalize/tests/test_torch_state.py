@@ -23,7 +23,8 @@ PROGRAMS = {
     "quotient": lambda x: x / 2,
     "quotient_of_two": lambda x: x / (x + 1),
     "function": lambda x: (x.sqrt(), x.exp().sum()),
-    "number": lambda x: (x * 1.5, x + True, x * 1j),
+    "number": lambda x: (x * 1.5, x + True),
+    "imaginary": lambda x: x * 1j,
     "made": lambda x: (torch.ones(2) * x[:2], torch.arange(0, 1, 0.5), torch.full((2,), 1.5)),
     "random": lambda x: torch.rand(2).dtype is torch.rand_like(torch.ones(2)).dtype and x / 3,
     "composite": lambda x: torch.nn.functional.cosine_similarity(x / 1, x * 2.0, dim=0),
@@ -32,8 +33,16 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("name", PROGRAMS)
+NOT_IN_TORCH = {("imaginary", torch.bfloat16)}
+"""From torch 2.15 on the complex numbers beside bfloat16 have no multiplication."""
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    sorted(
+        {(n, d) for n in PROGRAMS for d in (torch.float64, torch.bfloat16)} - NOT_IN_TORCH, key=str
+    ),
+)
 def test_the_default_dtype_of_the_graph_is_that_of_its_operators(name, dtype):
     fn, x = _under(dtype, PROGRAMS[name]), torch.arange(3)
     run = compiled(fn, [x])

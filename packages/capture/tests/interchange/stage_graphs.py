@@ -138,6 +138,10 @@ def joint(symbolic=False):
     mode = "symbolic" if symbolic else "fake"
     module = make_fx(forward_and_backward, tracing_mode=mode)(*args)
     graph = module.graph
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.alias.default):
+        # what torch 2.15 traces for a saved result
+        node.target = torch.ops.aten.detach.default
+        node.name = graph._graph_namespace.create_name("detach", None)
     x, w, t = graph.find_nodes(op="placeholder")
     outs = [n.name for n in graph.output_node().args[0]]
     specs, symbols = [], []

@@ -75,6 +75,8 @@ def _first_difference(name, source, changes):
             context.run(_outcome, fn, scope, change)
             for context, fn, scope in zip(contexts, mains, worlds, strict=True)
         )
+        if plain[:2] == ("raised", "TorchRuntimeError"):
+            continue  # eager's ``cond`` compiles its branches with torch's own compiler, which fails
         if "raised" in (plain[0], compiled[0]):
             found = None if plain == compiled else f"{plain} is not {compiled}"
         else:
