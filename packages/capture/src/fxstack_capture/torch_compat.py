@@ -42,6 +42,7 @@ NAMES = {
             _GLIBCXX_USE_CXX11_ABI _get_tracing_state _is_tracing _log_api_usage_metadata _log_api_usage_once
         """,
         "torch._C._autograd": "_profiler_enabled",
+        "torch._jit_internal": "is_scripting",
         "torch.nn.Module": "_call_impl=module_call _wrapped_call_impl=wrapped_module_call",
     },
     "forward-mode derivatives": {

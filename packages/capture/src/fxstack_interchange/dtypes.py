@@ -11,7 +11,7 @@ import math
 import re
 import warnings
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from fxstack_interchange.torch_compat import disable_current_modes as _disable_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
 _ABOUT_DTYPES = re.compile(
     r"dtype|scalar type|data ?type|can't be cast|not (yet )?(implemented|supported) for|bool|same type"
@@ -59,7 +60,6 @@ _WRONG_IN_HALVES = frozenset(
 """Operators whose new statistics torch's fake kernels give another dtype than the old ones."""
 _NAME_SIZES = frozenset({"native_group_norm", "native_layer_norm_backward"})
 """Operators that believe what other arguments say of the sizes of tensors: asked in the sizes of the program alone."""
-_AUTOCAST = torch_compat.DispatchKeySet(torch_compat.DispatchKey.AutocastCPU)
 _MARK = "refused by eager"
 _ORDINARY = ({torch.float32}, {torch.float64}, {torch.bfloat16})
 _ENOUGH = 1 << 16
@@ -75,6 +75,12 @@ _ASKED: dict[Any, bool] = {}
 
 class _UnknownError(Exception):
     """A call has arguments that nothing is known of."""
+
+
+def without_autocast() -> AbstractContextManager[None]:
+    """A context in which operators are called as they are written, without the casts of autocast."""
+    keys = torch_compat.DispatchKeySet(torch_compat.DispatchKey.AutocastCPU)
+    return cast("AbstractContextManager[None]", torch_compat.ExcludeDispatchKeyGuard(keys))
 
 
 def eager_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes | None:
@@ -254,7 +260,7 @@ def _call(
         _disable_current_modes(),
         torch_compat.DisableTorchFunction(),
         torch_compat.AutoDispatchBelowAutograd(),
-        torch_compat.ExcludeDispatchKeyGuard(_AUTOCAST),
+        without_autocast(),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

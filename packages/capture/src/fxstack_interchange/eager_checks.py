@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fxstack_interchange import torch_compat
+from fxstack_interchange.dtypes import without_autocast
 from fxstack_interchange.raising import DATA_CHECKS
 from fxstack_interchange.torch_compat import OpOverload, tree_leaves, tree_map
 from fxstack_interchange.torch_compat import disable_current_modes as _disable_current_modes
@@ -55,7 +56,6 @@ _PLAIN: tuple[type, ...] = (
     *(torch.dtype, torch.memory_format, torch.device, torch.layout),
     *_SYMBOLIC,
 )
-_AUTOCAST = torch_compat.DispatchKeySet(torch_compat.DispatchKey.AutocastCPU)
 _ASKED: dict[Any, bool] = {}
 _ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError)
 
@@ -161,7 +161,7 @@ def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Except
         _disable_current_modes(),
         torch_compat.DisableTorchFunction(),
         torch_compat.AutoDispatchBelowAutograd(),
-        torch_compat.ExcludeDispatchKeyGuard(_AUTOCAST),
+        without_autocast(),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

@@ -58,7 +58,7 @@ class Absent(type):
 
 FIRST, LAST = "2.11", "2.15"
 """The releases of torch that the tests run on."""
-_READ_AT_IMPORT = frozenset({"__code__", "__get__", "__func__"})
+_READ_AT_IMPORT = frozenset({"__code__", "__enter__", "__exit__", "__func__", "__get__"})
 
 
 def absent(path: str, feature: str) -> Any:

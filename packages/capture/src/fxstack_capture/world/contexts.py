@@ -30,12 +30,12 @@ CLASS: Final = torch.autograd.function.BackwardCFunction
 _C_CLASS: Final = torch_compat.FunctionBase
 
 _KEPT: Final = frozenset(
-    vars(_C_CLASS)[name] for name in ("to_save", "non_differentiable", "dirty_tensors")
+    getattr(_C_CLASS, name) for name in ("to_save", "non_differentiable", "dirty_tensors")
 )
-_FLAG: Final = vars(_C_CLASS)["materialize_grads"]
-_SAVED: Final = vars(_C_CLASS)["saved_tensors"]
+_FLAG: Final = _C_CLASS.materialize_grads
+_SAVED: Final = _C_CLASS.saved_tensors
 _UNREADABLE: Final = frozenset(
-    vars(_C_CLASS)[name] for name in ("saved_variables", "_raw_saved_tensors")
+    getattr(_C_CLASS, name) for name in ("saved_variables", "_raw_saved_tensors")
 )
 
 

@@ -5,6 +5,7 @@ submodules are found directly.
 from __future__ import annotations
 
 from collections import OrderedDict
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -130,4 +131,5 @@ def _backward_hooks(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 if native.AVAILABLE:  # what these hooks do in plain Python has nothing in it to compile
     for _fn in (BackwardHookFunction.forward, FunctionCtx.mark_non_differentiable):
-        native.skip(_fn.__code__)
+        if isinstance(_fn.__code__, CodeType):
+            native.skip(_fn.__code__)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture import torch_compat
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ def _is_exporting(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 @RULES.rule(
     torch.jit.is_scripting,
     torch.jit.is_tracing,
-    torch._jit_internal.is_scripting,
+    torch_compat.is_scripting,
     torch.onnx.is_in_onnx_export,
-    torch._C._is_tracing,
+    torch_compat.is_tracing,
 )
 def _no(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return False
