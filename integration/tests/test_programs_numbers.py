@@ -207,7 +207,7 @@ def classes_of_python_as_dtypes(c):
 
 @program(graphs=1, breaks=0)
 def results_with_names_made_by_the_program(c):
-    f = c(lambda x: (torch.return_types.max((x, x + 1)), *torch.return_types.qr((x, x * 2))))
+    f = c(lambda x: (torch.return_types.max((x, x + 1)), *torch.return_types.linalg_qr((x, x * 2))))
     return f(square())
 
 

@@ -105,6 +105,7 @@ def test_graphs_inside_of_the_graph(traces):
     q = torch.randn(1, 2, 16, 8)
     for scale, count in ((0.5, 1), (0.5, 1), (0.25, 2)):
         fxstack.reset()
+        torch._dynamo.reset()  # eager's flex_attention compiles itself, and fails in torch 2.15 for another scale
         torch.testing.assert_close(fxstack.compile(attend)(q, scale), attend(q, scale))
         assert len(traces) == count
 

@@ -167,9 +167,11 @@ def to_fake(mode: FakeTensorMode, value: Any) -> Any:
         kind = "nested" if value.is_nested else "quantized"
         raise _not_supported(f"one of the inputs is a {kind} tensor")
     try:
-        return _ordinary(mode.from_tensor(value, static_shapes=True))
+        fake = _ordinary(mode.from_tensor(value, static_shapes=True))
     except Exception as error:
         raise _not_supported(f"an input of type {type(value).__name__} has no fake form") from error
+    fake.item_memo = None  # from torch 2.15 on the number that ``value`` has now
+    return fake
 
 
 def _ordinary(fake: FakeTensor) -> FakeTensor:

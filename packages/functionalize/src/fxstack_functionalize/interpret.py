@@ -136,6 +136,7 @@ def _forget_values(engine: Engine, args: Any) -> None:
             fake = current_value(engine, value) if engine.is_functional(value) else value
             if isinstance(fake, FakeTensor):
                 fake.constant = None
+                fake.item_memo = None  # from torch 2.15 on what ``item()`` gives
 
 
 def _where(node: Node) -> str:

@@ -53,6 +53,7 @@ def stand_in(tracer: TorchTracer, like: torch.Tensor) -> torch.Tensor:
         made = like.detach()
     if isinstance(made, FakeTensor):
         made.constant = None
+        made.item_memo = None  # from torch 2.15 on what ``item()`` gives
     return made.requires_grad_() if like.requires_grad else made
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 UNSAFE_VIEW: type = torch_compat.unsafe_view_ViewMeta  # type: ignore[attr-defined]
 RESIZE: type = views.resize__ViewMeta  # type: ignore[attr-defined]
 DETACH: type = views.detach_ViewMeta  # type: ignore[attr-defined]
+
+_aten = torch.ops.aten
+PARTS: Final[dict[type, Any]] = {
+    views.unbind_int_ViewMeta: _aten.unbind.int,
+    views.split_Tensor_ViewMeta: _aten.split.Tensor,
+    views.split_with_sizes_ViewMeta: _aten.split_with_sizes.default,
+}
+"""The operators that make several views, by the records of one of them."""
+# Arguments of these records: symbolic or not, the number of the part, two flags, and those of the operator.
+NUMBER: Final = 1
+OWN: Final = 4
 
 Step = tuple[type, tuple[Any, ...]]
 """A ViewMeta class and the tuple of its arguments."""
@@ -73,6 +84,9 @@ class AliasInfo:
 
     def maker(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return the function that makes the alias of its base; for a chain without symbolic numbers."""
+        kinds, given = zip(*self.steps, strict=True) if self.steps else ((), ())
+        if any(kind in PARTS for kind in kinds):
+            return self._made(lambda base: applied(base, kinds, given))
         sequence = [make(arguments) for make, arguments in self.steps]
         return self._made(lambda base: views.apply_view_meta_sequence(base, sequence))
 
@@ -82,15 +96,27 @@ class AliasInfo:
         """Return the function of the base and of what ``filled`` makes the arguments of the steps of."""
         kinds = [make for make, _ in self.steps]
 
-        def replay(base: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
-            sequence = [make(given) for make, given in zip(kinds, filled(args), strict=True)]
-            view: torch.Tensor = views.apply_view_meta_sequence(base, sequence)
-            return view
-
-        return self._made(replay)
+        return self._made(lambda base, args: applied(base, kinds, filled(args)))
 
     def _made(self, replay: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return _DETACHMENTS[self.detachment](replay)
+
+
+def applied(
+    base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any, ...]]
+) -> torch.Tensor:
+    """Return the view of ``base`` that records of these kinds make, from these arguments.
+
+    A part of ``split`` is made by ``split``: torch 2.15 replays it as a slice, which autograd knows by another name.
+    """
+    rest: list[Any] = []
+    for kind, arguments in zip(kinds, given, strict=True):
+        if kind in PARTS:
+            whole = views.apply_view_meta_sequence(base, rest) if rest else base
+            base, rest = PARTS[kind](whole, *arguments[OWN:])[arguments[NUMBER]], []
+        else:
+            rest.append(kind(arguments))
+    return cast("torch.Tensor", views.apply_view_meta_sequence(base, rest) if rest else base)
 
 
 def _no_grad(replay: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from fxstack_functionalize.metadata.replay import Detachment
+from fxstack_functionalize.metadata.replay import NUMBER, OWN, PARTS, Detachment, applied
 from fxstack_functionalize.symbols import filler
-from fxstack_functionalize.torch_compat import functionalization as views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -22,23 +21,13 @@ if TYPE_CHECKING:
 
     Tensors = tuple[torch.Tensor, ...]
 
-_aten = torch.ops.aten
-_OPERATORS: Final[dict[type, Any]] = {
-    views.unbind_int_ViewMeta: _aten.unbind.int,  # type: ignore[attr-defined]
-    views.split_Tensor_ViewMeta: _aten.split.Tensor,  # type: ignore[attr-defined]
-    views.split_with_sizes_ViewMeta: _aten.split_with_sizes.default,  # type: ignore[attr-defined]
-}
-# Arguments of the records above: symbolic or not, the number of the part, two flags, and those of the operator.
-_NUMBER: Final = 1
-_OWN: Final = 4
-
 
 def groups(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
     """For each alias that is made with others: the places of all that one call makes."""
     found: list[dict[int, int]] = []
     latest: dict[Hashable, dict[int, int]] = {}
     for place, alias in enumerate(aliases):
-        if not alias.steps or alias.steps[-1][0] not in _OPERATORS:
+        if not alias.steps or alias.steps[-1][0] not in PARTS:
             continue
         call, number = _call_of(alias), _number(alias)
         # A call gives each part once: the same number again is another call's.
@@ -52,14 +41,14 @@ def groups(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
 
 
 def _number(alias: AliasInfo) -> int:
-    number: int = alias.steps[-1][1][_NUMBER]
+    number: int = alias.steps[-1][1][NUMBER]
     return number
 
 
 def _call_of(alias: AliasInfo) -> Hashable:
     """What two parts of one call have in common; symbolic sizes are compared by their expressions."""
     *before, (kind, arguments) = alias.steps
-    own = repr((before, arguments[_OWN:]))
+    own = repr((before, arguments[OWN:]))
     return alias.source, alias.index, alias.detachment, kind, own
 
 
@@ -67,12 +56,11 @@ def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..
     """Return the function that makes all ``members`` of their base, and of the call's arguments if they have symbolic sizes."""
     first, numbers = members[0], [_number(alias) for alias in members]
     kinds = [make for make, _ in first.steps]
-    operator = _OPERATORS[kinds[-1]]
+    operator = PARTS[kinds[-1]]
 
     def made(base: torch.Tensor, given: Sequence[tuple[Any, ...]]) -> Tensors:
-        before = [make(its) for make, its in zip(kinds[:-1], given[:-1], strict=True)]
-        whole = views.apply_view_meta_sequence(base, before) if before else base
-        parts = operator(whole, *given[-1][_OWN:])
+        whole = applied(base, kinds[:-1], given[:-1])
+        parts = operator(whole, *given[-1][OWN:])
         return tuple([parts[number] for number in numbers])
 
     detached = _DETACHMENTS[first.detachment](made)
