@@ -3,7 +3,7 @@
 Resume functions are a user's code with another prologue and another layout of variables, so they are
 edited at the level of single operations: everything that the compiler of the user's Python produced stays
 as it is. The formats (wordcode with inline caches, location table, exception table) are those of CPython
-3.11 to 3.13; see ``Objects/locations.md`` and ``Objects/exception_handling_notes.txt`` there.
+3.11 to 3.14; see ``Objects/locations.md`` and ``Objects/exception_handling_notes.txt`` there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _PAIRS = {
     "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
     "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
     "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST", "LOAD_FAST"),
 }
+# What the compiler has proved of the order of its own operations need not hold among others.
+_PLAIN = {"LOAD_FAST_BORROW": "LOAD_FAST"}
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +110,7 @@ def read(code: CodeType) -> Body:
             op = Op(first, arg >> 4, None, position, start)
             ops += [op, Op(second, arg & 15, None, position)]
         else:
-            op = Op(name, arg, None, position, start)
+            op = Op(_PLAIN.get(name, name), arg, None, position, start)
             ops.append(op)
         # Jumps aim at the EXTENDED_ARG in front of an operation.
         by_offset[start] = op

@@ -9,6 +9,10 @@ from fxstack_capture.emit.assemble import Op
 NULL_AFTER = "CALL_KW" in dis.opmap
 """Since 3.13 the NULL of a call lies above the callable, before that below."""
 
+NULL_IN_WITH = "LOAD_SPECIAL" in dis.opmap
+"""Since 3.14 ``with`` keeps ``__exit__`` with a NULL above it, calls with ``*args`` have one for the keyword arguments, and
+POP_TOP drops one."""
+
 HAS_PRECALL = "PRECALL" in dis.opmap
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.assemble import Body, Op
-from fxstack_capture.emit.calls import NULL_AFTER
+from fxstack_capture.emit.calls import NULL_AFTER, NULL_IN_WITH
 from fxstack_capture.emit.errors import CannotResumeError
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ _FIXED: dict[str, tuple[int, int]] = {
     "FORMAT_WITH_SPEC": (2, 1),
     "CONVERT_VALUE": (1, 1),
     "POP_TOP": (1, 0),
+    "POP_ITER": (1, 0),
+    "BUILD_TEMPLATE": (2, 1),
     "PRINT_EXPR": (1, 0),
     "MAKE_FUNCTION": (1, 1),
     "SET_FUNCTION_ATTRIBUTE": (2, 1),
@@ -98,7 +100,8 @@ _FIXED: dict[str, tuple[int, int]] = {
 _BY_ARGUMENT: dict[str, Callable[[int], tuple[int, int]]] = {
     "CALL": lambda arg: (arg + 2, 1),
     "CALL_KW": lambda arg: (arg + 3, 1),
-    "CALL_FUNCTION_EX": lambda arg: (3 + (arg & 1), 1),
+    "CALL_FUNCTION_EX": lambda arg: (4 if NULL_IN_WITH else 3 + (arg & 1), 1),
+    "BUILD_INTERPOLATION": lambda arg: (2 + (arg & 1), 1),
     "RAISE_VARARGS": lambda arg: (arg, 0),
     "UNPACK_SEQUENCE": lambda arg: (1, arg),
     "UNPACK_EX": lambda arg: (1, (arg & 255) + 1 + (arg >> 8)),
@@ -146,7 +149,7 @@ def step_at(body: Body, index: int) -> Step:
         results = _CALLABLE if op.arg & 1 else (False,)
         return Step((plain,), _METHOD_BIT[op.name], (Exit(results, following),))
     if op.name == "WITH_EXCEPT_START":
-        return Step(group, 0, (Exit((False,), following),), looks=4)
+        return Step(group, 0, (Exit((False,), following),), looks=4 + NULL_IN_WITH)
     takes, leaves = _effect(op)
     looks = _LOOKS.get(op.name, 0)
     return Step(group, takes, (Exit((False,) * leaves, following),), looks=looks)
@@ -181,7 +184,7 @@ def _for_iter(body: Body, group: tuple[Op, ...], following: Op, target: Op) -> S
     after = first = body.ops.index(target)
     if body.ops[after].name == "END_FOR":
         after += 1
-        if NULL_AFTER and body.ops[after].name == "POP_TOP":
+        if NULL_AFTER and body.ops[after].name in {"POP_TOP", "POP_ITER"}:
             after += 1
     passed = tuple(op.name for op in body.ops[first:after])
     exits = (Exit((False, False), following), Exit((), body.ops[after], jump=True))

@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING
 
 from fxstack_capture.emit.assemble import Body, Op, Position, Protected
-from fxstack_capture.emit.calls import NULL_AFTER
+from fxstack_capture.emit.calls import NULL_AFTER, NULL_IN_WITH
 from fxstack_capture.emit.layout import Layout, assemble, move, prologue, slot_names
 from fxstack_capture.emit.operations import Exit, Step
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
@@ -53,8 +53,9 @@ def make_stub(
     ``slots``: the exceptions being handled, then what the operation looks at, then what it takes; ``kept`` of
     them are still on the stack afterwards. ``variables``: those of the frame, if the operation may look at them.
     """
-    below = (Slot.UNUSED if slot is Slot.NULL else slot for slot in slots[:kept])
-    slots = (*below, *slots[kept:])
+    if not NULL_IN_WITH:
+        below = (Slot.UNUSED if slot is Slot.NULL else slot for slot in slots[:kept])
+        slots = (*below, *slots[kept:])
     uses_cells = variables is not None or any(op.name in _USES_CELLS for op in step.ops)
     free = free_variables(user) if uses_cells else ()
     shown = variables or ()
@@ -91,9 +92,10 @@ def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...
     ``handled``: the exceptions that the frame is handling, outermost first. Returns (result, 0).
     """
     op = Op("CALL_FUNCTION_EX", 0, None, position)
-    step = Step((op,), 3, (Exit((False,), op),))
     pair = (Slot.VALUE, Slot.NULL) if NULL_AFTER else (Slot.NULL, Slot.VALUE)
-    return make_stub(user, step, (*handled, *pair, Slot.VALUE), len(handled), None).code
+    taken = (*pair, Slot.VALUE, *[Slot.NULL] * NULL_IN_WITH)
+    step = Step((op,), len(taken), (Exit((False,), op),))
+    return make_stub(user, step, (*handled, *taken), len(handled), None).code
 
 
 def _forward(name: str) -> str:

@@ -9,6 +9,79 @@
 
 int dict_states_reliable;
 
+#if FXSTACK_314
+/* --- numbers of our own --------------------------------------------------------------------------
+ *
+ * 3.14 has no ma_version_tag. A dictionary that is asked for its number gets a cell, and is watched: the watcher is called before
+ * each change, and when the dictionary goes. Numbers are given once, so a cell can serve another dictionary afterwards: whoever
+ * remembers the old number finds another one. Cells are never freed, because guards hold their addresses. */
+typedef struct Cell {
+    PyObject *dict;
+    uint64_t number;
+    struct Cell *next; /* in its bucket, or of the free ones */
+} Cell;
+
+static Cell **buckets, *unused;
+static size_t bucket_count, cell_count; /* the former a power of two */
+static uint64_t last_number;
+static int watcher = -1;
+
+static inline Cell **bucket_of(PyObject *dict) { return &buckets[((uintptr_t)dict >> 4) * 0x9E3779B97F4A7C15u >> 20 & (bucket_count - 1)]; }
+
+static inline Cell *cell_of(PyObject *dict) {
+    Cell *cell = bucket_count ? *bucket_of(dict) : NULL;
+    while (cell != NULL && cell->dict != dict) cell = cell->next;
+    return cell;
+}
+
+static int dict_changes(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *value) {
+    (void)key, (void)value;
+    Cell *cell = cell_of(dict);
+    if (cell == NULL) return 0;
+    cell->number = ++last_number;
+    if (event != PyDict_EVENT_DEALLOCATED) return 0;
+    Cell **at = bucket_of(dict);
+    while (*at != cell) at = &(*at)->next;
+    *at = cell->next;
+    *cell = (Cell){NULL, cell->number, unused};
+    unused = cell, cell_count--;
+    return 0;
+}
+
+static int grow_buckets(void) {
+    Cell **old = buckets, **grown = PyMem_Calloc(bucket_count ? 2 * bucket_count : 256, sizeof *grown);
+    size_t before = bucket_count;
+    if (grown == NULL) return -1;
+    buckets = grown, bucket_count = before ? 2 * before : 256;
+    for (size_t i = 0; i < before; i++)
+        for (Cell *cell = old[i], *next; cell != NULL; cell = next) {
+            next = cell->next;
+            Cell **at = bucket_of(cell->dict);
+            cell->next = *at, *at = cell;
+        }
+    PyMem_Free(old);
+    return 0;
+}
+
+static COLD Cell *new_cell(PyObject *dict) {
+    if (watcher < 0 || (cell_count >= bucket_count && grow_buckets() < 0)) return NULL;
+    if (PyDict_Watch(watcher, dict) < 0) return PyErr_Clear(), NULL;
+    Cell *cell = unused;
+    if (cell != NULL) unused = cell->next;
+    else if ((cell = PyMem_Malloc(sizeof *cell)) == NULL) return NULL;
+    Cell **at = bucket_of(dict);
+    *cell = (Cell){dict, ++last_number, *at};
+    *at = cell, cell_count++;
+    return cell;
+}
+
+const uint64_t *dict_state_at(PyObject *dict) {
+    Cell *cell = cell_of(dict);
+    if (unlikely(cell == NULL)) cell = new_cell(dict);
+    return cell == NULL ? NULL : &cell->number;
+}
+#endif
+
 /* `popitem` makes a table of its own before it takes the last item, which is put back. */
 int give_own_table(PyObject *dict) {
     if (PyDict_GET_SIZE(dict) == 0) return 0;
@@ -58,6 +131,10 @@ static int tells_of_all(void) {
 }
 
 void dict_states_init(void) {
+#if FXSTACK_314
+    watcher = PyDict_AddWatcher(dict_changes);
+    if (watcher < 0) PyErr_Clear(); /* all are taken: no dictionary has a number */
+#endif
     dict_states_reliable = 1;
     dict_states_reliable = tells_of_all();
 }

@@ -9,22 +9,53 @@
 #include <frameobject.h>
 #include <stddef.h>
 
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
-#error "fxstack-capture's frame hook supports CPython 3.11, 3.12 and 3.13"
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030F0000
+#error "fxstack-capture's frame hook supports CPython 3.11 to 3.14"
+#endif
+#ifdef Py_GIL_DISABLED
+#error "fxstack-capture's frame hook needs a Python with the GIL: frames of the free-threaded build are evaluated by several threads at once"
 #endif
 
 #include "internal/pycore_frame.h"
 #if PY_VERSION_HEX >= 0x030D0000
 #include "internal/pycore_setobject.h" /* _PySet_NextEntry */
 #endif
+#if PY_VERSION_HEX >= 0x030E0000
+#include "internal/pycore_interpframe.h"
+#endif
 
 typedef struct _PyInterpreterFrame InterpreterFrame;
 
+#define FXSTACK_314 (PY_VERSION_HEX >= 0x030E0000)
 #define FXSTACK_313 (PY_VERSION_HEX >= 0x030D0000)
 #define FXSTACK_312 (PY_VERSION_HEX >= 0x030C0000)
 
 /* --- fields ------------------------------------------------------------------------------------ */
 
+/* A variable of a frame. From 3.14 on it is a tagged reference: the lowest bit says that the frame does not own a count. */
+#if FXSTACK_314
+typedef _PyStackRef Slot;
+#define EMPTY_SLOT PyStackRef_NULL
+static inline PyObject *slot_object(Slot s) { return PyStackRef_IsNull(s) ? NULL : PyStackRef_AsPyObjectBorrow(s); }
+static inline Slot slot_taking(PyObject *o) { return o == NULL ? PyStackRef_NULL : PyStackRef_FromPyObjectSteal(o); }
+static inline void slot_clear(Slot *s) { PyStackRef_XCLOSE(*s); *s = PyStackRef_NULL; }
+static inline PyCodeObject *frame_code(InterpreterFrame *f) { return _PyFrame_GetCode(f); }
+static inline PyFunctionObject *frame_function(InterpreterFrame *f) { return _PyFrame_GetFunction(f); }
+/* Both take the count of the code and of the function that the frame has had. */
+static inline void frame_start_at(InterpreterFrame *f, PyCodeObject *c) {
+    f->f_executable = PyStackRef_FromPyObjectSteal((PyObject *)c);
+    f->instr_ptr = _PyCode_CODE(c);
+}
+#define frame_release_function(f) PyStackRef_CLOSE((f)->f_funcobj)
+#define frame_set_top(f, slots) ((f)->stackpointer = (f)->localsplus + (slots))
+#else
+typedef PyObject *Slot;
+#define EMPTY_SLOT NULL
+static inline PyObject *slot_object(Slot s) { return s; }
+static inline Slot slot_taking(PyObject *o) { return o; }
+static inline void slot_clear(Slot *s) { Py_CLEAR(*s); }
+#define frame_release_function(f) Py_DECREF(frame_function(f))
+#define frame_set_top(f, slots) ((f)->stacktop = (slots))
 #if FXSTACK_313
 static inline PyCodeObject *frame_code(InterpreterFrame *f) { return (PyCodeObject *)f->f_executable; }
 static inline void frame_start_at(InterpreterFrame *f, PyCodeObject *c) {
@@ -38,11 +69,14 @@ static inline void frame_start_at(InterpreterFrame *f, PyCodeObject *c) {
     f->prev_instr = _PyCode_CODE(c) - 1;
 }
 #endif
+#endif
 
 #if FXSTACK_312
+#if !FXSTACK_314
 static inline PyFunctionObject *frame_function(InterpreterFrame *f) {
     return (PyFunctionObject *)f->f_funcobj;
 }
+#endif
 static inline Py_ssize_t code_framesize(PyCodeObject *c) { return c->co_framesize; }
 static inline void code_grow_framesize(PyCodeObject *c, Py_ssize_t by) { c->co_framesize += (int)by; }
 #define request_code_extra_index PyUnstable_Eval_RequestCodeExtraIndex
@@ -90,9 +124,9 @@ static inline void frame_pop(PyThreadState *ts, InterpreterFrame *f) {
 static inline void frame_let_go(InterpreterFrame *f) { (void)f; }
 static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arguments) {
     PyCodeObject *code = frame_code(f);
-    for (int i = 0; i < arguments; i++) Py_XDECREF(f->localsplus[i]);
+    for (int i = 0; i < arguments; i++) slot_clear(&f->localsplus[i]);
     Py_XDECREF(f->f_locals);
-    Py_DECREF(f->f_funcobj);
+    frame_release_function(f);
     frame_pop(ts, f);
     Py_DECREF(code);
 }
@@ -100,7 +134,7 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
 /* A frame that has returned holds its variables until the caller of the evaluator clears it: release them now. */
 static inline void frame_let_go(InterpreterFrame *f) {
     if (f->frame_obj != NULL) return; /* somebody may look at them */
-    for (int i = 0; i < f->f_code->co_nlocalsplus; i++) Py_CLEAR(f->localsplus[i]);
+    for (int i = 0; i < f->f_code->co_nlocalsplus; i++) slot_clear(&f->localsplus[i]);
 }
 static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arguments) {
     (void)ts, (void)f, (void)arguments;
@@ -112,7 +146,7 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
  * With any evaluator installed every Python call nests C evaluators, and 3.12/3.13 count those against a fixed
  * limit (1500/2 levels on 3.12.1). The hook gives back what the evaluator takes, so that only the
  * Python limit counts, and watches the real stack instead (hook.c, stack_is_low). */
-#if FXSTACK_312
+#if FXSTACK_312 && !FXSTACK_314 /* 3.14 watches the real stack itself */
 #define RECURSION_SAVE(ts) int recursion_kept = (ts)->c_recursion_remaining; (ts)->c_recursion_remaining = recursion_kept + 2
 #define RECURSION_RESTORE(ts) (ts)->c_recursion_remaining = recursion_kept
 #else
@@ -143,10 +177,10 @@ static inline int frame_swap_code(PyThreadState *ts, InterpreterFrame *f, PyCode
     Py_ssize_t need = code_framesize(code);
     if (ts->datastack_limit - base <= need) return 0;
     int slots = code->co_nlocalsplus;
-    for (int i = code_argument_slots(code); i < slots; i++) f->localsplus[i] = NULL;
+    for (int i = code_argument_slots(code); i < slots; i++) f->localsplus[i] = EMPTY_SLOT;
     Py_INCREF(code);
     frame_start_at(f, code);
-    f->stacktop = slots;
+    frame_set_top(f, slots);
     ts->datastack_top = base + need;
     Py_DECREF(old);
     return 1;

@@ -56,7 +56,7 @@ static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *
         return fail_frame(ts, f);
     }
     shadow_calls++;
-    memcpy(slots, f->localsplus, arguments * sizeof *slots);
+    for (int i = 0; i < arguments; i++) slots[i] = slot_object(f->localsplus[i]);
     slots[arguments] = inputs;
     PyObject *result = PyObject_Vectorcall(shadow, slots, arguments + e->takes_inputs, NULL);
     PyMem_Free(slots);
@@ -118,7 +118,7 @@ static PyObject *go_on(PyObject *result) {
 }
 
 static inline PyObject *run_swapped(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs) {
-    if (e->takes_inputs) f->localsplus[code_argument_slots(e->code)] = inputs;
+    if (e->takes_inputs) f->localsplus[code_argument_slots(e->code)] = slot_taking(inputs);
     return chained(ts, f, 0);
 }
 
@@ -140,7 +140,7 @@ static PyObject *frame_locals(InterpreterFrame *f) {
     if (locals == NULL) return NULL;
     int n = code_argument_slots(code);
     for (int i = 0; i < n; i++) {
-        PyObject *value = f->localsplus[i];
+        PyObject *value = slot_object(f->localsplus[i]);
         PyObject *name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
         if (value && PyDict_SetItem(locals, name, value) < 0) {
             Py_DECREF(locals);
@@ -261,28 +261,28 @@ static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
 /* --- intercept mode ------------------------------------------------------------------------------ */
 
 /* [*positional, *varargs] of a frame that has not started. */
-static PyObject *positional_arguments(PyCodeObject *code, PyObject **slots) {
+static PyObject *positional_arguments(PyCodeObject *code, const Slot *slots) {
     PyObject *rest = NULL;
     Py_ssize_t extra = 0;
     if (code->co_flags & CO_VARARGS) {
-        rest = slots[code->co_argcount + code->co_kwonlyargcount];
+        rest = slot_object(slots[code->co_argcount + code->co_kwonlyargcount]);
         extra = PyTuple_GET_SIZE(rest);
     }
     PyObject *args = PyTuple_New(code->co_argcount + extra);
     if (args == NULL) return NULL;
-    for (int i = 0; i < code->co_argcount; i++) PyTuple_SET_ITEM(args, i, Py_NewRef(slots[i]));
+    for (int i = 0; i < code->co_argcount; i++) PyTuple_SET_ITEM(args, i, Py_NewRef(slot_object(slots[i])));
     for (Py_ssize_t i = 0; i < extra; i++)
         PyTuple_SET_ITEM(args, code->co_argcount + i, Py_NewRef(PyTuple_GET_ITEM(rest, i)));
     return args;
 }
 
-static PyObject *keyword_arguments(PyCodeObject *code, PyObject **slots) {
+static PyObject *keyword_arguments(PyCodeObject *code, const Slot *slots) {
     PyObject *kwargs = PyDict_New();
     if (kwargs == NULL) return NULL;
     for (int i = code->co_argcount; i < code->co_argcount + code->co_kwonlyargcount; i++)
-        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(code->co_localsplusnames, i), slots[i]) < 0) goto fail;
+        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(code->co_localsplusnames, i), slot_object(slots[i])) < 0) goto fail;
     if (code->co_flags & CO_VARKEYWORDS) {
-        PyObject *rest = slots[code_argument_slots(code) - 1];
+        PyObject *rest = slot_object(slots[code_argument_slots(code) - 1]);
         if (PyDict_Update(kwargs, rest) < 0) goto fail;
     }
     return kwargs;

@@ -105,7 +105,7 @@ HIDDEN int passthrough_decides(PyObject *passthrough, PyCodeObject *code); /* 1 
 /* --- guards (tree.c) ------------------------------------------------------------------------------ */
 
 /* 1 accept, 0 reject. `inputs`: where to put the tuple of the tree's outputs (NULL: not wanted). */
-HIDDEN int tree_check(Tree *tree, PyFunctionObject *func, PyObject *const *locals, PyObject **inputs);
+HIDDEN int tree_check(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs);
 extern HIDDEN PyMethodDef tree_methods[];
 HIDDEN int tree_attach(Tree *tree, Entry *entry); /* the entry goes when the tree dies; ValueError: has one already */
 HIDDEN void tree_detach(Tree *tree, Entry *entry);

@@ -50,11 +50,19 @@ static inline int is_bare_instance(PyObject *object) {
 extern HIDDEN int dict_states_reliable;
 HIDDEN int give_own_table(PyObject *dict); /* 0: it cannot have one */
 
+/* Where the number of a dictionary stands; NULL: it has none. */
+#if FXSTACK_314
+HIDDEN const uint64_t *dict_state_at(PyObject *dict);
+#else
+static inline const uint64_t *dict_state_at(PyObject *dict) { return &((PyDictObject *)dict)->ma_version_tag; }
+#endif
+
 /* A number that is another one after every change of a dictionary, and that no two dictionaries share; 0: it has none (dict_states.c). */
 static inline uint64_t dict_version(PyObject *dict) {
     if (dict == NULL || !PyDict_CheckExact(dict) || !dict_states_reliable) return 0;
     if (unlikely(FXSTACK_313 && ((PyDictObject *)dict)->ma_values != NULL) && !give_own_table(dict)) return 0;
-    return ((PyDictObject *)dict)->ma_version_tag;
+    const uint64_t *at = dict_state_at(dict);
+    return at == NULL ? 0 : *at;
 }
 
 /* values.c: the index of a constant key in a table of keys, or -1. */

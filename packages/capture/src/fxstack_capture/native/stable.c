@@ -48,7 +48,7 @@ static int words_of_class(const Node *node, PyObject *cls, Word *words) {
 
 static int words_of_dict(const Node *node, PyObject *dict, Word *words) {
     if (node->settles != DICT_OWN || node->open_tests > 0 || node->open_children > 0 || dict_version(dict) == 0) return 0;
-    words[0] = (Word){&((PyDictObject *)dict)->ma_version_tag, NEVER, 0, 0};
+    words[0] = (Word){(void *)dict_state_at(dict), NEVER, 0, 0};
     return 1;
 }
 

@@ -61,7 +61,7 @@ void tree_detach(Tree *tree, Entry *entry) {
 
 typedef struct {
     PyFunctionObject *func;
-    PyObject *const *locals;
+    const Slot *locals;
     Value *registers; /* NULL: no relations */
     int failed;       /* the guard that does not hold */
     int remember;     /* this check may use and change what nodes know */
@@ -71,7 +71,7 @@ static int reach(Node *node, const Run *run, const Value *from, Value *to) {
     PyObject *cell;
     switch (node->root) {
     case ROOT_STEP: return node->step(node, from, to);
-    case ROOT_LOCAL: *to = (Value){run->locals[node->index], 0, 0}; break;
+    case ROOT_LOCAL: *to = (Value){slot_object(run->locals[node->index]), 0, 0}; break;
     case ROOT_FREE:
     case ROOT_FREE_CELL:
         if (run->func->func_closure == NULL || node->index >= PyTuple_GET_SIZE(run->func->func_closure)) return 0;
@@ -169,7 +169,7 @@ static PyObject *collect(Tree *tree, const Value *registers) {
 }
 
 /* -1: holds; otherwise the index of a guard that does not (guard_count: something it refers to is gone). */
-static int run_tree(Tree *tree, PyFunctionObject *func, PyObject *const *locals, PyObject **inputs) {
+static int run_tree(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs) {
     if (unlikely(tree->dead)) return tree->guard_count;
     Scope *scope = current_scope();
     Mode mode = scope->mode;
@@ -190,7 +190,7 @@ static int run_tree(Tree *tree, PyFunctionObject *func, PyObject *const *locals,
     return ok ? -1 : run.failed;
 }
 
-int tree_check(Tree *tree, PyFunctionObject *func, PyObject *const *locals, PyObject **inputs) {
+int tree_check(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs) {
     return run_tree(tree, func, locals, inputs) < 0;
 }
 
@@ -372,7 +372,7 @@ static PyObject *tree_failing(Tree *tree, PyObject *args) {
     PyCodeObject *code = (PyCodeObject *)func->func_code;
     if (PyTuple_GET_SIZE(locals) != code_argument_slots(code))
         return PyErr_Format(PyExc_ValueError, "%U has %d arguments", code->co_qualname, code_argument_slots(code)), NULL;
-    return PyLong_FromLong(run_tree(tree, func, ((PyTupleObject *)locals)->ob_item, NULL));
+    return PyLong_FromLong(run_tree(tree, func, (const Slot *)((PyTupleObject *)locals)->ob_item, NULL));
 }
 
 static PyMethodDef tree_own_methods[] = {
@@ -412,7 +412,7 @@ static PyObject *py_time_check(PyObject *module, PyObject *args) {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
     for (long i = 0; i < n; i++) {
         PyObject *inputs = NULL;
-        ok += tree_check(tree, func, ((PyTupleObject *)locals)->ob_item, &inputs);
+        ok += tree_check(tree, func, (const Slot *)((PyTupleObject *)locals)->ob_item, &inputs);
         Py_XDECREF(inputs);
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);

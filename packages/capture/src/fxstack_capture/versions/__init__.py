@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING
 
 from fxstack_capture.interpreter.decode import InstructionSet, decode
 from fxstack_capture.interpreter.program import ProgramTable
-from fxstack_capture.versions import v311, v312, v313
+from fxstack_capture.versions import v311, v312, v313, v314
 
 if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.interpreter.program import Program
 
-_SUPPORTED = MappingProxyType({(3, 11): v311.OPCODES, (3, 12): v312.OPCODES, (3, 13): v313.OPCODES})
+_SUPPORTED = MappingProxyType(
+    {
+        (3, 11): v311.OPCODES,
+        (3, 12): v312.OPCODES,
+        (3, 13): v313.OPCODES,
+        (3, 14): v314.OPCODES,
+    }
+)
 
 
 def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> InstructionSet:

@@ -1,4 +1,4 @@
-"""The opcodes that mean the same in 3.11, 3.12 and 3.13."""
+"""The opcodes that mean the same in 3.11, 3.12 and 3.13; most of them in 3.14, too."""
 
 from __future__ import annotations
 

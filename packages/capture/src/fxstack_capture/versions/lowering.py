@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fxstack_capture.interpreter.handlers.unsupported import unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from fxstack_capture.interpreter.program import Handler, Instruction, Lowering, Step
 
@@ -84,6 +84,11 @@ def chosen(choices: Mapping[int, Lowering], what: str) -> Lowering:
         return choice(instruction)
 
     return lower
+
+
+def selected(handler: Handler, operands: Sequence[object]) -> Lowering:
+    """The argument is an index into a table that CPython has."""
+    return lambda instruction: (handler, operands[instruction.oparg])
 
 
 def fixed(handler: Handler, operand: object = None) -> Lowering:

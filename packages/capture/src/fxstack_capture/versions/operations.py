@@ -1,4 +1,4 @@
-"""Numbers that stand for operators in bytecode arguments; the same in 3.11 to 3.13."""
+"""Numbers that stand for operators in bytecode arguments; the same in 3.11 to 3.14."""
 
 from __future__ import annotations
 

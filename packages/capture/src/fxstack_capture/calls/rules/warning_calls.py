@@ -94,10 +94,25 @@ def _ignored(trace: Trace, text: str, category: Any) -> bool:
     return False
 
 
-@RULES.rule(_warnings._filters_mutated)  # type: ignore[attr-defined]
+_MUTATED: Any = getattr(_warnings, "_filters_mutated", None)
+"""What tells caches of warnings that they are stale; from 3.14 on its callers hold a lock."""
+if _MUTATED is None:
+    _MUTATED = _warnings._filters_mutated_lock_held  # type: ignore[attr-defined]
+
+
+@RULES.rule(_MUTATED)
 def _filters_mutated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A counter that makes caches of warnings stale: counted once, when the frame is left."""
-    fn = _warnings._filters_mutated  # type: ignore[attr-defined]
+    fn = warnings._filters_mutated  # type: ignore[attr-defined]
     deferred: list[Any] = trace.world.deferred  # type: ignore[attr-defined]
     if not any(isinstance(e, Call) and e.target.name == "_filters_mutated" for e in deferred):
         deferred.append(Call(pinned(fn, "_filters_mutated"), (), {}))
+
+
+def _hold_lock(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """What the lock protects is changed when the frame is left."""
+
+
+for _name in ("_acquire_lock", "_release_lock"):
+    if hasattr(_warnings, _name):
+        RULES.add(getattr(_warnings, _name), _hold_lock)

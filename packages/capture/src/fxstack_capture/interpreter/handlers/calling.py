@@ -57,6 +57,14 @@ def call_kw(frame: Frame, count: int) -> None:
     call_with_names(frame, (count, names))
 
 
+def call_function_ex_above_null(frame: Frame, _operand: int) -> None:
+    """3.14: what the keyword arguments come from is always there, and may be NULL."""
+    named = frame.stack[-1] is not NULL
+    if not named:
+        frame.stack.pop()
+    call_function_ex(frame, int(named))
+
+
 def call_function_ex(frame: Frame, flags: int) -> None:
     stack = frame.stack
     kwargs = stack.pop() if flags & 1 else {}
@@ -126,6 +134,8 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
     if flag == 8:
         # A closure cannot be replaced; the compiler sets it first, so nothing is lost.
         fn = _new_function(frame, fn.__code__, None, value)
+    elif flag == 16:
+        fn.__annotate__ = value  # 3.14
     elif flag == 4:
         fn.__annotations__ = _annotations(value)
     elif flag == 2:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.interpreter.values import NULL
+
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
@@ -12,26 +14,42 @@ def before_with(frame: Frame, _operand: Any) -> None:
     """Replace the manager by its ``__exit__``, and push what ``__enter__`` gives."""
     stack = frame.stack
     manager = stack[-1]
-    described = f"'{type(manager).__name__}' object does not support the context manager protocol"
-    enter = _special(frame, manager, "__enter__", described)
-    leave = _special(frame, manager, "__exit__", described + " (missed __exit__ method)")
+    enter = _special(frame, manager, "__enter__")
+    leave = _special(frame, manager, "__exit__")
     stack[-1] = leave
     stack.append(frame.calls.call_linked(enter, (), {}))
 
 
-def _special(frame: Frame, manager: Any, name: str, missing: str) -> Any:
+def load_special(frame: Frame, name: str) -> None:
+    """3.14: the bound method and a NULL, in the place of the manager."""
+    frame.stack[-1:] = [_special(frame, frame.stack[-1], name), NULL]
+
+
+def _special(frame: Frame, manager: Any, name: str) -> Any:
     try:
         return frame.world.load_special(manager, name)
     except AttributeError as error:
         frame.interp.dealt_with(error)
-    raise TypeError(missing)
+    kind, missing = type(manager).__name__, " (missed __exit__ method)" * (name == "__exit__")
+    raise TypeError(
+        f"'{kind}' object does not support the context manager protocol{missing}"
+    )
 
 
 def with_except_start(frame: Frame, _operand: Any) -> None:
     """Call ``__exit__`` with the exception; its result decides whether the exception is
     swallowed.
     """
+    _exit(frame, -4)
+
+
+def with_except_start_above_null(frame: Frame, _operand: Any) -> None:
+    """3.14: there is a NULL above ``__exit__``."""
+    _exit(frame, -5)
+
+
+def _exit(frame: Frame, place: int) -> None:
     stack = frame.stack
     exception = stack[-1]
     args = (type(exception), exception, exception.__traceback__)
-    stack.append(frame.calls.call(stack[-4], args, {}))
+    stack.append(frame.calls.call(stack[place], args, {}))

@@ -1,0 +1,55 @@
+"""Python 3.14: what differs from the common table and from 3.13."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from fxstack_capture.interpreter.handlers import (
+    calling,
+    contexts,
+    flow,
+    local_slots,
+    operators,
+    stack,
+)
+from fxstack_capture.versions import v313
+from fxstack_capture.versions.lowering import chosen, fixed, forward, plain, refused, selected, two_locals
+from fxstack_capture.versions.operations import BINARY_OPS
+
+COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
+"""LOAD_COMMON_CONSTANT (``pycore_opcode_utils.h``)."""
+
+SPECIAL_METHODS = ("__enter__", "__exit__", "__aenter__", "__aexit__")
+"""LOAD_SPECIAL (``pycore_opcode_utils.h``)."""
+
+SUBSCRIPT = 26
+"""``NB_SUBSCR``: reading an item is one of the binary operators."""
+
+_GONE = frozenset(
+    """BEFORE_ASYNC_WITH BEFORE_WITH BINARY_SUBSCR BUILD_CONST_KEY_MAP LOAD_ASSERTION_ERROR LOAD_CLOSURE
+    RETURN_CONST""".split()
+)
+
+OPCODES = MappingProxyType(
+    {
+        **{name: lowering for name, lowering in v313.OPCODES.items() if name not in _GONE},
+        "NOT_TAKEN": plain(stack.nop),
+        "LOAD_SMALL_INT": plain(stack.load_const),
+        "LOAD_COMMON_CONSTANT": selected(stack.load_const, COMMON_CONSTANTS),
+        # The compiler has seen that the variable outlives its use on the stack.
+        "LOAD_FAST_BORROW": plain(local_slots.load_fast),
+        "LOAD_FAST_BORROW_LOAD_FAST_BORROW": two_locals(local_slots.load_fast_load_fast),
+        "BINARY_OP": chosen(
+            {**BINARY_OPS, SUBSCRIPT: fixed(operators.binary_subscr)}, "binary operator"
+        ),
+        # On exhaustion CPython passes over END_FOR, and POP_ITER drops the iterator.
+        "FOR_ITER": forward(flow.for_iter, skip=2),
+        "POP_ITER": plain(stack.pop_top),
+        "CALL_FUNCTION_EX": plain(calling.call_function_ex_above_null),
+        "LOAD_SPECIAL": selected(contexts.load_special, SPECIAL_METHODS),
+        "WITH_EXCEPT_START": plain(contexts.with_except_start_above_null),
+        # not interpreted
+        "BUILD_INTERPOLATION": refused("template strings"),
+        "BUILD_TEMPLATE": refused("template strings"),
+    }
+)
