@@ -13,7 +13,15 @@ from fxstack_capture.interpreter.handlers import (
     stack,
 )
 from fxstack_capture.versions import v313
-from fxstack_capture.versions.lowering import chosen, fixed, forward, plain, refused, selected, two_locals
+from fxstack_capture.versions.lowering import (
+    chosen,
+    fixed,
+    forward,
+    plain,
+    refused,
+    selected,
+    two_locals,
+)
 from fxstack_capture.versions.operations import BINARY_OPS
 
 COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
@@ -26,8 +34,15 @@ SUBSCRIPT = 26
 """``NB_SUBSCR``: reading an item is one of the binary operators."""
 
 _GONE = frozenset(
-    """BEFORE_ASYNC_WITH BEFORE_WITH BINARY_SUBSCR BUILD_CONST_KEY_MAP LOAD_ASSERTION_ERROR LOAD_CLOSURE
-    RETURN_CONST""".split()
+    [
+        "BEFORE_ASYNC_WITH",
+        "BEFORE_WITH",
+        "BINARY_SUBSCR",
+        "BUILD_CONST_KEY_MAP",
+        "LOAD_ASSERTION_ERROR",
+        "LOAD_CLOSURE",
+        "RETURN_CONST",
+    ]
 )
 
 OPCODES = MappingProxyType(

@@ -31,9 +31,7 @@ def _special(frame: Frame, manager: Any, name: str) -> Any:
     except AttributeError as error:
         frame.interp.dealt_with(error)
     kind, missing = type(manager).__name__, " (missed __exit__ method)" * (name == "__exit__")
-    raise TypeError(
-        f"'{kind}' object does not support the context manager protocol{missing}"
-    )
+    raise TypeError(f"'{kind}' object does not support the context manager protocol{missing}")
 
 
 def with_except_start(frame: Frame, _operand: Any) -> None:
