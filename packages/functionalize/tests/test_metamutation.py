@@ -445,3 +445,14 @@ def test_set_beside_custom_operators(fn):
     x = torch.arange(6.0).view(2, 3)
     results = compiled(fn, [x])(x)
     torch.testing.assert_close(results, fn(x), check_stride=True)
+
+
+@pytest.mark.parametrize("detached", [lambda t: t.data, lambda t: t.detach()])
+def test_what_shares_memory_and_has_another_gradient_runs_in_eager(detached):
+    def program(x):
+        base = x.clone()
+        other = detached(base)
+        other.mul_(x)
+        return base, other
+
+    refuses(program, lambda: (torch.ones(3, requires_grad=True),), "has a gradient of its own")

@@ -152,6 +152,8 @@ class _Outputs:
                 for value in members
             ):
                 self.plan.add_base(base, self.first.get(id(base)))
+            elif len({id(root) for root in map(root_of, members) if root.requires_grad}) > 1:
+                raise _own_gradient()
 
     def _tensor(self, value: torch.Tensor) -> OutputInfo:
         leaf = id(value) in self.leaves
@@ -159,11 +161,7 @@ class _Outputs:
         position = self.first[id(value)]
         truth = self._truth(value)
         if truth is Truth.UNCLEAR:
-            raise UnsupportedGraphError(
-                "an output shares memory with another tensor but has a gradient of its own",
-                why="it comes from .data, detach() or a view under no_grad, and was changed with gradients on",
-                fix="clone the tensor before changing it",
-            )
+            raise _own_gradient()
         if truth is Truth.CUSTOM or not (self._has_owner(value) or self._is_placed(value)):
             self.analysis.values[position] = value
             if truth is Truth.CUSTOM:
@@ -190,6 +188,14 @@ class _Outputs:
             self.analysis.values[position] = value
             return OutputInfo(OutputSource.VALUE, position, is_tensor=False)
         return OutputInfo(OutputSource.CONSTANT, is_tensor=False, constant=value)
+
+
+def _own_gradient() -> UnsupportedGraphError:
+    return UnsupportedGraphError(
+        "an output shares memory with another tensor but has a gradient of its own",
+        why="it comes from .data, detach() or a view under no_grad, and was changed with gradients on",
+        fix="clone the tensor before changing it",
+    )
 
 
 _SOURCES = {
