@@ -48,6 +48,10 @@ class InstructionSet:
     """``generator.throw`` with several arguments is deprecated (3.12)."""
     close_returns_value: bool
     """``generator.close()`` gives what the generator returned (3.13)."""
+    clears_backwards: bool
+    """A frame that ends lets go of its last variable first (3.14)."""
+    counts_unpacked: bool
+    """The error of a list, tuple or dictionary with too many values to unpack says how many it has (3.14)."""
 
 
 def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
@@ -76,6 +80,8 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         delegations=_delegations(raw, known=instruction_set.throw_leaves_send),
         throw_warns=instruction_set.throw_warns,
         close_returns_value=instruction_set.close_returns_value,
+        clears_backwards=instruction_set.clears_backwards,
+        counts_unpacked=instruction_set.counts_unpacked,
         ours=code.co_filename == generators.__file__,
         library=is_of_standard_library(code.co_filename),
         hidden=code.co_filename == in_python.__file__,

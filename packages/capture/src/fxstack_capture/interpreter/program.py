@@ -130,6 +130,9 @@ class Program:
     """Steps that are the yield of a ``yield from``; see ``InstructionSet.throw_leaves_send``."""
     throw_warns: bool
     close_returns_value: bool
+    clears_backwards: bool
+    counts_unpacked: bool
+    """See ``InstructionSet``."""
     protects: bool
     """Whether any step has a handler."""
     catches: frozenset[int]

@@ -88,7 +88,8 @@ class RootRun:
     def _returned(self, frame: Frame) -> Returned:
         """Generators that only the frame held are closed as it goes, which may run the program's code."""
         value = frame.stack.pop()
-        for index in range(len(frame.fast)):
+        slots = range(len(frame.fast))
+        for index in reversed(slots) if self.program.clears_backwards else slots:
             frame.fast[index] = NULL
         self.interp.raise_pending()
         return Returned(value)

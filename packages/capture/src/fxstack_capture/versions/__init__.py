@@ -44,6 +44,8 @@ def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> Instruct
         throw_leaves_send=version < (3, 12),
         throw_warns=version >= (3, 12),
         close_returns_value=version >= (3, 13),
+        clears_backwards=version >= (3, 14),
+        counts_unpacked=version >= (3, 14),
     )
 
 

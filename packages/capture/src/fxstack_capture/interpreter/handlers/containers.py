@@ -202,7 +202,9 @@ def unpack_sequence(frame: Frame, count: int) -> None:
         frame.interp.dealt_with(end)
         stack.extend(reversed(items))
         return
-    raise ValueError(f"too many values to unpack (expected {count})")
+    known = frame.program.counts_unpacked and type(value) in {list, tuple, dict}
+    got = f", got {len(value)}" if known else ""
+    raise ValueError(f"too many values to unpack (expected {count}{got})")
 
 
 def unpack_ex(frame: Frame, operand: int) -> None:

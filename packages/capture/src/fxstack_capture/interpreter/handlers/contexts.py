@@ -14,24 +14,42 @@ def before_with(frame: Frame, _operand: Any) -> None:
     """Replace the manager by its ``__exit__``, and push what ``__enter__`` gives."""
     stack = frame.stack
     manager = stack[-1]
-    enter = _special(frame, manager, "__enter__")
-    leave = _special(frame, manager, "__exit__")
+    described = f"'{type(manager).__name__}' object does not support the context manager protocol"
+    enter = _special(frame, manager, "__enter__", described)
+    leave = _special(frame, manager, "__exit__", described + " (missed __exit__ method)")
     stack[-1] = leave
     stack.append(frame.calls.call_linked(enter, (), {}))
 
 
 def load_special(frame: Frame, name: str) -> None:
     """3.14: the bound method and a NULL, in the place of the manager."""
-    frame.stack[-1:] = [_special(frame, frame.stack[-1], name), NULL]
+    manager = frame.stack[-1]
+    kind = type(manager)
+    other = hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__")
+    missing = (
+        f"'{_full_name(kind)}' object does not support the context manager protocol"
+        f" (missed {name} method){_ASYNCHRONOUS if other else ''}"
+    )
+    frame.stack[-1:] = [_special(frame, manager, name, missing), NULL]
 
 
-def _special(frame: Frame, manager: Any, name: str) -> Any:
+_ASYNCHRONOUS = (
+    " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
+)
+
+
+def _full_name(cls: type) -> str:
+    """As ``PyType_GetFullyQualifiedName`` has it."""
+    plain = cls.__module__ in {"builtins", "__main__"}
+    return cls.__qualname__ if plain else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _special(frame: Frame, manager: Any, name: str, missing: str) -> Any:
     try:
         return frame.world.load_special(manager, name)
     except AttributeError as error:
         frame.interp.dealt_with(error)
-    kind, missing = type(manager).__name__, " (missed __exit__ method)" * (name == "__exit__")
-    raise TypeError(f"'{kind}' object does not support the context manager protocol{missing}")
+    raise TypeError(missing)
 
 
 def with_except_start(frame: Frame, _operand: Any) -> None:
