@@ -8,6 +8,7 @@ import math
 import operator
 import os
 import signal
+import sys
 import threading
 import types
 import weakref
@@ -273,3 +274,12 @@ def of_names_that_look_alike(x, x_0):
 )
 def test_is_in_the_graph_and_exact(fn, make):
     assert breaks_beside_plain(fn, make) == []
+
+
+def what_python_this_is(x):
+    new = sys.version_info >= (3, 8) and sys.version_info[:2] != (2, 7)
+    return x + new, sys.version_info.minor, sys.flags.optimize, sys.float_info.max, sys.version_info
+
+
+def test_programs_ask_which_python_runs():
+    assert breaks_beside_plain(what_python_this_is, lambda: (torch.ones(2),)) == []

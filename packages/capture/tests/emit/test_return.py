@@ -17,6 +17,10 @@ X = torch.tensor([1.0, 2.0, 3.0])
 Pair = collections.namedtuple("Pair", "a b")  # noqa: PYI024
 
 
+ITERTOOLS_STAY = sys.version_info >= (3, 14)
+"""They cannot be copied any more: ``test_of_itertools``."""
+
+
 @dataclasses.dataclass
 class Point:
     x: object
@@ -100,7 +104,7 @@ def iterators(x):
     next(values)
     pairs = zip([1, 2], [x, x])
     next(pairs)
-    counting = itertools.count(5) if sys.version_info < (3, 14) else None  # see test_of_itertools
+    counting = None if ITERTOOLS_STAY else itertools.count(5)
     return values, pairs, enumerate(["a"], 3), counting, iter(range(4)), reversed([1, 2])
 
 

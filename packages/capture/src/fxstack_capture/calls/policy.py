@@ -41,7 +41,7 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.world.constants import DESCRIPTOR_TYPES
+from fxstack_capture.world.constants import DESCRIPTOR_TYPES, OF_THE_INTERPRETER
 from fxstack_interchange.literals import LITERAL_TYPES
 
 _EXCEPTIONS = tuple(
@@ -159,6 +159,7 @@ PURE_TYPES: frozenset[type] = frozenset(
         *_VIEWS,
         *_STRUCTURES,
         time.struct_time,
+        *OF_THE_INTERPRETER,
     }
 )
 """C types whose constructors and methods depend on, and change, only the objects involved."""

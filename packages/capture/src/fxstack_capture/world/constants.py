@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 import types
+from typing import Final
 
 import torch
 
@@ -15,13 +17,25 @@ from fxstack_interchange.literals import PYTHON_LITERALS, TORCH_LITERALS
 BUILTIN_METHOD: type = type(re.compile("").sub)
 """Bound methods of C types defined with their class (``PyCMethod``)."""
 
+OF_THE_INTERPRETER: Final = (
+    type(sys.version_info),
+    type(sys.flags),
+    type(sys.float_info),
+    type(sys.int_info),
+    type(sys.hash_info),
+)
+"""What ``sys`` has of each of these never changes while the interpreter runs."""
+
 PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 """Symbolic numbers, and what they are for the program."""
 
 _VALUE_TYPES = PYTHON_LITERALS | {type(NotImplemented)}
 
 IMMUTABLE_TYPES: frozenset[type] = (
-    _VALUE_TYPES | TORCH_LITERALS | numpy_types.CONSTANT_TYPES | {range, torch_compat.SDPBackend}
+    _VALUE_TYPES
+    | TORCH_LITERALS
+    | numpy_types.CONSTANT_TYPES
+    | {range, torch_compat.SDPBackend, *OF_THE_INTERPRETER}
 )
 
 DESCRIPTOR_TYPES: frozenset[type] = frozenset(

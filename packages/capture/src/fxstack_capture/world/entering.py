@@ -36,7 +36,7 @@ from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_
 from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local
 from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.world import containers, contexts, held_parts, objects
-from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES
+from fxstack_capture.world.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, OF_THE_INTERPRETER
 from fxstack_capture.world.functions import mirror_cell
 from fxstack_capture.world.growing import GROWING_METHODS
 from fxstack_capture.world.instances import slots
@@ -350,6 +350,7 @@ HANDLERS: dict[type, Handler] = {
     torch.Generator: unread,
     **dict.fromkeys(_WORK, unread),
     torch.dtype: singleton,
+    **dict.fromkeys(OF_THE_INTERPRETER, singleton),
     torch.layout: singleton,
     torch.memory_format: singleton,
     torch.qscheme: singleton,
