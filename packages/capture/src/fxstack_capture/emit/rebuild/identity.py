@@ -12,6 +12,7 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.emit.errors import CannotRebuildError
+from fxstack_capture.world.constants import OF_THE_INTERPRETER
 
 if TYPE_CHECKING:
     import ast
@@ -51,6 +52,7 @@ _CONSTANTS: tuple[type, ...] = (
     type(NotImplemented),
     re.Pattern,
     torch.dtype,
+    *OF_THE_INTERPRETER,
     torch.device,
     torch.layout,
     torch.memory_format,
