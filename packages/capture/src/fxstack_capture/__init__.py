@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sysconfig
+
 from fxstack_capture.api import (
     BackendError,
     GuardError,
@@ -52,6 +54,9 @@ from fxstack_capture.shapes.marks import (
 )
 from fxstack_capture.stance import patch_options, run, set_stance
 from fxstack_capture.strictness import error_on_graph_break
+from fxstack_capture.versions import refuse_free_threading
+
+refuse_free_threading(disabled=bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
 
 __all__ = [
     "BackendError",

@@ -22,7 +22,10 @@ from fxstack_interchange.signature import (
     StageGraph,
     SymbolSpec,
 )
+from fxstack_interchange.torch_names import warn_of_untested
 from fxstack_interchange.verify import verify
+
+warn_of_untested()
 
 __all__ = [
     "METADATA_KEYS",

@@ -9,7 +9,9 @@ calls it.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,6 +60,19 @@ class Absent(type):
 
 FIRST, LAST = "2.11", "2.15"
 """The releases of torch that the tests run on."""
+
+
+def warn_of_untested(version: str = torch.__version__) -> None:
+    """Say once that ``version`` is newer than what was tested: it works as far as it can."""
+    release = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if release > tuple(map(int, LAST.split("."))):
+        warnings.warn(
+            f"fxstack was tested with torch {FIRST} to {LAST}, and this is torch {version}. What has changed in torch"
+            " may end graphs or fail, with an error that says so; a newer fxstack may know it.",
+            stacklevel=2,
+        )
+
+
 _READ_AT_IMPORT = frozenset({"__code__", "__enter__", "__exit__", "__func__", "__get__"})
 
 

@@ -29,6 +29,16 @@ _SUPPORTED = MappingProxyType(
 )
 
 
+def refuse_free_threading(*, disabled: bool) -> None:
+    """Raise ImportError where the GIL is ``disabled`` by the build: frames are swapped under its protection."""
+    if disabled:
+        raise ImportError(
+            "fxstack-capture needs a Python with the GIL, and this is the free-threaded build: it exchanges the code of"
+            " frames, which several threads may start at once here. Use the ordinary build of this version"
+            " (python3.14 instead of python3.14t)."
+        )
+
+
 def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> InstructionSet:
     """How this Python's bytecode is executed; RuntimeError for a version that is not supported."""
     lowerings = _SUPPORTED.get(version)
