@@ -1,20 +1,23 @@
 """Every task of the repository: ``nox -l`` lists them, ``nox -s NAME`` runs one.
 
-Sessions run on the Python that runs nox; ``-p 3.12`` chooses another. torch is pinned here (one build for
-every session) and can be overridden with FXSTACK_TORCH, e.g. ``FXSTACK_TORCH=torch==2.11.0``.
+Sessions run on the Python that runs nox; ``-p 3.12`` chooses another. torch is pinned in ``requirements-torch.txt`` (one
+build for every session) and can be overridden with FXSTACK_TORCH, e.g. ``FXSTACK_TORCH=torch==2.11.0``.
 """
 
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 from pathlib import Path
 
 import nox
 
 ROOT = Path(__file__).parent
-TORCH = os.environ.get("FXSTACK_TORCH", "torch==2.13.0")
-PYTHONS = ["3.11", "3.12", "3.13"]
+PINNED = (ROOT / "requirements-torch.txt").read_text().split()[-1]
+TORCH = os.environ.get("FXSTACK_TORCH", PINNED)
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+VERSIONS = runpy.run_path(str(ROOT / "integration/tests/versions_matrix/run.py"))["ROWS"]
 STAGES = ["capture", "functionalize", "partition", "inductor"]
 TEST_TOOLS = ["pytest", "hypothesis", "expecttest", "scipy", "jsonschema", "matplotlib"]
 # what deptry cannot see: one distribution, two modules
@@ -36,9 +39,9 @@ def distribution(package: str) -> str:
     return "fxstack" if package == "integration" else f"fxstack-{package}"
 
 
-def install(session: nox.Session, *packages: str) -> None:
+def install(session: nox.Session, *packages: str, torch: str = TORCH) -> None:
     """Install torch and these packages from source, and nothing else of ours."""
-    session.install(TORCH, "numpy")
+    session.install(torch, "numpy")
     others = [distribution(p) for p in [*STAGES, "integration"] if p not in packages]
     if others:
         session.run("python", "-m", "pip", "uninstall", "-q", "-y", *others, silent=True)
@@ -106,6 +109,27 @@ def sweep(session: nox.Session) -> None:
     chosen = [s for s in scripts if not session.posargs or s.stem in session.posargs]
     for script in chosen:
         session.run("python", str(script))
+
+
+@nox.session(python=PYTHONS)
+@nox.parametrize("torch", sorted({torch for _, torch in VERSIONS}))
+def version(session: nox.Session, torch: str) -> None:
+    """The quick tests of all packages, the eleven models and CPython's sample, on one Python and one torch."""
+    session.install(f"torch=={torch}", *TEST_TOOLS, *MODEL_TOOLS, *KERNEL_TOOLS, "rich", "jinja2")
+    install(session, *STAGES, "integration", torch=f"torch=={torch}")
+    session.run("python", "integration/tests/versions_matrix/run.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def versions(session: nox.Session) -> None:
+    """``version`` for each supported pair of Python and torch, and a table of what passed."""
+    for python, torch in VERSIONS:
+        name = f"version-{python}(torch='{torch}')"
+        session.run(
+            *(sys.executable, "-m", "nox", "-p", python, "-s", name, "--", *session.posargs),
+            success_codes=[0, 1],
+        )
+    session.run(sys.executable, "integration/tests/versions_matrix/run.py", "--table")
 
 
 @nox.session(python=PYTHONS)
