@@ -70,4 +70,7 @@ def main(*names):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = ["two operations"]
+        ROUNDS = 1
     main(*sys.argv[1:])

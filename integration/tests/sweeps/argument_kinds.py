@@ -153,4 +153,7 @@ def main():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = ["eager"]
+        FUNCTIONS = dict([*FUNCTIONS.items()][:2])
     sys.exit(main())

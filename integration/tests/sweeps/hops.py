@@ -65,4 +65,6 @@ def main(*names):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = ["map simple"]
     sys.exit(main(*sys.argv[1:]) > 0)

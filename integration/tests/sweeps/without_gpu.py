@@ -296,4 +296,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = ["--programs", "embedding", "--modes", "default"]
     sys.exit(main())

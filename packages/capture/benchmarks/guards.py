@@ -227,4 +227,7 @@ def main():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = []
+        ROUNDS, CALLS = 1, 100
     main()

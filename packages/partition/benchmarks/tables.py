@@ -37,7 +37,9 @@ def main(graphs: list[str]) -> None:
     )
     versions = (platform.python_version(), *(m.__version__ for m in (torch, scipy, nx)))
     print("Python {}, torch {}, scipy {}, networkx {}".format(*versions), flush=True)
-    for heading, script, arguments in commands:
+    dry = graphs == ["--dry"]
+    for heading, script, own in commands:
+        arguments = ["--dry"] if dry else own
         print(f"\n## {heading}\n", flush=True)
         before = spent()
         subprocess.run([sys.executable, str(script), *arguments], check=True)

@@ -46,5 +46,7 @@ def measure(count):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = ["10"]
     counts = [int(count) for count in sys.argv[1:]] or [100, 400, 720]
     sys.exit(not all([measure(count) for count in counts]))

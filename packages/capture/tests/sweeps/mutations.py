@@ -63,4 +63,6 @@ def main(first=0, last=2_000, changes=30, seconds=60, percent=0):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = ["0", "2", "3"]
     sys.exit(main(*map(int, sys.argv[1:])) > 0)

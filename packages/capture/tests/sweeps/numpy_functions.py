@@ -8,7 +8,9 @@ Class, dtype and shape are compared while tracing; this compares elements, NaN, 
 import collections
 import copy
 import itertools
+import sys
 import warnings
+from functools import partial
 
 import numpy as np
 import torch
@@ -104,6 +106,9 @@ def main():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = []
+        calls = partial(itertools.islice, calls(), 40)
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     main()

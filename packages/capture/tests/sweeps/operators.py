@@ -55,4 +55,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = ["--samples", "1", "--only", "addmm"]
     sys.exit(main())

@@ -89,6 +89,9 @@ def measure(name, fn, inputs):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
+        sys.argv[1:] = []
+        microseconds.__defaults__ = (5, 1)
     measure("inference, 1 input", increment, [torch.randn(4)])
     measure("training forward, 1 input", increment, [torch.randn(4, requires_grad=True)])
     measure(
