@@ -190,6 +190,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
-        sys.argv[1:] = ["--models", "mlp", "--modes", "infer", "--rounds", "1"]
-        SYSTEMS = ("eager", "fxstack")
+        sys.argv[1:] = ["--worker", "fxstack", "mlp", "infer"]
     main()

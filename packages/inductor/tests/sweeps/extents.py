@@ -34,6 +34,7 @@ def main():
     dtypes = args.dtypes.split(",")
     if args.dry:
         names, dtypes = ["set", "cumsum 0", "cat"], ["float32"]
+        args.compilers, args.step = "gcc", 20
     start, count, graphs, found, left = time.time(), 0, 0, 0, 0
     for compiler in filter(shutil.which, args.compilers.split(",")):
         options = fi.InductorOptions(
