@@ -327,6 +327,8 @@ def test_a_skipped_frame_is_plain_but_not_what_it_calls(skip_frame):
 def test_marked_steps_are_part_of_the_graph():
     def step(x):
         torch.compiler.cudagraph_mark_step_begin()
+        if hasattr(torch.compiler, "cudagraph_mark_warmup_incomplete"):  # torch 2.14
+            torch.compiler.cudagraph_mark_warmup_incomplete()
         return inner(x)
 
     beside_eager(step, fullgraph=True)

@@ -132,7 +132,10 @@ def _skip_frame(trace: Trace, *args: Any, **kwargs: Any) -> Any:
 
 
 def _nothing(_trace: Trace) -> None:
-    """``cudagraph_mark_step_begin``: our graphs are not replayed while a result is held, so steps need no mark."""
+    """``cudagraph_mark_step_begin``: our graphs are not replayed while a result is held, so steps need no mark.
+
+    ``cudagraph_mark_warmup_incomplete`` (torch 2.14) speaks to torch's own graphs, and does nothing outside of them.
+    """
 
 
 def _optimized_module(trace: Trace, module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -172,6 +175,7 @@ _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyT
         ("torch._dynamo.decorators", "skip_frame"): _skip_frame,
         ("torch._dynamo.eval_frame", "OptimizedModule.__call__"): _optimized_module,
         ("torch.compiler", "cudagraph_mark_step_begin"): _nothing,
+        ("torch.compiler", "cudagraph_mark_warmup_incomplete"): _nothing,
         ("fxstack.api", "compile"): _compile,
         ("fxstack_capture.marking", "nonstrict_trace"): _nonstrict_trace,
         ("torch._dynamo.decorators", "nonstrict_trace"): _nonstrict_trace,
