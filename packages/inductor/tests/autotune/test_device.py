@@ -8,7 +8,7 @@ import torch
 from fake_cuda import FakeCuda
 from product_graphs import gelu, planner
 
-from fxstack_inductor import InductorOptions
+from fxstack_inductor import InductorOptions, torch_compat
 from fxstack_inductor.autotune import device
 from fxstack_inductor.codegen.product_tiles import CONFIGS, tile_product
 from fxstack_inductor.codegen.triton import triton_kernel
@@ -41,9 +41,7 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "FLUSHED", 16)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "device", lambda _number: nullcontext())
-    monkeypatch.setattr(
-        torch._C, "_cuda_getCurrentRawStream", lambda number: 11 + number, raising=False
-    )
+    monkeypatch.setattr(torch_compat, "cuda_getCurrentRawStream", lambda number: 11 + number)
     return cuda, device.DeviceTimer(0, 90, InductorOptions(cache_dir=tmp_path))
 
 

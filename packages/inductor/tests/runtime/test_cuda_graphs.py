@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 
+from fxstack_inductor import torch_compat
 from fxstack_inductor.runtime import cuda_graphs
 from fxstack_inductor.runtime.cuda_graphs import MOST, GraphedCall
 
@@ -273,9 +274,7 @@ def device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "Stream", lambda number: FakeStream(number))
     monkeypatch.setattr(FakeStream, "current", 0)
-    monkeypatch.setattr(
-        torch._C, "_cuda_getCurrentRawStream", lambda _: FakeStream.current, raising=False
-    )
+    monkeypatch.setattr(torch_compat, "cuda_getCurrentRawStream", lambda _: FakeStream.current)
     monkeypatch.setattr(torch.cuda, "stream", FakeStream.entered)
     monkeypatch.setattr(cuda_graphs, "_PLACE", "cpu")
     cuda_graphs._side_stream.cache_clear()
