@@ -88,6 +88,9 @@ class CodeReader:
         self._met.append(value)
         if isinstance(value, (list, tuple, set, frozenset, dict)):
             return self._container(value, name)
+        if isinstance(value, slice):  # a constant of code from Python 3.14 on
+            parts = (value.start, value.stop, value.step)
+            return ["slice", *(self.describe(part, name) for part in parts)]
         if isinstance(value, (OpOverload, OpOverloadPacket, custom_ops.CustomOpDef)):
             return self._operators(value)
         if isinstance(value, type):
