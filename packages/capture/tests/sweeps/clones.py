@@ -12,6 +12,7 @@ test methods must be the same. Needs no torch: run it with a bare Python for whi
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import types
 import unittest
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[2] / "src" / "fxstack_capture"
+PACKAGE = Path(importlib.util.find_spec("fxstack_capture").origin).parent
 
 MODULES = """
 test_list test_dict test_set test_tuple test_deque test_defaultdict test_ordered_dict test_collections

@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "interchange"))
 import kernels_beside as kb
 
 UNCOUNTED = "empty strides"
-DRY = 60
+DRY = ("add", "sum", "softmax", "index_select", "expand", "cat")
+"""Operators of the dry mode."""
 
 
 def arguments() -> argparse.Namespace:
@@ -36,7 +37,8 @@ def main() -> int:
     dtypes = [getattr(torch, name) for name in given.dtypes] if given.dtypes else kb.DTYPES
     samples = given.samples
     if given.dry:
-        ops, dtypes, samples = ops[::DRY], dtypes[:1], 1
+        ops = [op for op in ops if kb.name_of(op) in DRY]
+        dtypes, samples = dtypes[:1], 1
     families = {
         "operators": kb.of_operators(ops, dtypes, samples=samples),
         "pairs of dtypes": kb.of_pairs(ops, samples=samples),
