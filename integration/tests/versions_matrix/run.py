@@ -3,7 +3,8 @@
     python integration/tests/versions_matrix/run.py [--results FOLDER] [--only PACKAGE ...] [--dry]
     python integration/tests/versions_matrix/run.py --table [--results FOLDER] [--markdown]
 
-Writes one file for each pair of versions to ``--results`` (build/versions). Every test that takes under a second runs, the
+Writes one file for each pair of versions to ``--results`` (build/versions); with ``--only`` the other packages' results stay.
+Every test that takes under a second runs, the
 eleven models and the sample of CPython's own tests. Exits with 1 if a test fails.
 """
 
@@ -85,9 +86,10 @@ def run(options):
     python, torch = here()
     made = {package: tests_of(package, dry=options.dry) for package in options.only}
     options.results.mkdir(parents=True, exist_ok=True)
-    record = {"python": platform.python_version(), "torch": torch, "packages": made}
-    record["date"] = time.strftime("%Y-%m-%d")
-    (options.results / f"{python}-{torch}.json").write_text(json.dumps(record, indent=1))
+    file = options.results / f"{python}-{torch}.json"
+    before = json.loads(file.read_text())["packages"] if file.exists() else {}
+    record = {"python": platform.python_version(), "torch": torch, "date": time.strftime("%F")}
+    file.write_text(json.dumps({**record, "packages": {**before, **made}}, indent=1))
     for package, found in made.items():
         print(
             package, *(found.get("bad") or ["died" if "died" in found else "green"]), sep="\n    "
