@@ -73,6 +73,9 @@ def test_explain_names_the_state():
     assert state.bytes == torch.get_rng_state().numel()
 
 
+@pytest.mark.skipif(
+    torch.__version__ < "2.13", reason="graphs of torch 2.11 do not hold generators"
+)
 def test_a_generator_of_its_own_is_not_drawn_from_again():
     own = torch.Generator().manual_seed(3)
     joint = trace_joint(lambda x: (x * torch.rand_like(x, generator=own)).sin(), rand(N))

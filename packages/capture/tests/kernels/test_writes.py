@@ -46,6 +46,8 @@ def test_written_parameters(analysed, name):
 
 @pytest.mark.parametrize("name", sorted(set(WRITES) - {"through_a_loaded_address"}))
 def test_what_changes_was_foreseen(name):
+    if name == "moving_in_a_loop" and pytest.importorskip("triton").__version__ < "3.7":
+        pytest.skip("Triton 3.6's interpreter takes no number of a loop from NumPy 2.4")
     kernel, expected = WRITES[name]
     assert changed(kernel) == set(expected)
 

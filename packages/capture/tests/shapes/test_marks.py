@@ -12,6 +12,8 @@ MARKS = {
     "unbacked": (torch._dynamo.decorators.mark_unbacked, fx.mark_unbacked),
 }
 
+BEFORE_213 = torch.__version__ < "2.13"
+
 
 def double(x):
     return x * 2
@@ -59,8 +61,15 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("calls", CALLS.values(), ids=CALLS)
-def test_as_many_graphs(calls):
+OTHERS_BEFORE_213 = ("static later", "maybe", "unbacked")
+"""Marks of which torch.compile makes fewer graphs since then."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_as_many_graphs(name):
+    if BEFORE_213 and name in OTHERS_BEFORE_213:
+        pytest.skip("torch.compile made other graphs before 2.13")
+    calls = CALLS[name]
     expected = made(incumbent, 0, calls)
     assert made(ours, 1, calls) == expected
     assert made(ours, 0, calls) == expected  # torch's own marks

@@ -17,6 +17,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fxstack_capture as fx
 
@@ -136,6 +137,9 @@ def main(seconds: str, *beside: str) -> None:
     warnings.simplefilter("ignore")
     sys.setswitchinterval(1e-6)
     torch.set_num_threads(1)
+    # torch 2.11's build for CUDA dies without a GPU where a thread is the first to make a mode of fake tensors.
+    with FakeTensorMode():
+        pass
     stress = Stress()
     stress.run(float(seconds), list(beside))
     print(*stress.wrong[:5], sep="\n")

@@ -54,6 +54,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_optimizer_is_one_graph_whose_steps_share_it(case):
     name, settings, graphs = CASES[case]
+    if case == "adafactor_foreach" and torch.__version__ < "2.13":
+        pytest.skip("each of its steps is a graph of its own in torch 2.11")
     seen = []
 
     def wrap(step):
