@@ -86,7 +86,10 @@ def test_keywords_are_torch_compile_s():
     theirs = inspect.signature(torch.compile).parameters
     for name in ("model", "fullgraph", "dynamic", "backend", "mode", "options", "disable"):
         assert ours[name].kind == theirs[name].kind
-        assert ours[name].default == theirs[name].default
+        default = theirs[name].default
+        if name == "backend" and default == "inductor":  # before torch 2.13, which has None for it
+            default = None
+        assert ours[name].default == default
 
 
 def test_decorator_with_and_without_arguments():

@@ -101,7 +101,8 @@ def results_that_nobody_uses_in_training(c):
     return calls(c, f, leaf(), train=True)
 
 
-@program(graphs=1, breaks=0)
+# torch 2.11 fails to trace a custom operator that changes an argument given by name.
+@program(graphs=1 if torch.__version__ >= "2.13" else None, breaks=0)
 def the_order_of_calls(c):
     def f(x):
         out, plain = torch.empty(4), x.detach()
