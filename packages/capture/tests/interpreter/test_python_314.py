@@ -39,6 +39,41 @@ def keywords(x):
 def inlined(x):
     return tuple(x * i for i in range(3)), all(i < 3 for i in range(3)), any(i > 3 for i in range(3))
 
+def except_without_parentheses(x):
+    try:
+        raise KeyError("k")
+    except ValueError, KeyError:
+        return x + 2
+
+def strict_map(x):
+    try:
+        return list(map(lambda a, b: a * b, [x, x], [1, 2, 3], strict=True))
+    except ValueError as error:
+        return str(error) != "", list(map(lambda a, b: a * b, [x, x], [1, 2], strict=True))
+
+def placeholder(x):
+    return functools.partial(lambda a, b, c: a - b * c, functools.Placeholder, 2.0)(x, 3)
+
+def questions(x):
+    return [operator.is_none(None), operator.is_not_none(x), heapq.heappop_max([3, 1, 2])], x
+
+def record(x):
+    @dataclasses.dataclass
+    class Pair:
+        a: Nowhere
+        b: int = 2
+    pair = Pair(x)
+    return pair.a * pair.b, copy.replace(pair, b=3).b
+
+def groups(x):
+    try:
+        raise ExceptionGroup("both", [ValueError(1), KeyError(2)])
+    except* ValueError as error:
+        count = len(error.exceptions)
+    except* KeyError as error:
+        count += 5
+    return x * count
+
 def managed(x, stop):
     with torch.no_grad():
         y = x * 2
