@@ -1,0 +1,235 @@
+"""Measure the structure of the source and enforce its limits: ``python docs/house.py``.
+
+CI runs this script. The script prints one row for each measure and ends with status 1 where a measure is over its
+limit. ``python docs/house.py --list MEASURE`` prints every place that counts, for example ``--list circles``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+import tokenize
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import grimp
+import networkx
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = [*sorted(ROOT.glob("packages/*/src")), ROOT / "integration/src"]
+PACKAGES = sorted(path.parent.name for source in SOURCES for path in source.glob("*/__init__.py"))
+
+# Names that the vocabulary has replaced by the field's terms (docs/glossary.md): parts of identifiers, between
+# underscores or capitals, and names of modules.
+OLD_NAMES = {
+    "mirror": "object model, proxy",
+    "mirrors": "object model, proxies",
+    "world": "objects",
+    "standin": "proxy, fake",
+    "standins": "proxies, fakes",
+    "stand_in": "proxy, fake",
+    "stand_ins": "proxies, fakes",
+    "begun": "partially consumed",
+    "half_made": "partial comprehension",
+    "told_by_text": "guarded by repr",
+    "unread": "deferred local",
+    "remade": "recreated",
+    "unfolding": "polyfill",
+    "in_python": "polyfill",
+    "retreat": "fallback to eager",
+    "postponing": "deferred compilation",
+    "twins": "alternate backends",
+    "twin": "alternate backend",
+    "modes_aside": "suspended modes",
+    "footprint": "global dependencies",
+    "footprints": "global dependencies",
+    "made_wrappers": "constructed subclasses",
+    "asked_numbers": "tensor-to-int arguments",
+    "magnitudes": "overflow guards",
+    "turns": "sequential backward",
+    "taps": "output-to-output edges",
+    "shelf": "cache entry",
+    "redraw": "RNG replay",
+    "relink": "local search",
+    "prices": "Lagrangian sweep",
+    "rehearsal": "NumPy dry run",
+    "settled": "version-skipped guards",
+    "trusted": "stable modules",
+    "growing": "append-only lists",
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One parsed source file."""
+
+    path: Path
+    text: str
+
+    @property
+    def place(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+
+@cache
+def modules() -> list[Module]:
+    files = [path for source in SOURCES for path in sorted(source.rglob("*.py"))]
+    return [Module(path, path.read_text()) for path in files]
+
+
+def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def circles() -> list[str]:
+    """The modules of each import circle; imports for type checkers and inside functions count."""
+    for source in SOURCES:
+        sys.path.insert(0, str(source))
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None, exclude_type_checking_imports=False)
+    imports = networkx.DiGraph(
+        (importer, imported)
+        for importer in graph.modules
+        for imported in graph.find_modules_directly_imported_by(importer)
+    )
+    rings = [ring for ring in networkx.strongly_connected_components(imports) if len(ring) > 1]
+    return [f"{len(ring)}: {', '.join(sorted(ring))}" for ring in sorted(rings, key=len, reverse=True)]
+
+
+def long_files() -> list[str]:
+    lengths = {module.place: module.text.count("\n") for module in modules()}
+    return [f"{place}: {length} lines" for place, length in lengths.items() if length > 500]
+
+
+def long_functions() -> list[str]:
+    return [
+        f"{module.place}:{node.lineno}: {node.name}: {length} lines"
+        for module in modules()
+        for node in functions(module)
+        if (length := (node.end_lineno or 0) - node.lineno + 1) > 60
+    ]
+
+
+def full_folders() -> list[str]:
+    members: dict[Path, int] = {}
+    for module in modules():
+        if module.path.name != "__init__.py":
+            members[module.path.parent] = members.get(module.path.parent, 0) + 1
+    return [f"{folder.relative_to(ROOT)}: {count}" for folder, count in members.items() if count > 14]
+
+
+def words(name: str) -> str:
+    """``MirrorWorld`` and ``mirror_world`` as ``_mirror_world_``."""
+    return "_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_") + "_"
+
+
+def old_names() -> list[str]:
+    pattern = re.compile("|".join(f"_{name}_" for name in OLD_NAMES))
+    found = []
+    for module in modules():
+        if pattern.search(words(module.path.stem)):
+            found.append(f"{module.place}: the module's name")
+        with module.path.open("rb") as file:
+            for token in tokenize.tokenize(file.readline):
+                if token.type == tokenize.NAME and pattern.search(words(token.string)):
+                    found.append(f"{module.place}:{token.start[0]}: {token.string}")
+    return found
+
+
+@cache
+def annotated_parameters() -> list[tuple[str, bool]]:
+    """Each annotated parameter's place, and whether its annotation is ``Any`` alone."""
+    found = []
+    for module in modules():
+        for node in functions(module):
+            arguments = node.args
+            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+            every += [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
+            for one in every:
+                if one.annotation is not None:
+                    place = f"{module.place}:{one.lineno}: {node.name}({one.arg})"
+                    found.append((place, ast.unparse(one.annotation) in {"Any", "typing.Any"}))
+    return found
+
+
+def any_parameters() -> list[str]:
+    return [place for place, is_any in annotated_parameters() if is_any]
+
+
+def any_share() -> float:
+    return 100 * len(any_parameters()) / len(annotated_parameters())
+
+
+def ignores() -> list[str]:
+    return [
+        f"{module.place}:{number}: {line.strip()}"
+        for module in modules()
+        for number, line in enumerate(module.text.splitlines(), 1)
+        if "# type: ignore" in line
+    ]
+
+
+def comments_per_thousand() -> float:
+    return 1000 * sum(line.lstrip().startswith("#") for m in modules() for line in m.text.splitlines()) / lines()
+
+
+def lines() -> int:
+    return sum(module.text.count("\n") for module in modules())
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One row of the table: ``places`` lists what counts; ``value`` is a number that is no count of places."""
+
+    name: str
+    title: str
+    limit: float | None
+    places: Callable[[], list[str]] | None = None
+    value: Callable[[], float] | None = None
+
+    def number(self) -> float:
+        return self.value() if self.value is not None else len(self.places()) if self.places else 0
+
+
+MEASURES = [
+    Measure("circles", "import circles", 0, circles),
+    Measure("files", "files over 500 lines", 0, long_files),
+    Measure("functions", "functions over 60 lines", 0, long_functions),
+    Measure("folders", "folders over 14 modules", 0, full_folders),
+    Measure("names", "names that the vocabulary replaces", 0, old_names),
+    Measure("any", "parameters annotated Any (%)", 5, any_parameters, any_share),
+    Measure("ignores", "type: ignore comments", 40, ignores),
+    Measure("comments", "comment lines in 1,000", None, None, comments_per_thousand),
+    Measure("lines", "lines of source", 81_048, None, lines),
+]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--list", metavar="MEASURE", choices=[measure.name for measure in MEASURES])
+    chosen = parser.parse_args().list
+    if chosen is not None:
+        (measure,) = (measure for measure in MEASURES if measure.name == chosen)
+        print("\n".join(measure.places() if measure.places else [str(measure.number())]))
+        return 0
+    status = 0
+    for measure in MEASURES:
+        number = measure.number()
+        over = measure.limit is not None and number > measure.limit
+        status |= over
+        limit = "" if measure.limit is None else f"{measure.limit:g}"
+        print(f"{measure.title:40} {round(number, 1):>9,} {limit:>9}  {'OVER' if over else ''}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
