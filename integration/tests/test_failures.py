@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import fxstack
-from fxstack import torch_backend
-from fxstack_inductor.codegen import c
+from fxstack.torch_interop import backend as torch_backend
+from fxstack_inductor.codegen.c import module as c
 
 X = torch.randn(4, 5)
 W = torch.randn(5)

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from fxstack_functionalize import AotOptions, aot, trace_joint, with_random_state
-from fxstack_functionalize.functional_random import NAMESPACE
+from fxstack_functionalize.random.functional_random import NAMESPACE
 from fxstack_partition import PartitionOptions, partition
 
 

@@ -14,7 +14,8 @@ from torch.utils.checkpoint import (
 )
 
 import fxstack
-from fxstack_partition import PartitionOptions, partition, simulate
+from fxstack_partition import PartitionOptions, partition
+from fxstack_partition.budget import simulate
 
 program = Programs()
 aten = torch.ops.aten

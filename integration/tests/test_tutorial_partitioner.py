@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from fxstack_partition import check_partition, corpus, partition, simulate
+from fxstack_partition import check_partition, corpus, partition
+from fxstack_partition.budget import simulate
 
 PAGE = Path(__file__).parents[2] / "docs/tutorial-partitioner.md"
 

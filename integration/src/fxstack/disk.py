@@ -22,7 +22,7 @@ import fxstack_partition
 from fxstack import torch_compat
 from fxstack.refusals import repeatable
 from fxstack_capture.guards.torch_state import GETTERS
-from fxstack_capture.torch_side.state import ATTENTION_FLAGS
+from fxstack_capture.torch_side.global_state.state import ATTENTION_FLAGS
 from fxstack_functionalize.disk import CodeReader
 from fxstack_inductor.keep import ProgramCache
 from fxstack_interchange import SaveError

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from fxstack.safe import Choice
     from fxstack_capture.breaks import BreakRecord
-    from fxstack_capture.driver.recompiling import Recompilation
+    from fxstack_capture.driver.reports.recompiling import Recompilation
     from fxstack_inductor import Failure
     from fxstack_interchange import StageGraph
 

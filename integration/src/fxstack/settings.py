@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from fxstack.torch_options import TORCH_OPTIONS, in_our_words
+from fxstack.torch_interop.options import TORCH_OPTIONS, in_our_words
 from fxstack_capture import CaptureOptions
 from fxstack_functionalize import AotOptions
 from fxstack_inductor import InductorOptions, options_from_environment

@@ -168,7 +168,7 @@ def two_gpus(device):
 
 def watch(seen):
     """Note results that come with other strides than were traced."""
-    from fxstack_inductor.codegen import wrapper
+    from fxstack_inductor.codegen.host import python_host as wrapper
 
     plain = wrapper.HELPERS["restride"]
 

@@ -8,7 +8,7 @@ from fxstack_functionalize import (
     trace_inference,
     with_random_state,
 )
-from fxstack_functionalize.functional_random import functional_form
+from fxstack_functionalize.random.functional_random import functional_form
 from fxstack_interchange import verify
 
 aten = torch.ops.aten

@@ -5,7 +5,7 @@ import pytest
 import torch
 from compare import check, refuses
 
-from fxstack_functionalize.overlap import may_overlap, place_of
+from fxstack_functionalize.aliasing.overlap import may_overlap, place_of
 
 
 def rows_in_lists(x):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch._higher_order_ops.flex_attention import math_attention
 
-from fxstack_interchange.attention import NotSingleError, Operand, single_graphs
-from fxstack_interchange.attention_operators import attention_of, attention_operator
+from fxstack_interchange.operators.attention import NotSingleError, Operand, single_graphs
+from fxstack_interchange.operators.attention_operators import attention_of, attention_operator
 
 look_up = torch.ops.aten.index
 SCALE = 0.3

@@ -6,7 +6,7 @@ from helpers import run_graph, save_everything
 from torch.testing._internal.two_tensor import TwoTensor
 
 from fxstack_functionalize import AotOptions, aot_function
-from fxstack_functionalize.wrapped.layout import layout_of
+from fxstack_functionalize.subclasses.layout import layout_of
 
 
 def two(*size, grad=False):

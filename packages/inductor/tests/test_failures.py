@@ -9,7 +9,7 @@ import torch
 from inductor_checks import FAST, copies, trace
 
 import fxstack_inductor as fi
-from fxstack_inductor.codegen import c
+from fxstack_inductor.codegen.c import module as c
 from fxstack_inductor.errors import CompilerKilledError, first_error
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.runtime.toolchain import Toolchain
@@ -64,10 +64,10 @@ def compiled(graph, options=FAST, **given):
 
 BREAKS = {
     "C": (c, "function_text", rejected),
-    "plan": ("fxstack_inductor.c_target.plan", None, broken_plan),
+    "plan": ("fxstack_inductor.targets.c_target.plan", None, broken_plan),
     "kernel": ("fxstack_inductor.schedule.plan.build_kernel", None, broken_kernel),
-    "host": ("fxstack_inductor.c_target.native_program", None, broken_kernel),
-    "link": ("fxstack_inductor.c_target.link", None, broken_plan),
+    "host": ("fxstack_inductor.targets.c_target.native_program", None, broken_kernel),
+    "link": ("fxstack_inductor.targets.c_target.link", None, broken_plan),
 }
 
 
@@ -140,7 +140,7 @@ def test_the_line_is_that_of_the_kernel_which_fails(monkeypatch):
 
 
 def test_a_rule_that_fails_costs_one_operator(monkeypatch):
-    monkeypatch.setattr("fxstack_inductor.c_target.RULES", {**RULES, SIN: broken_rule})
+    monkeypatch.setattr("fxstack_inductor.targets.c_target.RULES", {**RULES, SIN: broken_rule})
     graph = traced(program, X)
     call, failures, caught = compiled(graph)
     torch.testing.assert_close(call(X)[0], program(X))

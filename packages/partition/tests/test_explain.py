@@ -3,7 +3,8 @@
 from joint_programs import rand
 from joints import trace_joint
 
-from fxstack_partition import PartitionOptions, corpus, explain, partition
+from fxstack_partition import PartitionOptions, corpus, partition
+from fxstack_partition.report import explain
 
 
 def test_saved_values_come_with_size_line_and_rule():

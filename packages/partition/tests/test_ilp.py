@@ -14,13 +14,13 @@ from fxstack_partition import (
     analyze,
     corpus,
     partition,
-    simulate,
 )
-from fxstack_partition.network import build
-from fxstack_partition.plan import make_plan
-from fxstack_partition.policy import BUDGET_RULES
-from fxstack_partition.program import bytes_between, cheapest_under
-from fxstack_partition.work import WorkModel
+from fxstack_partition.budget import simulate
+from fxstack_partition.budget.plan import make_plan
+from fxstack_partition.budget.program import bytes_between, cheapest_under
+from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.min_cut.network import build
+from fxstack_partition.policy.policy import BUDGET_RULES
 
 OPTIONS = PartitionOptions()
 

@@ -5,7 +5,7 @@ from joint_programs import rand
 from joints import trace_joint
 
 from fxstack_partition import PartitionOptions, analyze, by_module, partition
-from fxstack_partition.modules import modules_around
+from fxstack_partition.policy.modules import modules_around
 
 TRACE = """  File "torch/nn/modules/module.py", line 1789, in Module._call_impl
     return forward_call(*args, **kwargs)

@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from joint_programs import rand
 from joints import compare, trace_joint
 
-from fxstack_partition import PartitionOptions, check_partition, explain, partition
-from fxstack_partition.narrow import narrow_dtype
+from fxstack_partition import PartitionOptions, check_partition, partition
+from fxstack_partition.extract.narrow import narrow_dtype
+from fxstack_partition.report import explain
 
 
 def mask(x):

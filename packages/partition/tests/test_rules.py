@@ -14,12 +14,13 @@ from joints import (
     trace_joint,
 )
 
-from fxstack_partition import PartitionError, PartitionOptions, analyze, extract, partition
-from fxstack_partition.joint import JointGraphError
-from fxstack_partition.network import SOURCE, Edge, build
-from fxstack_partition.ops import OpKind, kind_of, written_arguments
-from fxstack_partition.policy import Rule, Verdict
-from fxstack_partition.solve import InfeasibleError, minimum_cut
+from fxstack_partition import PartitionError, PartitionOptions, analyze, partition
+from fxstack_partition.extract import extract
+from fxstack_partition.joint.joint import JointGraphError
+from fxstack_partition.joint.ops import OpKind, kind_of, written_arguments
+from fxstack_partition.min_cut.network import SOURCE, Edge, build
+from fxstack_partition.min_cut.solve import InfeasibleError, minimum_cut
+from fxstack_partition.policy.policy import Rule, Verdict
 
 OPTIONS = PartitionOptions()
 

@@ -19,12 +19,12 @@ from fxstack_partition import (
     corpus,
     from_partition_fn,
     partition,
-    simulate,
 )
-from fxstack_partition.frontier import frontier
-from fxstack_partition.merge import analyze_merged
-from fxstack_partition.search import COSTS
-from fxstack_partition.work import WorkModel
+from fxstack_partition.budget import simulate
+from fxstack_partition.budget.frontier import frontier
+from fxstack_partition.budget.search import COSTS
+from fxstack_partition.joint.merge import analyze_merged
+from fxstack_partition.joint.work import WorkModel
 
 UNCHECKED = {
     "default": from_partition_fn(default_partition, check=False),

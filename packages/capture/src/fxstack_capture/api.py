@@ -32,7 +32,6 @@ from fxstack_capture.driver.backend import eager
 from fxstack_capture.driver.calling import frame_of_call
 from fxstack_capture.driver.compiler import FrameCompiler
 from fxstack_capture.driver.contracts import CallContract
-from fxstack_capture.driver.disabling import what_is_disabled
 from fxstack_capture.driver.errors import (
     BackendError,
     GuardError,
@@ -41,10 +40,11 @@ from fxstack_capture.driver.errors import (
     WrongResultError,
     plain,
 )
-from fxstack_capture.driver.explanation import Explanation
-from fxstack_capture.driver.policy import is_foreign
-from fxstack_capture.driver.whole import Captured, capture_whole
-from fxstack_capture.driver.whole_only import first_frame_of, runs_later
+from fxstack_capture.driver.frame_policy.disabling import what_is_disabled
+from fxstack_capture.driver.frame_policy.policy import is_foreign
+from fxstack_capture.driver.fullgraph import first_frame_of, runs_later
+from fxstack_capture.driver.reports.explanation import Explanation
+from fxstack_capture.driver.whole_graph import Captured, capture_whole
 from fxstack_capture.numpy_side.wrapping import ours
 from fxstack_capture.optimized_module import OptimizedModule, wrap
 from fxstack_capture.options import CaptureOptions
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack_capture.driver.backend import Backend
-    from fxstack_capture.driver.records import FrameRecord, Observer
+    from fxstack_capture.driver.reports.records import FrameRecord, Observer
 
 # Only for ``reset``: it forgets what living compilers have compiled.
 _COMPILERS: Final[weakref.WeakSet[FrameCompiler]] = weakref.WeakSet()

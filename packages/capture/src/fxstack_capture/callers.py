@@ -1,7 +1,7 @@
 """The functions of the compiler in which an exception may be raised that is the program's: those that call what it calls.
 
 Everything else in the compiler calls on its own behalf, and what is raised there is a failure of its own
-(``interpreter.origins``).
+(``interpreter.exceptions.origins``).
 """
 
 from __future__ import annotations

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from fxstack_capture.guards.records import Check, GuardSet
     from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.numpy_side.tracer import ArrayTracer
+    from fxstack_capture.objects.kinds.append_only_lists import GrowingLists
+    from fxstack_capture.objects.kinds.consumed_iterators import BegunIterators
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.shapes.contract import Bound
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.assumptions import Assumptions
-    from fxstack_capture.torch_side.attributes import AttributeWrite
-    from fxstack_capture.torch_side.made_wrappers import Construction
-    from fxstack_capture.torch_side.names import NamesOfTorch
-    from fxstack_capture.world.growing import GrowingLists
-    from fxstack_capture.world.iterators import BegunIterators
+    from fxstack_capture.torch_side.global_state.torch_names import NamesOfTorch
+    from fxstack_capture.torch_side.recording.assumptions import Assumptions
+    from fxstack_capture.torch_side.rules.attributes import AttributeWrite
+    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
 
     Request = tuple[Any, tuple[Any, ...]]
 
@@ -153,7 +153,7 @@ class Calls(Protocol):
         """As ``call``, where the result is that of the step of the current frame: the graph may break inside of it."""
 
     def request(self, what: str, *operands: Any) -> Request | None:
-        """The Python function, with its arguments, that does what C code would do (``calls.unfolding``); None to leave it."""
+        """The Python function, with its arguments, that does what C code would do (``calls.polyfills``); None to leave it."""
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a C function for real on trace-world objects; Python frames that it starts come back to the interpreter."""

@@ -1,6 +1,5 @@
 """The FX-graph interchange format: what the stages of fxstack hand to each other, in memory and as files."""
 
-from fxstack_interchange.container import Limits
 from fxstack_interchange.errors import (
     InterchangeError,
     LoadError,
@@ -8,8 +7,9 @@ from fxstack_interchange.errors import (
     VerificationError,
     Violation,
 )
-from fxstack_interchange.files import load, save, to_bytes
-from fxstack_interchange.metadata import METADATA_KEYS, user_line
+from fxstack_interchange.format.container import Limits
+from fxstack_interchange.format.files import load, save, to_bytes
+from fxstack_interchange.format.metadata import METADATA_KEYS, user_line
 from fxstack_interchange.show import show
 from fxstack_interchange.signature import (
     GraphSignature,

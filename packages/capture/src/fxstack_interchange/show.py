@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxstack_interchange.metadata import user_line
+from fxstack_interchange.format.metadata import user_line
 from fxstack_interchange.torch_compat import HigherOrderOperator, OpOverload
 
 if TYPE_CHECKING:

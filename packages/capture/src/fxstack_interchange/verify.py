@@ -11,7 +11,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxstack_interchange.errors import VerificationError, Violation
-from fxstack_interchange.metadata import METADATA_KEYS, RECOMPUTE_TAGS, user_line
+from fxstack_interchange.format.metadata import METADATA_KEYS, RECOMPUTE_TAGS, user_line
+from fxstack_interchange.format.symbols import SYMBOLIC, symbols_in
 from fxstack_interchange.signature import (
     GraphSignature,
     InputKind,
@@ -19,7 +20,6 @@ from fxstack_interchange.signature import (
     Stage,
     StageGraph,
 )
-from fxstack_interchange.symbols import SYMBOLIC, symbols_in
 from fxstack_interchange.torch_compat import HigherOrderOperator, OpOverload
 
 ALL_STAGES = frozenset(Stage)

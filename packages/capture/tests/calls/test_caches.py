@@ -9,7 +9,7 @@ from counting import Counting
 
 import fxstack_capture as fx
 from fxstack_capture import native
-from fxstack_capture.world.cache_keys import is_typed, key_of, keyword_mark
+from fxstack_capture.objects.cache_keys import is_typed, key_of, keyword_mark
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 

@@ -10,7 +10,7 @@ import torch
 from counting import Counting
 
 import fxstack_capture as fx
-from fxstack_capture.calls.rules.size_arithmetic import OF_NUMBERS
+from fxstack_capture.calls.rules.builtins.size_arithmetic import OF_NUMBERS
 
 FUNCTIONS = {name: getattr(math, name) for name in OF_NUMBERS} | {"round": round}
 

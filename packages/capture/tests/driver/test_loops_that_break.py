@@ -8,8 +8,8 @@ import torch
 from counting import Counting
 
 import fxstack_capture as fx
-from fxstack_capture.driver import builtins_in_use
 from fxstack_capture.driver.errors import TracingWarning
+from fxstack_capture.driver.frame_policy import builtins_in_use
 
 SAMPLE = random.Random(1).sample(sorted(loop_programs.BODIES), 30)
 

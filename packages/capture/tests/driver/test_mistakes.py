@@ -7,7 +7,7 @@ import torch
 from running import check
 
 import fxstack_capture as fx
-from fxstack_capture.world.world import MirrorWorld
+from fxstack_capture.objects.object_model import MirrorWorld
 
 X = torch.ones(2)
 

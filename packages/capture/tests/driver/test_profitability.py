@@ -11,7 +11,7 @@ import torch
 import fxstack_capture as fx
 from fxstack_capture.driver.errors import TracingWarning
 from fxstack_capture.driver.profitability import Trial, is_slower
-from fxstack_capture.driver.records import Tally
+from fxstack_capture.driver.reports.records import Tally
 
 X = torch.arange(6.0)
 CALLS = 30

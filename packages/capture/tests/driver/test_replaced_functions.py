@@ -13,8 +13,8 @@ import torch
 
 import fxstack_capture as fx
 from fxstack_capture import native
-from fxstack_capture.driver import builtins_in_use
 from fxstack_capture.driver.errors import TracingWarning
+from fxstack_capture.driver.frame_policy import builtins_in_use
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 X = torch.ones(3)

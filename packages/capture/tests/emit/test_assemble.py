@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from fxstack_capture.emit.assemble import read, write
+from fxstack_capture.bytecode.assemble import read, write
 
 
 def codes_of(module):

@@ -23,8 +23,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from fxstack_capture.shapes.env import CaptureShapeEnv
-from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
+from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
+from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 
 # Who asked for samples is found by reading the source of the whole stack, which takes a third of a sweep.
 common_utils.extract_test_fn = lambda: None

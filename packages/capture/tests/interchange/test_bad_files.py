@@ -8,7 +8,7 @@ import torch
 from stage_graphs import GRAPHS, captured, joint
 
 from fxstack_interchange import Limits, LoadError, load, save
-from fxstack_interchange.container import canonical_json, pack
+from fxstack_interchange.format.container import canonical_json, pack
 
 
 def parts(tmp_path, make=joint):

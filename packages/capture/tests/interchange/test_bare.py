@@ -7,7 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_interchange import LoadError, SaveError
-from fxstack_interchange.bare import graph_from_json, graph_to_json
+from fxstack_interchange.format.bare import graph_from_json, graph_to_json
 
 X, OTHER = torch.randn(3, 4), torch.randn(3, 4)
 

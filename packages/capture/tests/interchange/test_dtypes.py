@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fxstack_capture import optimize
-from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
-from fxstack_interchange.dtypes import differ, eager_dtypes, in_dtypes, returned_dtypes
+from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
+from fxstack_interchange.eager_facts.dtypes import differ, eager_dtypes, in_dtypes, returned_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fxstack_interchange.eager_checks import refuses
+from fxstack_interchange.eager_facts.checks import refuses
 
 aten = torch.ops.aten
 MODE = FakeTensorMode()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fxstack_interchange.effects import is_ordered, may_act
+from fxstack_interchange.eager_facts.effects import is_ordered, may_act
 
 aten = torch.ops.aten
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fxstack_capture.shapes.env import CaptureShapeEnv
-from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
-from fxstack_interchange.layouts import eager_strides
+from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
+from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
+from fxstack_interchange.eager_facts.layouts import eager_strides
 
 BINARY = {
     "copysign": torch.copysign,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fxstack_interchange.raising import can_raise
+from fxstack_interchange.eager_facts.raising import can_raise
 
 FLOATS, INTEGERS = torch.rand(3, 3), torch.ones(3, dtype=torch.int64)
 

@@ -11,9 +11,9 @@ from torch.fx import Graph, GraphModule
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
 
 from fxstack_interchange import Stage, load, save, show, to_bytes
-from fxstack_interchange.arguments import Reading, decode, encode
-from fxstack_interchange.expressions import from_text, to_text
-from fxstack_interchange.symbols import declare
+from fxstack_interchange.format.arguments import Reading, decode, encode
+from fxstack_interchange.format.expressions import from_text, to_text
+from fxstack_interchange.format.symbols import declare
 
 leaves = st.one_of(
     st.none(),

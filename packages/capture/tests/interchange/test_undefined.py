@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
+from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 
 ATEN = torch.ops.aten
 

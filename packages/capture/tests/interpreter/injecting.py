@@ -16,7 +16,7 @@ import torch
 import fxstack_capture as fx
 from fxstack_capture.calls.dispatch import CallDispatcher
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
-from fxstack_capture.torch_side import rules
+from fxstack_capture.torch_side.rules import table as rules
 
 ERRORS = (AttributeError, TypeError, AssertionError, KeyError, StopIteration, RuntimeError)
 

@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from fxstack_capture.interpreter.decode import local_names
-from fxstack_capture.interpreter.exception_table import exception_regions
+from fxstack_capture.bytecode.decode import local_names
+from fxstack_capture.bytecode.exception_table import exception_regions
 from fxstack_capture.versions import instruction_set, program_table
 
 

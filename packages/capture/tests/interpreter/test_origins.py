@@ -8,8 +8,8 @@ import torch
 
 import fxstack_capture
 from fxstack_capture.calls.dispatch import CallDispatcher
-from fxstack_capture.torch_side.tracer import TorchTracer
-from fxstack_capture.world.world import MirrorWorld
+from fxstack_capture.objects.object_model import MirrorWorld
+from fxstack_capture.torch_side.recording.tracer import TorchTracer
 
 X = torch.arange(4.0)
 

@@ -13,7 +13,7 @@ from user_kernels import WRITES
 from fxstack_capture import optimize
 from fxstack_capture.kernels import triton_side
 from fxstack_capture.kernels.records import descriptor_maker
-from fxstack_interchange.kernels import KernelArgument
+from fxstack_interchange.operators.kernels import KernelArgument
 
 
 @triton.jit

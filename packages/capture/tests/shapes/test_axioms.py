@@ -3,7 +3,7 @@
 import sympy
 from torch.utils._sympy.functions import FloorDiv
 
-from fxstack_capture.shapes.axioms import Axioms
+from fxstack_capture.shapes.symbolic.axioms import Axioms
 
 S = sympy.Symbol("s", integer=True, positive=True)
 HALF = sympy.Le(FloorDiv(S, 2), 5, evaluate=False)

@@ -6,7 +6,7 @@ import weakref
 import pytest
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
-from fxstack_capture.shapes.env import CaptureShapeEnv, NamedSource
+from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv, NamedSource
 from fxstack_capture.sources import Local
 
 QUESTIONS = {

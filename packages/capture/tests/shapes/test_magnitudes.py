@@ -4,7 +4,7 @@ import pytest
 import sympy
 from torch.utils._sympy.functions import FloorDiv, LShift, PowByNatural
 
-from fxstack_capture.shapes.magnitudes import Magnitudes, growing_parts
+from fxstack_capture.shapes.symbolic.overflow_guards import Magnitudes, growing_parts
 
 N = sympy.Symbol("n", integer=True, positive=True)
 U = sympy.Symbol("u", integer=True)

@@ -8,9 +8,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.shapes.env import CaptureShapeEnv
-from fxstack_capture.torch_side.fake_mode import CaptureFakeMode
-from fxstack_capture.torch_side.operator_cache import OperatorCache
+from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
+from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
+from fxstack_capture.torch_side.fakes.operator_cache import OperatorCache
 
 
 def test_has_the_attributes_of_torchs_mode():
@@ -96,7 +96,7 @@ def test_recipes_give_what_torch_gives(name, requires_grad):
 
 
 def test_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr("fxstack_capture.torch_side.operator_cache._CAPACITY", 3)
+    monkeypatch.setattr("fxstack_capture.torch_side.fakes.operator_cache._CAPACITY", 3)
     cache = OperatorCache()
     for i in range(10):
         cache.put((i,), i)

@@ -11,7 +11,7 @@ from recorder import check, new_trace, trace_calls
 import fxstack_capture as fx
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.sources import Local
-from fxstack_capture.torch_side.gradients import with_spent_history
+from fxstack_capture.torch_side.autograd.gradients import with_spent_history
 
 
 def leaf(*size):

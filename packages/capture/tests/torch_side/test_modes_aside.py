@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fxstack_capture.torch_side.modes_aside import no_modes_left
+from fxstack_capture.torch_side.subclasses.suspended_modes import no_modes_left
 
 
 def test_a_mode_that_an_interrupt_left_on_is_taken_off():

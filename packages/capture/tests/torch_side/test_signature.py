@@ -8,7 +8,7 @@ from recorder import trace_calls
 
 import fxstack_capture
 from fxstack_capture.sources import InstanceAttr, Item, Key, Local
-from fxstack_capture.torch_side.signature import qualified_name, stage_graph
+from fxstack_capture.torch_side.recording.signature import qualified_name, stage_graph
 from fxstack_interchange import verify
 
 SELF = Local("self")

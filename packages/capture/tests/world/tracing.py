@@ -9,12 +9,12 @@ from fxstack_capture.calls import CallDispatcher
 from fxstack_capture.effects import diff
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
+from fxstack_capture.objects import MirrorWorld
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import Local
 from fxstack_capture.torch_side import TorchTracer
 from fxstack_capture.trace import Lazy, Returned, Trace
 from fxstack_capture.versions import program_table
-from fxstack_capture.world import MirrorWorld
 
 PROGRAMS = program_table()
 

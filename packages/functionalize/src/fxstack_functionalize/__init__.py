@@ -7,9 +7,9 @@ from fxstack_functionalize.errors import (
     TraceFailedError,
     UnsupportedGraphError,
 )
-from fxstack_functionalize.functional_random import with_random_state
 from fxstack_functionalize.options import AotOptions, SavedTensorHooks
 from fxstack_functionalize.plain import aot_function, aot_module
+from fxstack_functionalize.random.functional_random import with_random_state
 
 __all__ = [
     "AotOptions",

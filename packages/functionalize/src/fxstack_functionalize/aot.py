@@ -11,9 +11,8 @@ import torch
 from fxstack_functionalize.disk import Shelf
 from fxstack_functionalize.disk.again import Remade, from_disk, in_present_state
 from fxstack_functionalize.errors import CompilerContractError
-from fxstack_functionalize.functional_random import draws, stateful, with_random_state
-from fxstack_functionalize.inputs import prepare
 from fxstack_functionalize.options import AotOptions
+from fxstack_functionalize.random.functional_random import draws, stateful, with_random_state
 from fxstack_functionalize.runtime import (
     Pair,
     Program,
@@ -23,9 +22,10 @@ from fxstack_functionalize.runtime import (
     inference_wrapper,
     training_wrapper,
 )
-from fxstack_functionalize.trace import Traced, TraceRequest, trace
-from fxstack_functionalize.wrapped import Compiling, compile_wrapped
-from fxstack_functionalize.wrapper_classes import is_wrapper, makes_wrappers
+from fxstack_functionalize.subclasses import Compiling, compile_wrapped
+from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper, makes_wrappers
+from fxstack_functionalize.tracing.inputs import prepare
+from fxstack_functionalize.tracing.trace import Traced, TraceRequest, trace
 from fxstack_interchange import OutputKind, Partition, verify
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """FX graphs to fused kernels: C for CPU, Triton for CUDA."""
 
-from fxstack_inductor.c_target import Lowered
 from fxstack_inductor.compile import compile_graph, lower
 from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import (
@@ -15,6 +14,7 @@ from fxstack_inductor.errors import (
 from fxstack_inductor.failures import Failure
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import write_repro
+from fxstack_inductor.targets.c_target import Lowered
 from fxstack_inductor.timeline import MemoryTimeline, memory_timeline
 
 __all__ = [

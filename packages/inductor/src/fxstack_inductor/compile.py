@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.arguments import checked
-from fxstack_inductor.c_target import Lowered, load_c, lower_c
 from fxstack_inductor.failures import NO_DEFECTS, run_by_aten, tell_defects
 from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
-from fxstack_inductor.triton_load import compile_for_device
-from fxstack_inductor.triton_target import LoweredTriton, lower_triton, on_cuda
+from fxstack_inductor.targets.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.targets.triton_load import compile_for_device
+from fxstack_inductor.targets.triton_target import LoweredTriton, lower_triton, on_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ from fxstack_inductor.errors import (
     NotLowered,
     TritonMissing,
 )
-from fxstack_interchange.metadata import user_frame
+from fxstack_interchange.format.metadata import user_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

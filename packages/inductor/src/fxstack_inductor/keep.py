@@ -11,12 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fxstack_inductor.c_image import image_from_json, image_to_json, link
-from fxstack_inductor.c_target import native_refusal
 from fxstack_inductor.errors import CompilerFailedError
 from fxstack_inductor.failures import run_by_aten
 from fxstack_inductor.runtime.cache import Cache
 from fxstack_inductor.runtime.loader import writable
+from fxstack_inductor.targets.c_artifact import image_from_json, image_to_json, link
+from fxstack_inductor.targets.c_target import native_refusal
 from fxstack_interchange import SaveError
 
 if TYPE_CHECKING:

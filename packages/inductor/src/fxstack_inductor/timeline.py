@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.ir.nodes import ExternCall, Input, Node
 from fxstack_inductor.runtime.arena import PAGE
 from fxstack_inductor.schedule.build import extent
+from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import place, slots, used, written
-from fxstack_inductor.schedule.realise import base_of
 from fxstack_inductor.schedule.steps import KernelStep
 
 if TYPE_CHECKING:

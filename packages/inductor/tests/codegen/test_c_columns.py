@@ -4,7 +4,7 @@ import pytest
 import torch
 from inductor_checks import check, kernels
 
-from fxstack_inductor.codegen.c_strategy import strategy
+from fxstack_inductor.codegen.c.strategy import strategy
 
 
 def columns(fn, *inputs, **options):

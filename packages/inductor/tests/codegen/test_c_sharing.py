@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fxstack_inductor.codegen.c_sharing import LINE, share
-from fxstack_inductor.codegen.c_threads import Range, ranges
+from fxstack_inductor.codegen.c.sharing import LINE, share
+from fxstack_inductor.codegen.c.threads import Range, ranges
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ZERO, integer, of_atom
 from fxstack_inductor.ir.kernel import BufferRef, Check, IndexValue, Kernel, Loop, Store

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from inductor_checks import FAST
 
-from fxstack_inductor.codegen.c import PRELUDE
+from fxstack_inductor.codegen.c.module import PRELUDE
 from fxstack_inductor.runtime.toolchain import find_toolchain
 
 BODY = """(const float* restrict a, float* restrict b, float* restrict sums, const int64_t width) {

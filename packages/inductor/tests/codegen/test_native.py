@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxstack_inductor as fi
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
-from fxstack_inductor.codegen.native_calls import NEW_CALLS, shim_name
-from fxstack_inductor.codegen.native_program import NativeProgram
-from fxstack_inductor.codegen.native_text import names_of
+from fxstack_inductor.codegen.host.native_calls import NEW_CALLS, shim_name
+from fxstack_inductor.codegen.host.native_program import NativeProgram
+from fxstack_inductor.codegen.host.native_text import names_of
 from fxstack_inductor.runtime.native import HEADER, has_function, native_table, torch_library
 
 PYTHON = replace(FAST, host="python")

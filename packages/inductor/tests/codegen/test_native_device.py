@@ -10,16 +10,16 @@ from fake_cuda import FakeCuda
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, decompositions
+from fxstack_inductor.codegen.host.native_device import BEFORE, native_device_program
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.codegen.native_device import BEFORE, native_device_program
 from fxstack_inductor.errors import CudaError
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import extremum, floordiv, integer, mod, of_atom
 from fxstack_inductor.runtime.cubins import Cubin
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.runtime.numbers import tensor_bits
-from fxstack_inductor.triton_load import load_native
-from fxstack_inductor.triton_target import lower_triton
+from fxstack_inductor.targets.triton_load import load_native
+from fxstack_inductor.targets.triton_target import lower_triton
 
 S = of_atom(Var("s0", VarKind.INTEGER))
 pytestmark = pytest.mark.skipif(
@@ -44,7 +44,7 @@ class Native:
         options = InductorOptions(cache_dir=folder, optimization=1)
         self.lowered = lower_triton(graph, options, boxed=boxed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fxstack_inductor.triton_load.load_cubins", machine_code)
+            patch.setattr("fxstack_inductor.targets.triton_load.load_cubins", machine_code)
             self.call = load_native(self.lowered, options, self.cuda.driver, {0: 90})
 
 
@@ -107,7 +107,7 @@ def update(x):
 def test_what_is_written_to_an_aligned_copy_is_copied_back(tmp_path, offset, monkeypatch):
     """The kernels do nothing: the copy is made to hold something else."""
     made = torch.zeros(8)
-    monkeypatch.setattr("fxstack_inductor.codegen.native_device.aligned", lambda _tensor: made)
+    monkeypatch.setattr("fxstack_inductor.codegen.host.native_device.aligned", lambda _tensor: made)
     x = torch.ones(8 + offset)[offset:]
     native = Native(tmp_path, update, x)
     native.call(x)

@@ -12,10 +12,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
 from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
 from fxstack_inductor.schedule.plan import KernelStep
-from fxstack_inductor.triton_load import _interpreted_kernels, device_kernels
-from fxstack_inductor.triton_target import graph_refusal, lower_triton
-from fxstack_interchange.kernel_operators import functional_operator
-from fxstack_interchange.kernels import KernelArgument, KernelLaunch
+from fxstack_inductor.targets.triton_load import _interpreted_kernels, device_kernels
+from fxstack_inductor.targets.triton_target import graph_refusal, lower_triton
+from fxstack_interchange.operators.kernel_operators import functional_operator
+from fxstack_interchange.operators.kernels import KernelArgument, KernelLaunch
 
 pytest.importorskip("triton")
 
@@ -65,7 +65,7 @@ def test_kernels_write_to_mutated_inputs_themselves():
 def test_what_is_written_to_an_aligned_copy_is_copied_back(tmp_path, offset, monkeypatch):
     """The kernels do nothing: the copy is made to hold something else."""
     made = torch.zeros(8)
-    monkeypatch.setattr("fxstack_inductor.codegen.triton_host.aligned", lambda _tensor: made)
+    monkeypatch.setattr("fxstack_inductor.codegen.host.triton_host.aligned", lambda _tensor: made)
     x = torch.ones(8 + offset)[offset:]
     run = Recorded(tmp_path, update, x, params=3)
     assert run.cuda.calls[0].params[0] == (made if offset else x).data_ptr()

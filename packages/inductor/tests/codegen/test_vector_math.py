@@ -6,7 +6,7 @@ import torch
 from inductor_checks import FAST
 from scipy import special
 
-from fxstack_inductor.codegen.c import PRELUDE
+from fxstack_inductor.codegen.c.module import PRELUDE
 from fxstack_inductor.runtime.loader import load_functions
 
 REFERENCES = {"expf": np.exp, "tanhf": np.tanh, "erff": special.erf}

@@ -6,8 +6,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fxstack_inductor import InductorOptions, decompositions
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.schedule.fusion.templates import candidates
 from fxstack_inductor.schedule.plan import plan
-from fxstack_inductor.schedule.templates import candidates
 
 OPTIONS = InductorOptions(target="cuda")
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fxstack_inductor.codegen import c_ops, triton_ops
+from fxstack_inductor.codegen.c import ops as c_ops
+from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.ir.scalar_ops import FLOAT_UNARY, TABLE
 
 

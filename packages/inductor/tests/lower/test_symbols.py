@@ -9,7 +9,7 @@ from torch.utils._sympy.functions import FloorDiv, PythonMod, TruncToInt, Where
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.atoms import VarKind
-from fxstack_inductor.lower.symbols import convert, evaluator
+from fxstack_inductor.lower.host.symbols import convert, evaluator
 
 S = sympy.Symbol("s0", integer=True, positive=True)
 U = sympy.Symbol("u0", integer=True)

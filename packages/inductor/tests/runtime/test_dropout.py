@@ -9,7 +9,7 @@ from inductor_checks import FAST, assert_equal, trace
 from torch.nn import functional as F
 
 import fxstack_inductor as fi
-from fxstack_inductor.codegen.c import c_source
+from fxstack_inductor.codegen.c.module import c_source
 from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS, bernoulli, threshold
 from fxstack_inductor.runtime.loader import load_functions
 

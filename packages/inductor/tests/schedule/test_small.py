@@ -5,7 +5,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
-from fxstack_inductor.triton_target import lower_triton
+from fxstack_inductor.targets.triton_target import lower_triton
 
 pytest.importorskip("triton")
 TRITON = InductorOptions(target="cuda")
@@ -30,7 +30,7 @@ def test_values_are_eagers(shape):
 
 def test_sizes_that_do_not_fit_get_kernels_of_64_bits(monkeypatch):
     """What fits is made small."""
-    monkeypatch.setattr("fxstack_inductor.schedule.small.INT32", 300)
+    monkeypatch.setattr("fxstack_inductor.schedule.int32_indexing.INT32", 300)
     example = torch.randn(4, 6, 10), torch.randn(4, 6, 10)
     call = compile_graph(traced(turned, *example), example, TRITON)
     made = []
@@ -40,7 +40,7 @@ def test_sizes_that_do_not_fit_get_kernels_of_64_bits(monkeypatch):
         made.append(original(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr("fxstack_inductor.triton_load.lower_triton", noted)
+    monkeypatch.setattr("fxstack_inductor.targets.triton_load.lower_triton", noted)
     for shape in ((5, 6, 10), (5, 6, 11)):
         inputs = torch.randn(shape), torch.randn(shape)
         assert torch.equal(call(*inputs)[0], turned(*inputs))
@@ -50,7 +50,7 @@ def test_sizes_that_do_not_fit_get_kernels_of_64_bits(monkeypatch):
 
 
 def test_sizes_that_did_not_fit_when_traced_are_indexed_with_64_bits(monkeypatch):
-    monkeypatch.setattr("fxstack_inductor.schedule.small.INT32", 100)
+    monkeypatch.setattr("fxstack_inductor.schedule.int32_indexing.INT32", 100)
     lowered = lower_triton(traced(lambda x: x.t() * 2, torch.randn(10, 11)), TRITON)
     assert not lowered.limits
     assert "tl.int64) * XBLOCK" in lowered.triton

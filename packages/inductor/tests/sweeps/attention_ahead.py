@@ -23,9 +23,9 @@ from fxstack_inductor import InductorOptions
 from fxstack_inductor.runtime import triton_runtime
 from fxstack_inductor.runtime.cubins import request_entry
 from fxstack_inductor.runtime.triton_worker import compile_kernel
-from fxstack_inductor.triton_target import lower_triton
-from fxstack_interchange.attention import Operand, single_graphs
-from fxstack_interchange.attention_operators import attention_operator
+from fxstack_inductor.targets.triton_target import lower_triton
+from fxstack_interchange.operators.attention import Operand, single_graphs
+from fxstack_interchange.operators.attention_operators import attention_operator
 
 MOST_SHARED = {80: 163, 86: 99, 89: 99, 90: 227}
 """KiB that a block may have."""

@@ -22,7 +22,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 import fxstack_inductor as fi
-from fxstack_inductor.codegen.c_strategy import strategy
+from fxstack_inductor.codegen.c.strategy import strategy
 from fxstack_inductor.schedule.plan import KernelStep
 
 warnings.filterwarnings("ignore")

@@ -117,7 +117,8 @@ def backwards() -> None:
     """Have the interpreter run a grid's programs last to first, on small tiles, and results lie in memory full of NaN or 0x55."""
     from triton.runtime.interpreter import InterpreterBuilder
 
-    from fxstack_inductor.codegen import triton_tiles, wrapper
+    from fxstack_inductor.codegen.host import python_host as wrapper
+    from fxstack_inductor.codegen.triton import tiles as triton_tiles
 
     place = InterpreterBuilder.set_grid_idx
 

@@ -1,23 +1,23 @@
 """Joint graphs cut into forward and backward: what a training step saves and what it recomputes."""
 
 from fxstack_partition.api import partition
-from fxstack_partition.budget import BudgetError, budget
-from fxstack_partition.check import check_partition
-from fxstack_partition.compare import Comparison, Row, compare
-from fxstack_partition.explain import Explanation, explain
-from fxstack_partition.extract import PartitionError, extract
-from fxstack_partition.from_torch import JointGraph, from_partition_fn
-from fxstack_partition.ilp import ilp
-from fxstack_partition.joint import JointFacts, JointGraphError, analyze
-from fxstack_partition.measure import Measured
-from fxstack_partition.modules import by_module
+from fxstack_partition.budget.budget import BudgetError, budget
+from fxstack_partition.budget.ilp import ilp
+from fxstack_partition.budget.measure import Measured
+from fxstack_partition.budget.runtime import StageMemory
+from fxstack_partition.budget.simulate import Moment, Timeline, simulate
+from fxstack_partition.extract.check import check_partition
+from fxstack_partition.extract.extract import PartitionError, extract
+from fxstack_partition.joint.joint import JointFacts, JointGraphError, analyze
 from fxstack_partition.options import DEVICES, Device, PartitionOptions
 from fxstack_partition.partitioners import min_cut, save_all
+from fxstack_partition.policy.modules import by_module
+from fxstack_partition.policy.sac import sac
 from fxstack_partition.registry import Partitioner, UnknownPartitionerError, register
-from fxstack_partition.runtime import StageMemory
-from fxstack_partition.sac import sac
-from fxstack_partition.simulate import Moment, Timeline, simulate
-from fxstack_partition.to_torch import as_partition_fn
+from fxstack_partition.report.compare import Comparison, Row, compare
+from fxstack_partition.report.explain import Explanation, explain
+from fxstack_partition.torch_interop.from_torch import JointGraph, from_partition_fn
+from fxstack_partition.torch_interop.to_torch import as_partition_fn
 
 __all__ = [
     "DEVICES",

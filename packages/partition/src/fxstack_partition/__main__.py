@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from fxstack_interchange import LoadError
 from fxstack_partition import corpus
 from fxstack_partition.api import partition
-from fxstack_partition.compare import Comparison, compare
-from fxstack_partition.explain import explain
-from fxstack_partition.html import to_html
 from fxstack_partition.options import PartitionOptions
-from fxstack_partition.plots import plot_pareto, plot_timeline
 from fxstack_partition.registry import UnknownPartitionerError
+from fxstack_partition.report.compare import Comparison, compare
+from fxstack_partition.report.explain import explain
+from fxstack_partition.report.html import to_html
+from fxstack_partition.report.plots import plot_pareto, plot_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_partition.extract import extract
-from fxstack_partition.merge import analyze_merged
-from fxstack_partition.network import build
-from fxstack_partition.policy import MIN_CUT_RULES, SAVE_ALL_RULES, Rule
+from fxstack_partition.extract.extract import extract
+from fxstack_partition.joint.merge import analyze_merged
+from fxstack_partition.min_cut.network import build
+from fxstack_partition.min_cut.solve import minimum_cut
+from fxstack_partition.policy.policy import MIN_CUT_RULES, SAVE_ALL_RULES, Rule
 from fxstack_partition.registry import register
-from fxstack_partition.solve import minimum_cut
 
 if TYPE_CHECKING:
     from fxstack_interchange import Partition, StageGraph

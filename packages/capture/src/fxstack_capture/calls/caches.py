@@ -21,14 +21,14 @@ import torch
 from fxstack_capture import native
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.rules.logging_calls import defer, is_log_once
+from fxstack_capture.calls.rules.library.logging_calls import defer, is_log_once
 from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import Guard, IdentityIs
+from fxstack_capture.objects.cache_keys import is_typed, key_of, keyword_mark
+from fxstack_capture.objects.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.sources import Cached, pinned
-from fxstack_capture.torch_side.surroundings import Surroundings
-from fxstack_capture.world.cache_keys import is_typed, key_of, keyword_mark
-from fxstack_capture.world.constants import IMMUTABLE_TYPES, is_constant_key
-from fxstack_interchange.symbols import SYMBOLIC
+from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxstack_capture.calls.dispatch import CallDispatcher

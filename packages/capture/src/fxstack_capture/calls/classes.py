@@ -10,7 +10,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.world.instances import has_finalizer
+from fxstack_capture.objects.instances import has_finalizer
 
 if TYPE_CHECKING:
     from fxstack_capture.calls.dispatch import CallDispatcher

@@ -13,39 +13,34 @@ import torch
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.calls import (
-    classes,
-    linked,
-    numpy_scalars,
-    operators,
-    policy,
-    rehashing,
-    scan,
-    unfolding,
-)
+from fxstack_capture.calls import classes, policy, rehashing, scan
+from fxstack_capture.calls import polyfills as unfolding
+from fxstack_capture.calls import resumable as linked
 from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.marked import call_marked, is_marked, substitute_by_torch
 from fxstack_capture.calls.native_run import run, run_intercepted
+from fxstack_capture.calls.operators import numpy_scalars
+from fxstack_capture.calls.operators import protocol as operators
 from fxstack_capture.calls.registered import registered
 from fxstack_capture.calls.rules import RULES
-from fxstack_capture.calls.rules.compiling import scripted
-from fxstack_capture.calls.rules.operator_objects import OPERATOR_OBJECTS
-from fxstack_capture.calls.rules.torch_wrappers import code_rule
+from fxstack_capture.calls.rules.library.operator_objects import OPERATOR_OBJECTS
+from fxstack_capture.calls.rules.torch.compiling import scripted
+from fxstack_capture.calls.rules.torch.wrappers import code_rule
 from fxstack_capture.kernels.launching import launch_rules
+from fxstack_capture.objects.constants import BUILTIN_METHOD
+from fxstack_capture.objects.instances import has_finalizer
+from fxstack_capture.objects.kinds.functions import guard_part
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import BuiltinAttr, pinned
-from fxstack_capture.torch_side.overrides import is_accessor
-from fxstack_capture.world.constants import BUILTIN_METHOD
-from fxstack_capture.world.functions import guard_part
-from fxstack_capture.world.instances import has_finalizer
-from fxstack_capture.world.lazy_dict import ABSENT
+from fxstack_capture.torch_side.subclasses.overrides import is_accessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     from fxstack_capture.calls.table import Rule, RuleTable
+    from fxstack_capture.objects.object_model import MirrorWorld
     from fxstack_capture.trace import Trace
-    from fxstack_capture.world.world import MirrorWorld
 
     Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
 

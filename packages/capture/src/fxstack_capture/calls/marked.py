@@ -17,8 +17,8 @@ from fxstack_capture import strictness
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.nonstrict import as_operations
 from fxstack_capture.calls.registered import as_one_node, called_once
-from fxstack_capture.calls.rules.annotations import break_here, skip_here
-from fxstack_capture.calls.rules.compiling import compiled_inside
+from fxstack_capture.calls.rules.torch.annotations import break_here, skip_here
+from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,9 +28,9 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls import callbacks, readers, scan
-from fxstack_capture.interpreter.errors import mentions_symbols
+from fxstack_capture.interpreter.exceptions.errors import mentions_symbols
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_interchange.symbols import SYMBOLIC
+from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

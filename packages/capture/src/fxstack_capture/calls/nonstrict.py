@@ -17,8 +17,8 @@ from fxstack_capture.effects import Call, diff
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import FakeTensor, pytree
-from fxstack_capture.torch_side.constants import is_constant
-from fxstack_capture.torch_side.execution import run_fake
+from fxstack_capture.torch_side.recording.constants import is_constant
+from fxstack_capture.torch_side.recording.execution import run_fake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

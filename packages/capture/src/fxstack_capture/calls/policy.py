@@ -41,8 +41,8 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.world.constants import DESCRIPTOR_TYPES, OF_THE_INTERPRETER
-from fxstack_interchange.literals import LITERAL_TYPES
+from fxstack_capture.objects.constants import DESCRIPTOR_TYPES, OF_THE_INTERPRETER
+from fxstack_interchange.format.literals import LITERAL_TYPES
 
 _EXCEPTIONS = tuple(
     value

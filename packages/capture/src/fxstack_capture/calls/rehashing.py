@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_side.surroundings import Surroundings
-from fxstack_interchange.symbols import SYMBOLIC
+from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.world.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
+from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

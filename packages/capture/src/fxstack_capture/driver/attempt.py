@@ -13,21 +13,21 @@ from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.calls import CallDispatcher, native_run
 from fxstack_capture.emit.resolve import RealFrame
 from fxstack_capture.guards.records import GuardSet
-from fxstack_capture.interpreter.errors import InterruptedTracing
+from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
+from fxstack_capture.objects import MirrorWorld
+from fxstack_capture.objects.kinds.functions import Parts, mirror_cell
 from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.strictness import is_error
 from fxstack_capture.torch_side import TorchTracer
-from fxstack_capture.torch_side.modes_aside import no_modes_left, set_aside
+from fxstack_capture.torch_side.subclasses.suspended_modes import no_modes_left, set_aside
 from fxstack_capture.trace import Lazy, Trace
-from fxstack_capture.world import MirrorWorld
-from fxstack_capture.world.functions import Parts, mirror_cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType
 
-    from fxstack_capture.interpreter.program import ProgramTable
+    from fxstack_capture.bytecode.program import ProgramTable
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.shapes.contract import Bound
     from fxstack_capture.shapes.history import FrameHistory

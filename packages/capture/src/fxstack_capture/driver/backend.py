@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native
 from fxstack_capture.driver.errors import BackendError, SkipFrame
-from fxstack_capture.driver.verifying import verified
-from fxstack_capture.torch_side import state
-from fxstack_capture.torch_side.modes_aside import without_classes, without_modes
+from fxstack_capture.driver.reports.verifying import verified
+from fxstack_capture.torch_side.global_state import state
+from fxstack_capture.torch_side.subclasses.suspended_modes import without_classes, without_modes
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
-from fxstack_capture.driver import builtins_in_use
+from fxstack_capture.driver.alternate_backends import Twins
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
 from fxstack_capture.driver.backend import compile_graph
 from fxstack_capture.driver.contracts import names_of_forward
-from fxstack_capture.driver.disabling import disabled_code, is_disabled, is_skipping
+from fxstack_capture.driver.deferred_compilation import end_postponement, postpone
 from fxstack_capture.driver.errors import (
     BackendError,
     ComptimeError,
@@ -30,28 +30,28 @@ from fxstack_capture.driver.errors import (
     graph_error,
     plain,
 )
-from fxstack_capture.driver.forcing import Twins
-from fxstack_capture.driver.lazy_modules import first_lazy, while_lazy
-from fxstack_capture.driver.mistakes import Mistakes, UnconfirmedError
-from fxstack_capture.driver.policy import (
+from fxstack_capture.driver.frame_policy import builtins_in_use
+from fxstack_capture.driver.frame_policy.disabling import disabled_code, is_disabled, is_skipping
+from fxstack_capture.driver.frame_policy.lazy_modules import first_lazy, while_lazy
+from fxstack_capture.driver.frame_policy.policy import (
     has_foreign_modes,
     is_foreign,
     is_module_call,
     is_own,
     is_traced_by_others,
 )
-from fxstack_capture.driver.postponing import end_postponement, postpone
+from fxstack_capture.driver.frame_policy.replaced_functions import ReplacedFunctions
+from fxstack_capture.driver.fullgraph import demand_compiled
 from fxstack_capture.driver.profitability import Trials
-from fxstack_capture.driver.recompiling import LOG, fitting_entry, limit_reached, refusal
-from fxstack_capture.driver.records import FrameRecord, Observer, Tally, Verdict
-from fxstack_capture.driver.replaced_functions import ReplacedFunctions
+from fxstack_capture.driver.replacement import Written, gets_tensors, has_tensors, late_guards
+from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
+from fxstack_capture.driver.reports.recompiling import LOG, fitting_entry, limit_reached, refusal
+from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict
 from fxstack_capture.driver.states import CodeState, CodeStates
-from fxstack_capture.driver.whole_only import demand_compiled
-from fxstack_capture.driver.written import Written, gets_tensors, has_tensors, late_guards
-from fxstack_capture.emit.breaking import draft_stop
+from fxstack_capture.emit.endings.breaking import draft_stop
+from fxstack_capture.emit.endings.raising import raising_frame
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Draft, Emitted, draft_return
-from fxstack_capture.emit.raising import raising_frame
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.filtering import filtered
@@ -59,11 +59,11 @@ from fxstack_capture.guards.reading import Frame
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.shapes.contract import ShapeContractError
-from fxstack_capture.shapes.guards import is_demand_of_unbacked
+from fxstack_capture.shapes.symbolic.guards import is_demand_of_unbacked
 from fxstack_capture.stance import current_stance, with_changes
-from fxstack_capture.torch_side.assumptions import HandledError, RefusedError
-from fxstack_capture.torch_side.modes_aside import put_back, set_aside
-from fxstack_capture.torch_side.unloaded import leave_compiler_unloaded
+from fxstack_capture.torch_side.global_state.unloaded import leave_compiler_unloaded
+from fxstack_capture.torch_side.recording.assumptions import HandledError, RefusedError
+from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_aside
 from fxstack_capture.trace import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
 from fxstack_interchange.collector import paused_collector
@@ -71,12 +71,12 @@ from fxstack_interchange.collector import paused_collector
 if TYPE_CHECKING:
     from types import CellType, CodeType, FunctionType
 
+    from fxstack_capture.bytecode.program import ProgramTable
     from fxstack_capture.driver.backend import Backend
     from fxstack_capture.driver.contracts import CallContract
-    from fxstack_capture.driver.recompiling import Recompilation
+    from fxstack_capture.driver.reports.recompiling import Recompilation
     from fxstack_capture.emit.resolve import RealFrame
     from fxstack_capture.guards.records import Guard
-    from fxstack_capture.interpreter.program import ProgramTable
     from fxstack_capture.options import CaptureOptions
 
 # Tracing changes process-wide torch state (default dtype, for one): one thread traces at a time.

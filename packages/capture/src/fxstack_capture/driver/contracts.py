@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.driver.calling import function_of
-from fxstack_capture.driver.policy import is_module_call
+from fxstack_capture.driver.frame_policy.policy import is_module_call
 from fxstack_capture.sources import Item, Key, Local
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.driver.errors import TracingWarning
-from fxstack_capture.driver.records import FrameRecord, Verdict
-from fxstack_capture.driver.whole_only import first_frame_of
+from fxstack_capture.driver.fullgraph import first_frame_of
+from fxstack_capture.driver.reports.records import FrameRecord, Verdict
 from fxstack_capture.stance import Stance, current_stance
 
 if TYPE_CHECKING:

@@ -23,16 +23,16 @@ from fxstack_capture.effects.records import (
     SlotDelete,
     SlotSet,
 )
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT, UNREAD
 from fxstack_capture.sources import pinned
-from fxstack_capture.world.lazy_dict import ABSENT, UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fxstack_capture.objects.kinds.lazy_dict import LazyDict
+    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
-    from fxstack_capture.world.lazy_dict import LazyDict
-    from fxstack_capture.world.registry import Entry
-    from fxstack_capture.world.world import MirrorWorld
 
 
 def diff(world: MirrorWorld) -> Effects:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from fxstack_interchange.literals import PYTHON_LITERALS
+from fxstack_interchange.format.literals import PYTHON_LITERALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,7 +7,7 @@ import inspect
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from fxstack_capture.emit.assemble import linetable_of
+from fxstack_capture.bytecode.assemble import linetable_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -25,15 +25,15 @@ from fxstack_capture.emit.builder import (
 )
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
+from fxstack_capture.emit.endings.fallback import Retreat
+from fxstack_capture.emit.endings.restore import Restore
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
-from fxstack_capture.emit.restore import Restore
-from fxstack_capture.emit.retreat import Retreat
 from fxstack_capture.sources import Drawn, Item, Local, Pinned
-from fxstack_capture.torch_side.assumptions import HandledError
-from fxstack_capture.torch_side.graph import SYMBOLIC
-from fxstack_capture.torch_side.state import changed_by
+from fxstack_capture.torch_side.global_state.state import changed_by
+from fxstack_capture.torch_side.recording.assumptions import HandledError
+from fxstack_capture.torch_side.recording.graph import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from fxstack_capture.emit.resolve import RealFrame, item_reader, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fxstack_capture.world.draws import Draw
+    from fxstack_capture.objects.kinds.random_draws import Draw
 
 _Base = torch_compat.TensorBase
 

@@ -10,7 +10,7 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture import sources as s
 from fxstack_capture.emit import runtime
 from fxstack_capture.guards.torch_state import function_mode_at
-from fxstack_capture.torch_side.modes_aside import mode_at
+from fxstack_capture.torch_side.subclasses.suspended_modes import mode_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import torch
 from torch import default_generator
 
 from fxstack_capture import native, torch_compat
-from fxstack_capture.in_python import given
+from fxstack_capture.calls.polyfills.functions import given
 
 if TYPE_CHECKING:
     import random

@@ -11,9 +11,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import sources
-from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.guards import records
 from fxstack_capture.guards.text import short
+from fxstack_capture.objects.class_flags import is_heap_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -232,7 +232,7 @@ class ShapeHolds(Check):
 
 @dataclass(frozen=True, slots=True)
 class TorchStateIs(Check):
-    """Global torch state: see ``torch_side.state.TorchState`` (grad mode, inference mode, autocast,
+    """Global torch state: see ``torch_side.global_state.state.TorchState`` (grad mode, inference mode, autocast,
     defaults, modes...).
     """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 from sympy.logic import boolalg
 
-from fxstack_capture.shapes import floats
+from fxstack_capture.shapes.symbolic import floats
 from fxstack_capture.torch_compat import sympy_functions as torch_functions
 
 if TYPE_CHECKING:

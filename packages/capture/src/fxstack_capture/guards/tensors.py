@@ -11,7 +11,7 @@ import torch
 
 from fxstack_capture import native, torch_compat
 from fxstack_capture.guards.records import TensorIs
-from fxstack_interchange.literals import TORCH_LITERALS
+from fxstack_interchange.format.literals import TORCH_LITERALS
 
 
 def tensor_facts(tensor: torch.Tensor) -> TensorIs:

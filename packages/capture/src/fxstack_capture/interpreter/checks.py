@@ -2,7 +2,7 @@
 
 Such a check need not end the graph. The trace goes on as if it passed, the graph computes whether it does, and the
 frame's replacement looks before anything else happens; if it did not, the frame runs in plain Python from its
-beginning (``emit.retreat``), which raises what the program raises, with whatever comes before it.
+beginning (``emit.endings.fallback``), which raises what the program raises, with whatever comes before it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.interpreter.exception_table import exception_regions
+from fxstack_capture.bytecode.exception_table import exception_regions
 
 if TYPE_CHECKING:
     from types import CodeType

@@ -12,9 +12,9 @@ from fxstack_capture.trace import Lazy
 if TYPE_CHECKING:
     from types import CodeType
 
+    from fxstack_capture.bytecode.program import Program
     from fxstack_capture.interpreter.machine import BytecodeInterpreter
     from fxstack_capture.interpreter.modules import ModuleStack
-    from fxstack_capture.interpreter.program import Program
     from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.trace import Calls, World
 

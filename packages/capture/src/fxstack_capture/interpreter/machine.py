@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Any
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.interpreter.chaining import set_context, set_traceback
-from fxstack_capture.interpreter.errors import (
+from fxstack_capture.bytecode.program import ASYNC_FLAGS
+from fxstack_capture.interpreter.exceptions.chaining import set_context, set_traceback
+from fxstack_capture.interpreter.exceptions.errors import (
     Flight,
     HandledException,
     InterruptedTracing,
     chain_context,
     name_types_as_outside,
 )
+from fxstack_capture.interpreter.exceptions.origins import demand_program
+from fxstack_capture.interpreter.exceptions.tracebacks import add_entry
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
-from fxstack_capture.interpreter.handlers.half_made import settle
-from fxstack_capture.interpreter.handlers.unfolded import unfolded
-from fxstack_capture.interpreter.origins import demand_program
-from fxstack_capture.interpreter.program import ASYNC_FLAGS
+from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import settle
+from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
-from fxstack_capture.interpreter.tracebacks import add_entry
 from fxstack_capture.trace import Lazy
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
-    from fxstack_capture.interpreter.program import Program, ProgramTable, Step
+    from fxstack_capture.bytecode.program import Program, ProgramTable, Step
     from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.trace import RootOutcome, Trace
 

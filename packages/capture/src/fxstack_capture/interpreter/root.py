@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.handlers.unfolded import unfolded
-from fxstack_capture.interpreter.handlers.unread import entering
+from fxstack_capture.interpreter.handlers.deferred.deferred_locals import entering
+from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace import Raised, Returned

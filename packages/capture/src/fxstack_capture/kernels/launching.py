@@ -1,4 +1,4 @@
-"""``kernel[grid](...)`` of a user's Triton kernel: one node of the graph, see ``fxstack_interchange.kernels``.
+"""``kernel[grid](...)`` of a user's Triton kernel: one node of the graph, see ``fxstack_interchange.operators.kernels``.
 
 Calls in traced code meet the rule ``launch``. Calls that Python makes while stand-ins for tensors are computed with (the
 ``forward`` of an ``autograd.Function`` in a later stage, the body of a ``triton_op``) meet ``traced_run``, which takes the place
@@ -20,7 +20,7 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.kernels.records import LaunchRefused, record_launch
 from fxstack_capture.torch_compat import FakeTensor, FunctionalTensor
-from fxstack_interchange.kernel_operators import launch_operator
+from fxstack_interchange.operators.kernel_operators import launch_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from fxstack_interchange.kernels import KernelArgument, KernelLaunch
+from fxstack_interchange.operators.kernels import KernelArgument, KernelLaunch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -23,7 +23,7 @@ from fxstack_capture.kernels.writes import arguments, written
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fxstack_interchange.kernels import KernelArgument
+    from fxstack_interchange.operators.kernels import KernelArgument
 
 ANALYSED = GPUTarget("cuda", 90, 32)
 """What a kernel writes to does not depend on this."""

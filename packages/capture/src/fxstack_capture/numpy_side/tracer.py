@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.numpy_side import rehearsal
+from fxstack_capture.numpy_side import dry_run as rehearsal
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.functions import OUT_OF_PLACE, Pair, computing_dtypes, pairs
 from fxstack_capture.numpy_side.scalar import Scalar
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import NoReturn
 
-    from fxstack_capture.torch_side.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
 _NOTHING: dict[str, Any] = {}

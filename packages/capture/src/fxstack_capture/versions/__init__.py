@@ -10,14 +10,14 @@ import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fxstack_capture.interpreter.decode import InstructionSet, decode
-from fxstack_capture.interpreter.program import ProgramTable
+from fxstack_capture.bytecode.decode import InstructionSet, decode
+from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.versions import v311, v312, v313, v314
 
 if TYPE_CHECKING:
     from types import CodeType
 
-    from fxstack_capture.interpreter.program import Program
+    from fxstack_capture.bytecode.program import Program
 
 _SUPPORTED = MappingProxyType(
     {

@@ -11,16 +11,14 @@ from fxstack_capture.interpreter.handlers import (
     containers,
     contexts,
     flow,
-    formatting,
     generating,
-    imports,
-    local_slots,
-    names,
     operators,
     patterns,
     raising,
     stack,
 )
+from fxstack_capture.interpreter.handlers.deferred import formatting
+from fxstack_capture.interpreter.handlers.variables import imports, local_slots, names
 from fxstack_capture.versions.lowering import (
     backward,
     chosen,

@@ -9,7 +9,7 @@ from fxstack_capture.interpreter.handlers.unsupported import unsupported
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fxstack_capture.interpreter.program import Handler, Instruction, Lowering, Step
+    from fxstack_capture.bytecode.program import Handler, Instruction, Lowering, Step
 
 
 def plain(handler: Handler) -> Lowering:

@@ -12,11 +12,11 @@ from fxstack_capture.interpreter.handlers import (
     flow,
     generating,
     intrinsics,
-    names,
     operators,
     patterns,
     raising,
 )
+from fxstack_capture.interpreter.handlers.variables import names
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
     backward,

@@ -13,13 +13,12 @@ from fxstack_capture.interpreter.handlers import (
     flow,
     generating,
     intrinsics,
-    local_slots,
-    names,
     operators,
     patterns,
     raising,
     stack,
 )
+from fxstack_capture.interpreter.handlers.variables import local_slots, names
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
     call,
@@ -36,7 +35,7 @@ from fxstack_capture.versions.lowering import (
 from fxstack_capture.versions.operations import COMPARISONS
 
 if TYPE_CHECKING:
-    from fxstack_capture.interpreter.program import Instruction, Step
+    from fxstack_capture.bytecode.program import Instruction, Step
 
 INTRINSICS_1 = MappingProxyType(
     {

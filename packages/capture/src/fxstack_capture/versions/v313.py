@@ -10,12 +10,11 @@ from fxstack_capture.interpreter.handlers import (
     calling,
     containers,
     flow,
-    formatting,
-    local_slots,
-    names,
     operators,
     stack,
 )
+from fxstack_capture.interpreter.handlers.deferred import formatting
+from fxstack_capture.interpreter.handlers.variables import local_slots, names
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
     forward,
@@ -28,7 +27,7 @@ from fxstack_capture.versions.operations import COMPARISONS
 from fxstack_capture.versions.v312 import SINCE_312
 
 if TYPE_CHECKING:
-    from fxstack_capture.interpreter.program import Instruction, Step
+    from fxstack_capture.bytecode.program import Instruction, Step
 
 
 def _compare(instruction: Instruction) -> Step:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from fxstack_capture.interpreter.handlers import (
-    calling,
-    contexts,
-    flow,
-    local_slots,
-    operators,
-    stack,
-)
+from fxstack_capture.interpreter.handlers import calling, contexts, flow, operators, stack
+from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.versions import v313
 from fxstack_capture.versions.lowering import (
     chosen,

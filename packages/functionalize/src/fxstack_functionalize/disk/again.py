@@ -19,18 +19,18 @@ from fxstack_functionalize.runtime import (
     inference_wrapper,
     training_wrapper,
 )
-from fxstack_functionalize.runtime.modes import state_now
+from fxstack_functionalize.runtime.forward.modes import state_now
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fxstack_functionalize.disk.cache_entry import Shelf
     from fxstack_functionalize.disk.program import Stored
-    from fxstack_functionalize.disk.shelf import Shelf
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.runtime import Stages
     from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.tracing.trace import Traced
     from fxstack_interchange import Partition, StageGraph
 
     Run = Callable[[Callable[[], Any]], Any]

@@ -25,8 +25,8 @@ from fxstack_functionalize.torch_compat import HigherOrderOperator, OpOverload, 
 from fxstack_functionalize.torch_compat import custom_operators as custom_ops
 from fxstack_functionalize.torch_compat import get_effect as _get_effect
 from fxstack_interchange import SaveError
-from fxstack_interchange.arguments import encode
-from fxstack_interchange.literals import LITERAL_TYPES
+from fxstack_interchange.format.arguments import encode
+from fxstack_interchange.format.literals import LITERAL_TYPES
 
 if TYPE_CHECKING:
     import dis

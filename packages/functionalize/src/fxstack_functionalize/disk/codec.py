@@ -22,13 +22,13 @@ from fxstack_functionalize.metadata import (
     Relayout,
 )
 from fxstack_functionalize.runtime import Variant
+from fxstack_functionalize.runtime.backward.saved import SavedTensor
 from fxstack_functionalize.runtime.plan import TangentPlan, TensorMeta, TrainingPlan
-from fxstack_functionalize.runtime.saved import SavedTensor
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_interchange import LoadError, SaveError
-from fxstack_interchange.arguments import decode_constant, encode
-from fxstack_interchange.expressions import to_text
-from fxstack_interchange.literals import LITERAL_TYPES
+from fxstack_interchange.format.arguments import decode_constant, encode
+from fxstack_interchange.format.expressions import to_text
+from fxstack_interchange.format.literals import LITERAL_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule
 
+from fxstack_functionalize.aliasing.differentiable_bases import is_plain_view, root_of
 from fxstack_functionalize.disk.code import CodeReader, higher_order_name, name_in_torch
-from fxstack_functionalize.roots import is_plain_view, root_of
 from fxstack_functionalize.torch_compat import (
     FakeTensor,
     HigherOrderOperator,
@@ -26,16 +26,16 @@ from fxstack_functionalize.torch_compat import (
     OpOverloadPacket,
 )
 from fxstack_interchange import SaveError
-from fxstack_interchange.arguments import encode
-from fxstack_interchange.targets import is_tensor_method, name_of
+from fxstack_interchange.format.arguments import encode
+from fxstack_interchange.format.targets import is_tensor_method, name_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
     from fxstack_functionalize.disk.sizes import Sizes
-    from fxstack_functionalize.inputs import Captured, CapturedInput
     from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.trace import TraceRequest
+    from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
+    from fxstack_functionalize.tracing.trace import TraceRequest
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxstack_functionalize.bases import with_bases
+from fxstack_functionalize.aliasing.synthetic_bases import with_bases
 from fxstack_functionalize.disk.codec import from_json, to_json
 from fxstack_functionalize.metadata import GraphInfo
 from fxstack_functionalize.runtime import Variant
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fxstack_functionalize.disk.sizes import Sizes
-    from fxstack_functionalize.inputs import Captured
+    from fxstack_functionalize.tracing.inputs import Captured
 
 FORMAT = 5
 

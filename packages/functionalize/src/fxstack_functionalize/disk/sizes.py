@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from fxstack_functionalize.symbols import values_in
 from fxstack_functionalize.torch_compat import SymT, symbol_is_type
+from fxstack_functionalize.tracing.symbols import values_in
 from fxstack_interchange import LoadError, SaveError
-from fxstack_interchange.expressions import from_text, to_text
+from fxstack_interchange.format.expressions import from_text, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
 
-    from fxstack_functionalize.inputs import Captured
+    from fxstack_functionalize.tracing.inputs import Captured
 
 
 NO_SYMBOLS = SimpleNamespace(

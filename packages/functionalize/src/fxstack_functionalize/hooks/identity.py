@@ -18,7 +18,7 @@ import torch
 from torch.fx import GraphModule
 
 from fxstack_functionalize.code_reads import ATTRIBUTES, BUILTINS, Read, is_known, load, reads_of
-from fxstack_interchange.literals import LITERAL_TYPES
+from fxstack_interchange.format.literals import LITERAL_TYPES
 
 if TYPE_CHECKING:
     import dis

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Graph, Node
 
-from fxstack_functionalize.finalize import remove_dead_code
 from fxstack_functionalize.hooks.pair import parameter_memory
-from fxstack_functionalize.rng import is_generator_state
+from fxstack_functionalize.random.rng import is_generator_state
+from fxstack_functionalize.tracing.finalize import remove_dead_code
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, StageGraph
 from fxstack_interchange.modules import make_graph_module
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Graph, Node
 
-from fxstack_functionalize.finalize import remove_dead_code
 from fxstack_functionalize.hooks.pair import parameter_memory
+from fxstack_functionalize.tracing.finalize import remove_dead_code
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.modules import make_graph_module
 

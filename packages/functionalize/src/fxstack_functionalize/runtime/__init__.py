@@ -1,7 +1,7 @@
 """The thin wrappers that call compiled graphs with eager's semantics."""
 
-from fxstack_functionalize.runtime.backwards import Backwards, Variant
-from fxstack_functionalize.runtime.inference import inference_wrapper
+from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
+from fxstack_functionalize.runtime.forward.inference import inference_wrapper
 from fxstack_functionalize.runtime.training import (
     Pair,
     Program,

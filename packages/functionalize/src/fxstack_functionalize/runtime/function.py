@@ -9,38 +9,42 @@ import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata import AliasSource
-from fxstack_functionalize.runtime import anomaly
-from fxstack_functionalize.runtime.batched import are_batched, one_by_one
-from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
-from fxstack_functionalize.runtime.components import in_components
-from fxstack_functionalize.runtime.linked import watch_hooks
-from fxstack_functionalize.runtime.modes import without_views
-from fxstack_functionalize.runtime.outputs import alias_maker
-from fxstack_functionalize.runtime.saved import (
+from fxstack_functionalize.runtime.backward import anomaly
+from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
+from fxstack_functionalize.runtime.backward.components import in_components
+from fxstack_functionalize.runtime.backward.double_backward import (
+    NOTHING_KEPT,
+    SecondOrder,
+    are_special,
+)
+from fxstack_functionalize.runtime.backward.edge_gradients import watch_hooks
+from fxstack_functionalize.runtime.backward.saved import (
     Saving,
     add_saving,
     add_unsaving,
     saved_inputs,
     saved_places,
 )
-from fxstack_functionalize.runtime.second import NOTHING_KEPT, SecondOrder, are_special
+from fxstack_functionalize.runtime.backward.sequential_backward import Turns, add_holding
+from fxstack_functionalize.runtime.backward.tangents import sizes_keeper
+from fxstack_functionalize.runtime.backward.unreadable import demand_readable
+from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
+from fxstack_functionalize.runtime.forward.modes import without_views
+from fxstack_functionalize.runtime.forward.outputs import alias_maker
+from fxstack_functionalize.runtime.forward.unpacked import unpacked_checker
 from fxstack_functionalize.runtime.source import Source
-from fxstack_functionalize.runtime.tangents import sizes_keeper
-from fxstack_functionalize.runtime.turns import Turns, add_holding
-from fxstack_functionalize.runtime.unpacked import unpacked_checker
-from fxstack_functionalize.runtime.unreadable import demand_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.backwards import Backwards
+    from fxstack_functionalize.runtime.backward.backwards import Backwards
+    from fxstack_functionalize.runtime.backward.edge_gradients import LinkedResults
+    from fxstack_functionalize.runtime.backward.saved import SavedTensor
     from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.runtime.linked import LinkedResults
     from fxstack_functionalize.runtime.plan import TrainingPlan
-    from fxstack_functionalize.runtime.saved import SavedTensor
+    from fxstack_functionalize.sequential_backward import Components
     from fxstack_functionalize.shell import Shell
-    from fxstack_functionalize.turns import Components
 
     Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
 

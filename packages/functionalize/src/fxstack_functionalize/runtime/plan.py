@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from fxstack_functionalize.runtime.links import draws, linking_refusal
-from fxstack_functionalize.runtime.saved import SavedTensor, Saving, saved_tensors
-from fxstack_functionalize.runtime.second import own_names, refusal
+from fxstack_functionalize.runtime.backward.double_backward import own_names, refusal
+from fxstack_functionalize.runtime.backward.output_edges import draws, linking_refusal
+from fxstack_functionalize.runtime.backward.saved import SavedTensor, Saving, saved_tensors
+from fxstack_functionalize.sequential_backward import needs
 from fxstack_functionalize.torch_compat import is_contiguous_or_false
-from fxstack_functionalize.turns import needs
 from fxstack_interchange import InputKind, OutputKind
 
 if TYPE_CHECKING:
-    from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.tracing.trace import Traced
     from fxstack_interchange import Partition
 
 

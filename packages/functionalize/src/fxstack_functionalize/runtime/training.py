@@ -15,13 +15,13 @@ from fxstack_functionalize.hooks import (
     inline_hooks,
 )
 from fxstack_functionalize.options import SavedTensorHooks
-from fxstack_functionalize.runtime.backwards import Backwards, Variant
+from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
+from fxstack_functionalize.runtime.backward.edge_gradients import LinkedResults
+from fxstack_functionalize.runtime.backward.saved import Saving
 from fxstack_functionalize.runtime.calling import FORWARD
+from fxstack_functionalize.runtime.forward.hooked import HookedCalls, top_hooks
 from fxstack_functionalize.runtime.function import make_function
-from fxstack_functionalize.runtime.hooked import HookedCalls, top_hooks
-from fxstack_functionalize.runtime.linked import LinkedResults
 from fxstack_functionalize.runtime.plan import plan_training
-from fxstack_functionalize.runtime.saved import Saving
 from fxstack_functionalize.runtime.wrapper import wrapper
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.runtime.source import Source
     from fxstack_functionalize.shell import Shell
-    from fxstack_functionalize.trace import Traced
+    from fxstack_functionalize.tracing.trace import Traced
     from fxstack_interchange import Partition, StageGraph
 
     Apply = Callable[..., Sequence[Any]]

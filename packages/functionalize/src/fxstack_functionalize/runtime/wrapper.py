@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from torch.autograd import forward_ad
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.runtime import anomaly
+from fxstack_functionalize.runtime.backward import anomaly
 from fxstack_functionalize.runtime.calling import FORWARD
-from fxstack_functionalize.runtime.first_call import FirstCall
-from fxstack_functionalize.runtime.mutation import early_rises, raise_version, write_back
-from fxstack_functionalize.runtime.outputs import output_lines
-from fxstack_functionalize.runtime.relayout import new_leaves, relayout_inputs
-from fxstack_functionalize.runtime.sharing import base_maker, sharing_guard
+from fxstack_functionalize.runtime.forward.first_call import FirstCall
+from fxstack_functionalize.runtime.forward.mutation import early_rises, raise_version, write_back
+from fxstack_functionalize.runtime.forward.outputs import output_lines
+from fxstack_functionalize.runtime.forward.relayout import new_leaves, relayout_inputs
+from fxstack_functionalize.runtime.forward.sharing import base_maker, sharing_guard
 from fxstack_functionalize.runtime.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime.linked import LinkedResults
+    from fxstack_functionalize.runtime.backward.edge_gradients import LinkedResults
     from fxstack_functionalize.shell import Shell
 
 

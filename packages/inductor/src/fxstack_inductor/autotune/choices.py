@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxstack_inductor.codegen.product_tiles import ProductConfig
+from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
 
 LIBRARY = "library"
 """The alternative to every kernel of ours."""

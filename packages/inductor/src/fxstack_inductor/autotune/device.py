@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor import torch_compat
-from fxstack_inductor.codegen import triton_ops
-from fxstack_inductor.codegen.triton import TritonSource
+from fxstack_inductor.codegen.triton import ops as triton_ops
+from fxstack_inductor.codegen.triton.module import TritonSource
 from fxstack_inductor.runtime.cubins import Cubin, compiled_or_not, triton_version
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
@@ -20,7 +20,7 @@ from fxstack_inductor.torch_compat import disable_current_modes as _disable_curr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from fxstack_inductor.codegen.triton import TritonKernel
+    from fxstack_inductor.codegen.triton.module import TritonKernel
     from fxstack_inductor.cost.products import Work
     from fxstack_inductor.options import InductorOptions
 

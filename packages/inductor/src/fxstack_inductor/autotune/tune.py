@@ -11,16 +11,16 @@ from fxstack_inductor.autotune.choices import SavedChoices
 from fxstack_inductor.autotune.device import DeviceTimer, machine_name
 from fxstack_inductor.autotune.search import choose
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.schedule.templates import origin_of, product_kernels
+from fxstack_inductor.schedule.fusion.templates import origin_of, product_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack_inductor.autotune.search import Timer
-    from fxstack_inductor.codegen.product_tiles import ProductConfig
+    from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
     from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.schedule.fusion.templates import Candidates
     from fxstack_inductor.schedule.plan import Plan
-    from fxstack_inductor.schedule.templates import Candidates
 
 LOG = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from fxstack_inductor.codegen.analysis import analyse
-from fxstack_inductor.codegen.attention_tiles import AttentionTiling, attention_of
-from fxstack_inductor.codegen.product_tiles import ProductTiling
-from fxstack_inductor.codegen.triton_tiles import extent
+from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling, attention_of
+from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
+from fxstack_inductor.codegen.triton.tiles import extent
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX
 from fxstack_inductor.cost.products import predict_product
 from fxstack_inductor.ir.expr import Expr
@@ -29,7 +29,7 @@ from fxstack_inductor.schedule.plan import KernelStep
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fxstack_inductor.codegen.triton_tiles import Tiling
+    from fxstack_inductor.codegen.triton.tiles import Tiling
     from fxstack_inductor.cost.devices import Gpu
     from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.schedule.plan import Plan, Step

@@ -15,7 +15,7 @@ from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX
 from fxstack_inductor.ir.kernel import Compute
 
 if TYPE_CHECKING:
-    from fxstack_inductor.codegen.product_tiles import ProductTiling
+    from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
     from fxstack_inductor.cost.devices import Gpu
     from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.ir.kernel import Kernel

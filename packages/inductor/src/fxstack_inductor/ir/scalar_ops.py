@@ -1,7 +1,7 @@
 """Scalar operations by name: what lowering, scheduling and both targets must know of them alike.
 
-A row says what an operation is; how it is written in a target stands in that target's table (``codegen/c_ops.py``,
-``codegen/triton_ops.py``), where what a math library has under the same name needs no entry of its own.
+A row says what an operation is; how it is written in a target stands in that target's table (``codegen/c/ops.py``,
+``codegen/triton/ops.py``), where what a math library has under the same name needs no entry of its own.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.lower.context import read
 from fxstack_inductor.lower.layouts import layout_of
 from fxstack_inductor.torch_compat import FakeTensorMode
-from fxstack_interchange.attention import POSITIONS
-from fxstack_interchange.attention_operators import attention_of, changed
+from fxstack_interchange.operators.attention import POSITIONS
+from fxstack_interchange.operators.attention_operators import attention_of, changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.nodes import Body
     from fxstack_inductor.lower.context import Context
     from fxstack_inductor.lower.program import Program
-    from fxstack_interchange.attention import Attention
+    from fxstack_interchange.operators.attention import Attention
 
 F32 = torch.float32
 WIDEST = 256
@@ -348,7 +348,7 @@ def require_supported(query: Node, key: Node, value: Node) -> None:
 def attention_rule(
     node: FxNode, lower: Callable[[GraphModule], Program], decompositions: Mapping[Any, Any]
 ) -> Callable[..., tuple[Node, ...]]:
-    """The rule for ``node``, which calls an operator of ``fxstack_interchange.attention_operators``."""
+    """The rule for ``node``, which calls an operator of ``fxstack_interchange.operators.attention_operators``."""
     found = attention_of(node.target)
     assert found is not None
     attention, is_backward = found

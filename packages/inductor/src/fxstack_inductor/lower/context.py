@@ -28,7 +28,7 @@ from fxstack_inductor.ir.nodes import (
     value_dtype,
 )
 from fxstack_inductor.ir.ordered import PERSISTENT, Scan, Scatter
-from fxstack_inductor.lower.symbols import size_expr
+from fxstack_inductor.lower.host.symbols import size_expr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

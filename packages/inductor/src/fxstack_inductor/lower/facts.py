@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.ir.nodes import FLOAT8_DTYPES, Node
-from fxstack_inductor.lower.pointwise import REGISTER_DTYPES
-from fxstack_interchange.effects import is_ordered, may_act
+from fxstack_inductor.lower.elementwise.pointwise import REGISTER_DTYPES
+from fxstack_interchange.eager_facts.effects import is_ordered, may_act
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator

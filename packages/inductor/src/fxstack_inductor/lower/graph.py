@@ -29,9 +29,7 @@ from fxstack_inductor.ir.nodes import (
     View,
     resolve,
 )
-from fxstack_inductor.lower.assertions import asserted_numbers, is_simplified
 from fxstack_inductor.lower.attention import attention_rule
-from fxstack_inductor.lower.bindings import Symbols
 from fxstack_inductor.lower.context import Context
 from fxstack_inductor.lower.facts import (
     handled,
@@ -46,7 +44,10 @@ from fxstack_inductor.lower.facts import (
     tensors,
     user_line,
 )
-from fxstack_inductor.lower.host_numbers import HostNumbers
+from fxstack_inductor.lower.host.assertions import asserted_numbers, is_simplified
+from fxstack_inductor.lower.host.bindings import Symbols
+from fxstack_inductor.lower.host.host_numbers import HostNumbers
+from fxstack_inductor.lower.host.symbols import size_expr
 from fxstack_inductor.lower.launches import functional_launch_of, launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.program import (
@@ -58,15 +59,14 @@ from fxstack_inductor.lower.program import (
     SymbolBinding,
 )
 from fxstack_inductor.lower.registry import Updates
-from fxstack_inductor.lower.symbols import size_expr
-from fxstack_interchange.attention_operators import attention_of
-from fxstack_interchange.effects import is_ordered
+from fxstack_interchange.eager_facts.effects import is_ordered
+from fxstack_interchange.operators.attention_operators import attention_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from fxstack_inductor.options import InductorOptions
-    from fxstack_interchange.kernel_operators import FunctionalLaunch
+    from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
 
 LOG = logging.getLogger(__name__)
 NO_RULES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})

@@ -1,6 +1,6 @@
 """Launches of users' own Triton kernels: what they write to is copied only where somebody else still needs it.
 
-A functional overload (``fxstack_interchange.kernel_operators``) is lowered to a launch in place. An argument that is
+A functional overload (``fxstack_interchange.operators.kernel_operators``) is lowered to a launch in place. An argument that is
 written to is given as it is where the launch is the last to look at it (fresh memory, the result of another launch, an
 input that takes the new value anyway), else as a copy, which is a kernel of this package and fuses with what makes the value.
 """
@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.ir.nodes import Pointwise, Read, resolve
-from fxstack_interchange.kernel_operators import FunctionalLaunch, functional_launch_of
+from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, functional_launch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, recombine
 from fxstack_inductor.ir.nodes import Computed, Layout, Node, View, resolve
 from fxstack_inductor.ir.ordered import Scatter
-from fxstack_inductor.lower.symbols import size_expr
+from fxstack_inductor.lower.host.symbols import size_expr
 
 if TYPE_CHECKING:
     from torch.fx import Node as FxNode

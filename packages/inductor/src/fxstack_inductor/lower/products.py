@@ -2,7 +2,7 @@
 
 ``mm`` is the reduction ``dot`` over ``k`` of ``a[m, k] * b[k, n]``, operands rounded to the dtype of the product. As a reduction
 it fuses with what reads it, and with what its operands are computed from. These rules apply to the nodes that a target
-chooses (``schedule.templates``); all other products are calls of ATen.
+chooses (``schedule.fusion.templates``); all other products are calls of ATen.
 """
 
 from __future__ import annotations

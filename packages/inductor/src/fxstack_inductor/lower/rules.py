@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from fxstack_inductor.lower import (
-    activations,
-    batches,
-    creation,
-    indexing,
-    normalisation,
-    pointwise,
-    powers,
-    reductions,
-    resample,
-    scans,
-    scatters,
-    views,
-    windows,
-)
+from fxstack_inductor.lower.elementwise import activations, creation, pointwise, powers
+from fxstack_inductor.lower.indexing import joins as indexing
+from fxstack_inductor.lower.indexing import resample, scatters, views
+from fxstack_inductor.lower.reductions import batches, normalisation, reductions, scans, windows
 
 MODULES = (
     pointwise,

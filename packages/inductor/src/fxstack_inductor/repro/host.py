@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_inductor.codegen.wrapper import HELPERS, HostWriter, identifier
+from fxstack_inductor.codegen.host.python_host import HELPERS, HostWriter, identifier
 from fxstack_inductor.repro.values import foreign, text_of, whole
 from fxstack_inductor.schedule.memory import place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fxstack_inductor.codegen.wrapper import HostProgram
+    from fxstack_inductor.codegen.host.python_host import HostProgram
     from fxstack_inductor.ir.nodes import ExternCall
     from fxstack_inductor.schedule.plan import Plan
 

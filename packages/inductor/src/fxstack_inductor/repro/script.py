@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule
 
-from fxstack_inductor.c_target import Lowered, load_c, lower_c
-from fxstack_inductor.codegen.wrapper import identifier
+from fxstack_inductor.codegen.host.python_host import identifier
 from fxstack_inductor.errors import CompilerFailedError, ReproError
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro import harness
@@ -20,6 +19,7 @@ from fxstack_inductor.repro.host import ScriptWriter, memory_lines, own_constant
 from fxstack_inductor.repro.values import foreign, text_of
 from fxstack_inductor.runtime import layout
 from fxstack_inductor.runtime.toolchain import compiler_flags
+from fxstack_inductor.targets.c_target import Lowered, load_c, lower_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -23,7 +23,7 @@ from fxstack_inductor.runtime.cache import Cache
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_inductor.codegen.triton import TritonKernel, TritonSource
+    from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
     from fxstack_inductor.options import InductorOptions
 
     Compiler = Callable[[Path, Path, Sequence[dict[str, Any]], int], None]

@@ -19,14 +19,14 @@ import triton
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder
 
-from fxstack_inductor.codegen.triton_float8 import NAMES
+from fxstack_inductor.codegen.triton.float8 import NAMES
 from fxstack_inductor.runtime.cubins import request_entry
 from fxstack_inductor.runtime.triton_worker import compile_kernel, import_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_inductor.codegen.triton import TritonKernel, TritonSource
+    from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
 
 
 def load_module(text: str, folder: Path) -> Any:

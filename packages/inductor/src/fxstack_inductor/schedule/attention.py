@@ -20,7 +20,7 @@ from fxstack_inductor.ir.kernel import (
 )
 from fxstack_inductor.ir.nodes import Input, Pointwise, resolve, value_dtype
 from fxstack_inductor.schedule.build import Builder, address
-from fxstack_inductor.schedule.groups import Group
+from fxstack_inductor.schedule.fusion.groups import Group
 from fxstack_inductor.schedule.loops import find_sizes
 from fxstack_inductor.schedule.steps import KernelStep
 

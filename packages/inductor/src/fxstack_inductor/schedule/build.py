@@ -52,13 +52,13 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.ir.scalar_ops import COMPARISONS
-from fxstack_inductor.schedule.unify import digits
+from fxstack_inductor.schedule.fusion.loop_matching import digits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from fxstack_inductor.ir.nodes import Coord
-    from fxstack_inductor.schedule.groups import Group, Placed
+    from fxstack_inductor.schedule.fusion.groups import Group, Placed
 
 INT32 = 2**31
 ARG_REDUCTIONS = frozenset({"argmax", "argmin"})

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.schedule.build import extent
+from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.outvariants import out_variant
 from fxstack_inductor.schedule.plan import KernelStep
-from fxstack_inductor.schedule.realise import base_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -1,41 +1,45 @@
 """All rules of Python's own library, joined into one table."""
 
-from fxstack_capture.calls.rules import (
-    annotations,
+from fxstack_capture.calls.rules.builtins import (
     builtin_functions,
-    cached_functions,
-    checkpointing,
-    class_factories,
-    compiling,
-    context_variables,
     dict_methods,
     evaluation,
-    finalizers,
     function_objects,
-    higher_order,
-    hook_handles,
     inspection,
-    legacy_tensors,
     listed_names,
-    logging_calls,
-    modules,
-    numpy_functions,
     object_protocol,
-    operator_functions,
-    parameters,
     printing,
-    process_groups,
-    random_numbers,
-    regular_expressions,
     running_frames,
     size_arithmetic,
-    torch_names,
-    torch_overrides,
-    torch_wrappers,
     tracebacks,
-    transforms,
+)
+from fxstack_capture.calls.rules.library import (
+    cached_functions,
+    class_factories,
+    context_variables,
+    finalizers,
+    logging_calls,
+    numpy_functions,
+    operator_functions,
+    random_numbers,
+    regular_expressions,
     warning_calls,
 )
+from fxstack_capture.calls.rules.torch import (
+    annotations,
+    checkpointing,
+    compiling,
+    higher_order,
+    hook_handles,
+    legacy_tensors,
+    modules,
+    parameters,
+    process_groups,
+    transforms,
+)
+from fxstack_capture.calls.rules.torch import compiler_names as torch_names
+from fxstack_capture.calls.rules.torch import overrides as torch_overrides
+from fxstack_capture.calls.rules.torch import wrappers as torch_wrappers
 from fxstack_capture.calls.table import RuleTable
 
 RULES: RuleTable = RuleTable(

@@ -7,8 +7,8 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture import in_python
 from fxstack_capture.calls.callbacks import Route
+from fxstack_capture.calls.polyfills import functions as in_python
 from fxstack_capture.calls.readers import Reader
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError

@@ -12,7 +12,7 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.world.constants import OF_THE_INTERPRETER
+from fxstack_capture.objects.constants import OF_THE_INTERPRETER
 
 if TYPE_CHECKING:
     import ast

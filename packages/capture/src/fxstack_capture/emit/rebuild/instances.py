@@ -11,13 +11,13 @@ from collections import OrderedDict, defaultdict, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.class_flags import is_heap_type
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
-from fxstack_capture.interpreter.tracebacks import is_stub
-from fxstack_capture.world.instances import is_bare, slots
+from fxstack_capture.interpreter.exceptions.tracebacks import is_stub
+from fxstack_capture.objects.class_flags import is_heap_type
+from fxstack_capture.objects.instances import is_bare, slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable

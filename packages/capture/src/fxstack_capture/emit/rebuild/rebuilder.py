@@ -15,14 +15,14 @@ from fxstack_capture.emit.builder import Builder, call, item
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.rebuild import find
 from fxstack_capture.trace import Lazy
-from fxstack_interchange.literals import PYTHON_LITERALS
+from fxstack_interchange.format.literals import PYTHON_LITERALS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack_capture.emit.loads import Loads
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.made_wrappers import Construction
+    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
     from fxstack_capture.trace import Trace
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from fxstack_capture.texts import Piece, Text
+from fxstack_capture.objects.printed_texts import Piece, Text
 
 if TYPE_CHECKING:
     from fxstack_capture.emit.rebuild.rebuilder import Rebuilder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.interpreter.errors import callable_description
+from fxstack_capture.interpreter.exceptions.errors import callable_description
 from fxstack_capture.interpreter.handlers.containers import is_iterable
 from fxstack_capture.interpreter.values import NULL
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.interpreter.errors import callable_description
-from fxstack_capture.texts import joined
+from fxstack_capture.interpreter.exceptions.errors import callable_description
+from fxstack_capture.objects.printed_texts import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.bytecode.program import LEAVE
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.generators import TraceGenerator
-from fxstack_capture.interpreter.program import LEAVE
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.bytecode.program import LEAVE
 from fxstack_capture.interpreter.generators import TraceGenerator, stop_iteration_error
-from fxstack_capture.interpreter.program import LEAVE
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame

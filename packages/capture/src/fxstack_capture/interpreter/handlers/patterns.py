@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.class_flags import flags_of
+from fxstack_capture.objects.class_flags import flags_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.interpreter.chaining import set_cause
-from fxstack_capture.interpreter.groups import check_star_types, match_group, reraised_group
+from fxstack_capture.interpreter.exceptions.chaining import set_cause
+from fxstack_capture.interpreter.exceptions.groups import (
+    check_star_types,
+    match_group,
+    reraised_group,
+)
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame

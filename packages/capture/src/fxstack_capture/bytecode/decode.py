@@ -1,0 +1,194 @@
+"""From a code object to a ``Program``: merge prefixes, drop cache entries, resolve jumps and
+handlers.
+"""
+
+from __future__ import annotations
+
+import dis
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_capture.bytecode.exception_table import exception_regions
+from fxstack_capture.bytecode.program import ExceptHandler, Instruction, Program, Surroundings
+from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.interpreter import generators
+from fxstack_capture.interpreter.binding import Signature
+from fxstack_capture.interpreter.exceptions.tracebacks import TracebackStub
+from fxstack_capture.interpreter.handlers.deferred.append_only_lists import growing
+from fxstack_capture.interpreter.handlers.deferred.deferred_locals import CONTINUING, entering
+from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import filling
+from fxstack_capture.standard_library import is_of_standard_library
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import CodeType
+
+    from fxstack_capture.bytecode.program import Lowering
+
+_CACHE = dis.opmap["CACHE"]
+_EXTENDED_ARG = "EXTENDED_ARG"
+_KW_NAMES = "KW_NAMES"
+_DROPPED_PREFIXES = frozenset({"PRECALL"})
+_RESUME = "RESUME"
+_YIELD = "YIELD_VALUE"
+_RESUME_AFTER_DELEGATION = 2
+"""RESUME's argument (two bits): 0 start, 1 after yield, 2 after yield from, 3 after await."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionSet:
+    """What a Python version's bytecode looks like, and what it leaves to C code."""
+
+    opnames: tuple[str, ...]
+    lowerings: Mapping[str, Lowering]
+    throw_leaves_send: bool
+    """``generator.throw`` itself leaves a ``yield from`` whose iterator has returned (3.11)."""
+    throw_warns: bool
+    """``generator.throw`` with several arguments is deprecated (3.12)."""
+    close_returns_value: bool
+    """``generator.close()`` gives what the generator returned (3.13)."""
+    clears_backwards: bool
+    """A frame that ends lets go of its last variable first (3.14)."""
+    counts_unpacked: bool
+    """The error of a list, tuple or dictionary with too many values to unpack says how many it has (3.14)."""
+
+
+def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
+    """Decode one code object."""
+    names = local_names(code)
+    indices: dict[int, int] = {}
+    surroundings = Surroundings(code, names, indices)
+    raw = list(_instructions(surroundings, instruction_set.opnames))
+    for index, instruction in enumerate(raw):
+        indices[instruction.start] = index
+    indices[len(code.co_code)] = len(raw)
+    lowerings = instruction_set.lowerings
+    steps = growing([lowerings[i.opname](i) for i in raw])
+    continues = any(map(CONTINUING, code.co_varnames))
+    return Program(
+        steps=filling(entering(steps, names), names) if continues else steps,
+        continues=continues,
+        offsets=tuple([i.start for i in raw]),
+        lines=_lines(code, raw),
+        handlers=(handlers := _handlers(code, raw, indices)),
+        protects=any(handler is not None for handler in handlers),
+        catches=_catches(raw, handlers),
+        names=names,
+        cell_indices=cell_indices(code, names),
+        signature=Signature(code),
+        delegations=_delegations(raw, known=instruction_set.throw_leaves_send),
+        throw_warns=instruction_set.throw_warns,
+        close_returns_value=instruction_set.close_returns_value,
+        clears_backwards=instruction_set.clears_backwards,
+        counts_unpacked=instruction_set.counts_unpacked,
+        ours=code.co_filename == generators.__file__,
+        library=is_of_standard_library(code.co_filename),
+        hidden=code.co_filename == in_python.__file__,
+        traceback_stub=TracebackStub(code),
+    )
+
+
+def local_names(code: CodeType) -> tuple[str, ...]:
+    """Names of the "locals plus" slots: an argument that is also a cell has one slot."""
+    own = set(code.co_varnames)
+    cells = tuple(name for name in code.co_cellvars if name not in own)
+    return code.co_varnames + cells + code.co_freevars
+
+
+def cell_indices(code: CodeType, names: tuple[str, ...]) -> frozenset[int]:
+    """Slots that hold cell objects."""
+    cells = {*code.co_cellvars, *code.co_freevars}
+    return frozenset(index for index, name in enumerate(names) if name in cells)
+
+
+def _instructions(around: Surroundings, opnames: tuple[str, ...]) -> Iterator[Instruction]:
+    """Whole operations in order. CACHE units belong to the instruction before them."""
+    units = around.code.co_code
+    size = len(units)
+    start = offset = extended = 0
+    keywords: tuple[str, ...] = ()
+    while offset < size:
+        opname = opnames[units[offset]]
+        oparg = extended | units[offset + 1]
+        following = offset + 2
+        while following < size and units[following] == _CACHE:
+            following += 2
+        extended = 0
+        if opname == _EXTENDED_ARG:
+            extended = oparg << 8
+        elif opname == _KW_NAMES:
+            keywords = around.code.co_consts[oparg]
+        elif opname not in _DROPPED_PREFIXES:
+            delegating = opname == _YIELD and _delegating(units, opnames, following)
+            extent = (start, offset, following)
+            yield Instruction(around, opname, oparg, extent, keywords, delegating=delegating)
+            start, keywords = following, ()
+        offset = following
+
+
+def _delegating(units: bytes, opnames: tuple[str, ...], following: int) -> bool:
+    """Whether a RESUME at ``following`` says that the yield before it belongs to ``yield from``."""
+    if following >= len(units) or opnames[units[following]] != _RESUME:
+        return False
+    return units[following + 1] & 3 == _RESUME_AFTER_DELEGATION
+
+
+def _delegations(raw: list[Instruction], *, known: bool) -> dict[int, int | None]:
+    """The yields of ``yield from``, each with the step after it if a ``throw`` has to go there."""
+    found: dict[int, int | None] = {}
+    for index, instruction in enumerate(raw):
+        if instruction.delegating:
+            send = raw[index - 1]
+            found[index] = send.jump(send.oparg) if known else None
+    return found
+
+
+def _lines(code: CodeType, raw: list[Instruction]) -> tuple[int, ...]:
+    """Line of each instruction; the definition's for those without."""
+    first = code.co_firstlineno
+    spans = code.co_lines()
+    end = 0
+    line: int | None = first
+    lines: list[int] = []
+    for instruction in raw:
+        while instruction.offset >= end:
+            _, end, line = next(spans)
+        lines.append(first if line is None else line)
+    return tuple(lines)
+
+
+def _handlers(
+    code: CodeType, raw: list[Instruction], indices: Mapping[int, int]
+) -> tuple[ExceptHandler | None, ...]:
+    found: list[ExceptHandler | None] = [None] * len(raw)
+    offsets = [instruction.offset for instruction in raw]
+    for region in exception_regions(code):
+        handler = ExceptHandler(indices[region.target], region.depth, region.lasti)
+        begin, end = bisect_left(offsets, region.start), bisect_left(offsets, region.end)
+        found[begin:end] = [handler] * (end - begin)
+    return tuple(found)
+
+
+def _catches(raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...]) -> frozenset[int]:
+    """The steps behind whose handlers, those of ``with`` and of cleaning up apart, there is code of the program."""
+    known: dict[int | None, bool] = {None: False}
+    for handler in dict.fromkeys(handlers):
+        seen: list[int] = []
+        while handler is not None and handler.target not in known and handler.target not in seen:
+            seen.append(handler.target)
+            handler = _next_handler(raw, handlers, handler.target)  # noqa: PLW2901 - the way out
+        found = handler is not None and known.get(handler.target, True)
+        known.update(dict.fromkeys(seen, found))
+    return frozenset(k for k, h in enumerate(handlers) if h is not None and known[h.target])
+
+
+def _next_handler(
+    raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...], target: int
+) -> ExceptHandler | None:
+    """Who receives what the handler at ``target`` raises again; that handler itself if it is the program's code."""
+    names = [instruction.opname for instruction in raw[target : target + 2]]
+    if names[:1] == ["PUSH_EXC_INFO"] and names[1:] != ["WITH_EXCEPT_START"]:
+        return ExceptHandler(target, 0, lasti=False)
+    again = next((k for k in range(target, len(raw)) if raw[k].opname == "RERAISE"), None)
+    return None if again is None else handlers[again]

@@ -1,0 +1,97 @@
+"""Where control goes between operations, and which variables may still be read: for resume functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.bytecode.assemble import Body, Op
+
+_LOOK_AT_ALL = frozenset(
+    {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "f_locals"}
+)
+"""Names by which code gets at functions that read the caller's variables."""
+_CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
+_LEAVES = frozenset(
+    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "RETURN_GENERATOR"}
+)
+_ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
+_READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
+_WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
+
+
+def successors(body: Body) -> list[list[int]]:
+    """For each operation the indices of what may come next, exception handlers included."""
+    index = {op: i for i, op in enumerate(body.ops)}
+    following: list[list[int]] = []
+    for i, op in enumerate(body.ops):
+        after = [] if op.target is None else [index[op.target]]
+        if op.name not in _LEAVES and op.name not in _ALWAYS_JUMPS and i + 1 < len(body.ops):
+            after.append(i + 1)
+        following.append(after)
+    for entry in body.protected:
+        end = len(body.ops) if entry.end is None else index[entry.end]
+        for i in range(index[entry.first], end):
+            following[i].append(index[entry.handler])
+    return following
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A body, and for each of its operations the local slots that may be read from it on before being written."""
+
+    body: Body
+    live: dict[Op, int]
+    """Bit sets of slots."""
+
+    def live_before(self, op: Op) -> frozenset[int]:
+        bits = self.live[op]
+        return frozenset(slot for slot in range(bits.bit_length()) if bits >> slot & 1)
+
+
+def flow_of(body: Body, user: CodeType) -> Flow:
+    """Liveness of the plain variables, by repeated sweeps from the end.
+
+    Deleting counts as reading: whether a variable is bound decides if ``del`` raises. So does every call in
+    code that mentions ``locals`` and the like; one of ``super`` reads the first argument.
+    """
+    following = successors(body)
+    by_call = _read_by_calls(user)
+    reads = [
+        1 << op.arg if op.name in _READS else by_call if op.name in _CALLS else 0 for op in body.ops
+    ]
+    keeps = [~(1 << op.arg) if op.name in _WRITES else -1 for op in body.ops]
+    live = [0] * len(body.ops)
+    changed = True
+    while changed:
+        changed = False
+        for i in range(len(body.ops) - 1, -1, -1):
+            value = 0
+            for j in following[i]:
+                value |= live[j]
+            value = value & keeps[i] | reads[i]
+            if value != live[i]:
+                live[i] = value
+                changed = True
+    return Flow(body, dict(zip(body.ops, live, strict=True)))
+
+
+def _read_by_calls(user: CodeType) -> int:
+    """The slots that a call may read without naming them."""
+    if not _LOOK_AT_ALL.isdisjoint(user.co_names):
+        return int((1 << user.co_nlocals) - 1)
+    return int("super" in user.co_names and user.co_argcount > 0)
+
+
+def handler_of(body: Body, op: Op) -> int | None:
+    """Index in ``body.protected`` of the range that covers ``op``."""
+    index = {o: i for i, o in enumerate(body.ops)}
+    where = index[op]
+    for number, entry in enumerate(body.protected):
+        end = len(body.ops) if entry.end is None else index[entry.end]
+        if index[entry.first] <= where < end:
+            return number
+    return None

@@ -1,0 +1,70 @@
+"""Code objects made of a user's operations with another set of arguments, locals and free variables."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_capture.bytecode.assemble import Assembled, Body, Op, write
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+_SLOT_OPS = frozenset(dis.opname[op] for op in (*dis.haslocal, *dis.hasfree))
+_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The "locals plus" of a code object: ``arguments``, other ``local`` variables, free variables."""
+
+    arguments: tuple[str, ...]
+    local: tuple[str, ...]
+    free: tuple[str, ...]
+
+    def slot(self, name: str) -> int:
+        return (*self.arguments, *self.local, *self.free).index(name)
+
+
+def slot_names(code: CodeType) -> tuple[str, ...]:
+    """Names of the "locals plus" of a code object, in order."""
+    cells = tuple(name for name in code.co_cellvars if name not in code.co_varnames)
+    return (*code.co_varnames, *cells, *code.co_freevars)
+
+
+def move(body: Body, names: tuple[str, ...], layout: Layout) -> None:
+    """Give every operation on a variable the slot that the variable has in ``layout``."""
+    place = {name: layout.slot(name) for name in names}
+    for op in body.ops:
+        if op.name in _SLOT_OPS:
+            op.arg = place[names[op.arg]]
+
+
+def prologue(layout: Layout) -> list[Op]:
+    """What every function starts with."""
+    copy = [Op("COPY_FREE_VARS", len(layout.free))] if layout.free else []
+    return [*copy, Op("RESUME", 0)]
+
+
+def assemble(
+    code: CodeType, body: Body, layout: Layout, stack: int, constants: tuple[object, ...] = ()
+) -> tuple[CodeType, Assembled]:
+    """A function's code object with the names, file and constants of ``code`` (and more constants)."""
+    made = write(body, code.co_firstlineno)
+    return code.replace(
+        co_code=made.code,
+        co_linetable=made.linetable,
+        co_exceptiontable=made.exceptiontable,
+        co_argcount=len(layout.arguments),
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_nlocals=len(layout.arguments) + len(layout.local),
+        co_varnames=(*layout.arguments, *layout.local),
+        co_cellvars=(),
+        co_freevars=layout.free,
+        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
+        co_stacksize=stack,
+        co_consts=(*code.co_consts, *constants),
+    ), made

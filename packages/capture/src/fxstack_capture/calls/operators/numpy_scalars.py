@@ -1,0 +1,79 @@
+"""NumPy scalars that change from call to call, in calls and operators: as the numbers that they are, or as constants."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar, compute, item, negative, settled
+from fxstack_capture.numpy_side.tensor_scalars import operands
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.calls.dispatch import CallDispatcher
+
+_ASKING = frozenset(
+    id(fn)
+    for fn in (
+        *(
+            type,
+            isinstance,
+            getattr,
+            hasattr,
+            setattr,
+            bool,
+            float,
+            int,
+            len,
+            min,
+            max,
+            sum,
+            sorted,
+        ),
+        *(operator.getitem, operator.setitem, operator.delitem),
+    )
+)
+"""Functions with rules that ask for the value themselves, if they need it."""
+
+
+def given(
+    calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call whose function has a rule; most rules know constants alone."""
+    if id(fn) in _ASKING or fn is item:
+        return args, kwargs
+    if getattr(fn, "__module__", None) == "math":
+        args = tuple(_real(arg) for arg in args)
+    if not any(type(value) is Scalar for value in (*args, *kwargs.values())):
+        return args, kwargs
+    args = tuple(settled(arg) for arg in args)
+    return args, {name: settled(value) for name, value in kwargs.items()}
+
+
+def _real(value: Any) -> Any:
+    """C code takes a ``float64`` for the float that it is."""
+    return value.item() if type(value) is Scalar and type(value.example) is np.float64 else value
+
+
+def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """An operator with a ``Scalar`` on one side."""
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        left, right = operands(op, (left, right))
+        return calls.binary(op, left, right)
+    if type(left) is Array or type(right) is Array:
+        return calls.trace.torch.arrays.call(op, (left, right), {})
+    result = compute(op, left, right)
+    if result is NotImplemented:
+        return calls.binary(op, settled(left), settled(right))
+    return result
+
+
+def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Scalar) -> Any:
+    """An operator on a ``Scalar`` alone."""
+    result = negative(value) if op is operator.neg else NotImplemented
+    return calls.unary(op, value.settle()) if result is NotImplemented else result

@@ -1,0 +1,335 @@
+"""Operators, truth and iteration on trace-world objects."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.operators import mixed_operands, numpy_scalars, tensor_methods
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.class_flags import is_immutable
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.calls.dispatch import CallDispatcher
+
+_PLAIN: frozenset[type] = frozenset({int, float, complex, str, bytes, bool, type(None)})
+_SIZED: frozenset[type] = _PLAIN | {list, tuple, set, frozenset, range, torch.Size}
+_ITERABLE: frozenset[type] = frozenset({list, tuple, set, frozenset, range, str, bytes, torch.Size})
+_ITERABLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set(), range(0), "", b"")
+_NATIVE_ITERATORS: frozenset[type] = frozenset(type(iter(value)) for value in _ITERABLES) | {
+    type(reversed([]))
+}
+_GIVE_THEMSELVES: frozenset[type] = _NATIVE_ITERATORS | {
+    *(types.GeneratorType, zip, map, filter, enumerate, reversed),
+    *(v for v in vars(itertools).values() if isinstance(v, type) and hasattr(v, "__next__")),
+}
+"""Whose ``__iter__`` returns them."""
+
+_COMPARISONS = frozenset({operator.eq, operator.ne})
+
+
+# --- two operands --------------------------------------------------------------------------------
+
+
+@calls_program
+def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    kind, other = type(left), type(right)
+    if kind in _PLAIN and other in _PLAIN:
+        return op(left, right)
+    if kind is Scalar or other is Scalar:
+        return numpy_scalars.binary(calls, op, left, right)
+    if kind is Array or (other is Array and not _is_index(op, left)):
+        return calls.trace.torch.arrays.call(op, (left, right), {})
+    if op in _COMPARISONS:
+        calls.world.distinctions.note_compared(left, right)
+    special = _SPECIAL.get(op)
+    if special is not None:
+        return special(calls, left, right)
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        for rule in (tensor_methods.binary, mixed_operands.binary):
+            result = rule(calls, op, left, right)
+            if result is not NotImplemented:
+                return result
+        return calls.trace.torch.call(op, (left, right), {})
+    return run(calls.trace, op, (left, right), {})
+
+
+def _is_index(op: Callable[[Any, Any], Any], left: Any) -> bool:
+    return op is operator.getitem and isinstance(left, torch.Tensor)
+
+
+@calls_program
+def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
+    kind = type(left)
+    if (kind is list or kind is tuple) and type(right) is int:
+        return operator.getitem(left, right)
+    if kind is dict:
+        state = calls.world.lazy.get(id(left))
+        if state is None:
+            if type(right) in _PLAIN:
+                return operator.getitem(left, right)
+        elif state.simple(right):
+            value = state.get(right)
+            if value is ABSENT:
+                raise KeyError(right)
+            return value
+    if isinstance(left, torch.Tensor):
+        method = tensor_methods.method(calls, left, "__getitem__")
+        if method is None:
+            return calls.trace.torch.call(operator.getitem, (left, right), {})
+        return calls.call(method, (left, right), {})
+    if isinstance(left, type):
+        return _class_getitem(calls, left, right)
+    method = user_method(calls, left, "__getitem__")
+    if method is not None:
+        return calls.call(method, (left, right), {})
+    return (
+        run(calls.trace, operator.getitem, (left, right), {})
+        if kind is not dict
+        else _dict_run(calls, left, right)
+    )
+
+
+def _dict_run(calls: CallDispatcher, left: Any, right: Any) -> Any:
+    """A lookup by hash: values are not looked into."""
+    calls.world.expand(left)
+    return run(calls.trace, _lookup(left), (right,), {})
+
+
+def _lookup(mapping: dict[Any, Any]) -> Callable[[Any], Any]:
+    return mapping.__getitem__
+
+
+@calls_program
+def _class_getitem(calls: CallDispatcher, cls: type, key: Any) -> Any:
+    meta = calls.world.classes.lookup(type(cls), "__getitem__")
+    if meta is not ABSENT:
+        return calls.call(meta, (cls, key), {})
+    if calls.world.classes.lookup(cls, "__class_getitem__") is ABSENT:
+        return operator.getitem(cls, key)  # type: ignore[call-overload]
+    return calls.call(calls.world.load_attr(cls, "__class_getitem__"), (key,), {})
+
+
+@calls_program
+def _contains(calls: CallDispatcher, container: Any, item: Any) -> Any:
+    if type(container) is dict:
+        state = calls.world.lazy.get(id(container))
+        if state is None:
+            return (
+                item in container
+                if type(item) in _PLAIN
+                else run(calls.trace, container.__contains__, (item,), {})
+            )
+        if state.simple(item):
+            return state.get(item) is not ABSENT
+        state.expand()
+        return run(calls.trace, container.__contains__, (item,), {})
+    if isinstance(container, torch.Tensor):
+        method = tensor_methods.method(calls, container, "__contains__")
+        if method is None:
+            return calls.trace.torch.call(operator.contains, (container, item), {})
+        return calls.truth(calls.call(method, (container, item), {}))
+    method = user_method(calls, container, "__contains__")
+    if method is not None:
+        return calls.truth(calls.call(method, (container, item), {}))
+    if _any_tensor_inside(container, item):
+        return _contains_tensor(calls, container, item)
+    return run(calls.trace, operator.contains, (container, item), {})
+
+
+def _any_tensor_inside(container: Any, item: Any) -> bool:
+    if type(container) not in (list, tuple):
+        return False
+    return isinstance(item, torch.Tensor) or any(isinstance(x, torch.Tensor) for x in container)
+
+
+def _contains_tensor(calls: CallDispatcher, container: Any, item: Any) -> bool:
+    """``PySequence_Contains``: identity first, then ``==`` and its truth."""
+    return any(
+        member is item or calls.truth(binary(calls, operator.eq, member, item))
+        for member in container
+    )
+
+
+def special_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
+    """``user_method`` of what is neither a tensor nor an array, which have ways of their own."""
+    return None if isinstance(obj, (torch.Tensor, Array)) else user_method(calls, obj, name)
+
+
+def user_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
+    """The Python function that implements a special method on the type, if it is one."""
+    cls = type(obj)
+    if is_immutable(cls):
+        return None
+    method = calls.world.classes.lookup(cls, name)
+    return method if type(method) is types.FunctionType else None
+
+
+_SPECIAL: dict[Callable[..., Any], Callable[[CallDispatcher, Any, Any], Any]] = {
+    operator.getitem: _getitem,
+    operator.contains: _contains,
+}
+
+
+# --- one operand ---------------------------------------------------------------------------------
+
+
+@calls_program
+def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return op(value)
+    if type(value) is Scalar and op not in (operator.not_, operator.truth):
+        return numpy_scalars.unary(calls, op, value)
+    if type(value) is Array and op not in (operator.not_, operator.truth):
+        return calls.trace.torch.arrays.call(op, (value,), {})
+    if op is operator.not_:
+        return not truth(calls, value)
+    if op is operator.truth:
+        return truth(calls, value)
+    if isinstance(value, torch.Tensor):
+        result = tensor_methods.unary(calls, op, value)
+        if result is not NotImplemented:
+            return result
+        return calls.trace.torch.call(op, (value,), {})
+    return run(calls.trace, op, (value,), {})
+
+
+@calls_program
+def truth(calls: CallDispatcher, value: Any) -> bool:
+    kind = type(value)
+    if kind in _SIZED:
+        return bool(value)
+    if kind is dict:
+        state = calls.world.lazy.get(id(value))
+        return bool(value) if state is None else state.length() != 0
+    if kind is Array:
+        return calls.trace.torch.arrays.call(bool, (value,), {})  # type: ignore[no-any-return]
+    if isinstance(value, torch.Tensor):
+        return _tensor_truth(calls, value)
+    if kind is Scalar:
+        return truth(calls, value.item())
+    if kind in (torch.SymInt, torch.SymFloat):  # any other number but 0 will do
+        return bool(calls.trace.torch.specialize(value != 0))
+    if kind is torch.SymBool:
+        return bool(calls.trace.torch.specialize(value))
+    for name in ("__bool__", "__len__"):
+        method = user_method(calls, value, name)
+        if method is not None:
+            return _checked_truth(calls.call(method, (value,), {}), name)
+        if not is_immutable(kind) and calls.world.classes.lookup(kind, name) is not ABSENT:
+            break
+    return bool(run(calls.trace, bool, (value,), {}))
+
+
+class _OfLength:
+    """Something of a given length, so that CPython checks what a ``__len__`` returned."""
+
+    def __init__(self, length: Any) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length  # type: ignore[no-any-return]
+
+
+@calls_program
+def length(calls: CallDispatcher, value: Any) -> Any:
+    """``len(value)``; a ``__len__`` written in Python may return a symbolic size."""
+    if type(value) is Array:
+        return calls.trace.torch.arrays.call(len, (value,), {})
+    method = user_method(calls, value, "__len__")
+    if method is None:
+        return run(calls.trace, len, (value,), {})
+    result = calls.call(method, (value,), {})
+    if isinstance(result, torch.SymInt) and result >= 0:
+        return result
+    return len(_OfLength(result))
+
+
+@calls_program
+def _checked_truth(result: Any, name: str) -> bool:
+    if name == "__bool__" and type(result) is not bool:
+        if isinstance(result, torch.SymBool):
+            return bool(result)
+        raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+    if name == "__bool__":
+        return bool(result)
+    if isinstance(result, torch.SymInt):
+        return bool(result != 0)
+    return len(_OfLength(result)) != 0
+
+
+def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
+    method = tensor_methods.method(calls, value, "__bool__")
+    if method is not None:
+        return _checked_truth(calls.call(method, (value,), {}), "__bool__")
+    result = calls.trace.torch.call(torch.Tensor.__bool__, (value,), {})
+    if type(result) is bool:
+        return result
+    if isinstance(result, torch.SymBool):
+        return bool(result)
+    raise graph_break("data-dependent-branch", f"a tensor of shape {tuple(value.shape)}")
+
+
+# --- iteration -----------------------------------------------------------------------------------
+
+
+@calls_program
+def iterate(calls: CallDispatcher, value: Any) -> Any:
+    kind = type(value)
+    if value in calls.world.iterators or (
+        kind in _GIVE_THEMSELVES and id(value) in calls.world.opaque
+    ):
+        return value
+    if (kind is set or kind is frozenset) and id(value) in calls.world.set_orders:
+        return iter(calls.world.set_order(value) or ())
+    if kind in _ITERABLE or kind in _NATIVE_ITERATORS:
+        return iter(value)
+    if kind is dict:
+        calls.world.expand(value)
+        return iter(value)
+    if kind is Array:
+        return calls.trace.torch.arrays.iterate(value)
+    if isinstance(value, torch.Tensor):
+        method = tensor_methods.method(calls, value, "__iter__")
+        if method is None:
+            return calls.trace.torch.call(torch.Tensor.__iter__, (value,), {})
+    else:
+        method = user_method(calls, value, "__iter__")
+    if method is not None:
+        iterator = calls.call(method, (value,), {})
+        if not hasattr(type(iterator), "__next__"):
+            raise TypeError(f"iter() returned non-iterator of type '{type(iterator).__name__}'")
+        return iterator
+    return run(calls.trace, iter, (value,), {})
+
+
+@calls_program
+def advance(calls: CallDispatcher, iterator: Any) -> Any:
+    begun = calls.world.iterators
+    if iterator in begun:
+        return begun.entered(begun.next(iterator))
+    if type(iterator) in _NATIVE_ITERATORS:
+        if id(iterator) in calls.world.opaque:
+            raise graph_break(
+                "unsupported-object", "an iterator that was begun outside of the graph"
+            )
+        return next(iterator)
+    method = user_method(calls, iterator, "__next__")
+    if method is not None and not _is_ours(iterator):
+        return calls.call(method, (iterator,), {})
+    return run(calls.trace, next, (iterator,), {})
+
+
+def _is_ours(obj: Any) -> bool:
+    return type(obj).__module__.startswith("fxstack_capture.")

@@ -1,0 +1,53 @@
+"""Which Python function (of ``in_python``, or the program's own) does what C code would do with a function of the program.
+
+A *request* is such a function with its arguments. There is one only where the C code would call a Python function that
+the interpreter could run; anything else stays with C. Only traces that found a graph break below C code ask.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.polyfills.attributes import attribute, delete, store
+from fxstack_capture.calls.polyfills.callables import for_callable, formatting
+from fxstack_capture.calls.polyfills.iteration import advance, iterate
+from fxstack_capture.calls.polyfills.operators import binary, item, truth, unary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace import Request
+
+    Maker = Callable[..., Request | None]
+
+
+REQUESTS: dict[str, Maker] = {
+    "binary": binary,
+    "unary": unary,
+    "truth": truth,
+    "formatting": formatting,
+    "item": item,
+    "attribute": attribute,
+    "store": store,
+    "delete": delete,
+    "iterate": iterate,
+    "advance": advance,
+}
+"""By the kind of step."""
+
+
+def request(calls: CallDispatcher, maker: Maker, operands: tuple[Any, ...]) -> Request | None:
+    """What ``maker`` says of the operands. An exception on the way is ours, not the program's, and ends the graph."""
+    try:
+        return maker(calls, *operands)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        raise graph_break("tracing-error", text) from error
+
+
+def of_call(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: Any) -> Request | None:
+    """Of a call of C code."""
+    return request(calls, partial(for_callable, fn=fn), (args, kwargs))

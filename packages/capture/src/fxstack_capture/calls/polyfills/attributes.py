@@ -1,0 +1,114 @@
+"""Attributes: properties, descriptors and hooks."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills.finding import is_ours, special
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.objects.class_flags import is_heap_type
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.objects.protocols.descriptors import (
+    get_cached_property,
+    get_property,
+    held,
+    plan_of,
+    raw_dict_or_none,
+)
+from fxstack_capture.objects.protocols.loads import LOADERS, is_generic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace import Request
+
+    Maker = Callable[..., Request | None]
+
+
+def attribute(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
+    """``obj.name``."""
+    world = calls.world
+    if not _has_attributes(obj):
+        return None
+    cls = type(obj)
+    hook = plan_of(world, cls, "__getattr__")[0]
+    if hook is not ABSENT and type(hook) is not types.FunctionType:
+        return None
+    custom = plan_of(world, cls, "__getattribute__")[0]
+    if type(custom) is types.FunctionType:
+        found: Request | None = (custom, (obj, name))
+    elif is_generic(custom):
+        found = _from_class(calls, obj, name)
+        if found is None:
+            lacks = plan_of(world, cls, name)[0] is ABSENT and _own(calls, obj, name) is ABSENT
+            return (hook, (obj, name)) if lacks and hook is not ABSENT else None
+    else:
+        return None
+    assert found is not None
+    return found if hook is ABSENT else (in_python.attribute, (*found, hook, obj, name))
+
+
+def _has_attributes(obj: Any) -> bool:
+    """Whether it is an instance of a class that may define how attributes are found."""
+    if isinstance(obj, (type, types.ModuleType, torch.Tensor)) or type(obj) is Array:
+        return False
+    return type(obj) not in LOADERS and is_heap_type(type(obj)) and not is_ours(obj)
+
+
+def _from_class(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
+    """The call of a property or of a descriptor that is written in Python."""
+    world, cls = calls.world, type(obj)
+    raw, getter, data = plan_of(world, cls, name)
+    if raw is ABSENT or (not data and _own(calls, obj, name) is not ABSENT):
+        return None
+    if getter is get_property:
+        return None if raw.fget is None else (held(world, raw, raw.fget, "fget"), (obj,))
+    if getter is get_cached_property:
+        return in_python.cached, (held(world, raw, raw.func, "func"), obj, raw.attrname)
+    get = world.classes.lookup(type(raw), "__get__")
+    return (get, (raw, obj, cls)) if type(get) is types.FunctionType else None
+
+
+def _own(calls: CallDispatcher, obj: Any, name: str) -> Any:
+    """What the instance dictionary holds; something, if it is not known."""
+    state = calls.world.instances.get(id(obj))
+    if state is not None:
+        return state.get(name)
+    if calls.world.source_of(obj) is not None:
+        return None
+    own = raw_dict_or_none(obj)
+    return ABSENT if own is None else own.get(name, ABSENT)
+
+
+def store(calls: CallDispatcher, obj: Any, name: str, value: Any) -> Request | None:
+    """``obj.name = value``."""
+    return _to_descriptor(calls, obj, name, ("__setattr__", "fset", "__set__"), (value,))
+
+
+def delete(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
+    """``del obj.name``."""
+    return _to_descriptor(calls, obj, name, ("__delattr__", "fdel", "__delete__"), ())
+
+
+def _to_descriptor(
+    calls: CallDispatcher, obj: Any, name: str, how: tuple[str, str, str], value: tuple[Any, ...]
+) -> Request | None:
+    hook, accessor, descriptor_hook = how
+    if not _has_attributes(obj):
+        return None
+    custom = special(calls, obj, hook)
+    if custom is not None:
+        return custom, (obj, name, *value)
+    raw = plan_of(calls.world, type(obj), name)[0]
+    if raw is ABSENT or calls.world.classes.lookup(type(obj), hook) is not getattr(object, hook):
+        return None
+    if type(raw) is property:
+        fn = getattr(raw, accessor)
+        return None if fn is None else (held(calls.world, raw, fn, accessor), (obj, *value))
+    method = calls.world.classes.lookup(type(raw), descriptor_hook)
+    return (method, (raw, obj, *value)) if type(method) is types.FunctionType else None

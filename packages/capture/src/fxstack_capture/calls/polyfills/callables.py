@@ -1,0 +1,214 @@
+"""Builtin functions and classes that call functions of the program."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.calls import policy
+from fxstack_capture.calls.operators.mixed_operands import is_plain_object
+from fxstack_capture.calls.operators.tensor_methods import BINARY, IN_PLACE, UNARY
+from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills.attributes import attribute, delete, store
+from fxstack_capture.calls.polyfills.finding import is_symbol, special
+from fxstack_capture.calls.polyfills.iteration import advance, calls_back, iterate
+from fxstack_capture.calls.polyfills.operators import binary, truth, unary
+from fxstack_capture.objects.class_flags import is_heap_type, is_immutable
+from fxstack_capture.objects.instances import has_finalizer
+from fxstack_capture.objects.protocols.descriptors import plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace import Request
+
+    Maker = Callable[..., Request | None]
+
+
+def for_callable(
+    calls: CallDispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], fn: Any
+) -> Request | None:
+    """Of a call of C code."""
+    maker = _MAKERS.get(id(fn))
+    if maker is not None:
+        return maker(calls, *args, **kwargs) if _fits(fn, args, kwargs) else None
+    if isinstance(fn, type) and not kwargs.keys() & {"self", "cls"}:
+        return _construction(calls, fn, args, kwargs)
+    if type(fn) in (types.BuiltinFunctionType, types.MethodWrapperType) and not kwargs:
+        return _bound(calls, fn, args)
+    return None
+
+
+def _bound(calls: CallDispatcher, fn: Any, args: tuple[Any, ...]) -> Request | None:
+    if fn.__name__ == "extend" and type(fn.__self__) is list and len(args) == 1:
+        return (in_python.extend, (fn.__self__, *args)) if calls_back(calls, args[0]) else None
+    return None
+
+
+def _construction(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Request | None:
+    """A class whose ``__new__`` is written in Python."""
+    if (
+        type(cls) is not type
+        or has_finalizer(cls)
+        or policy.is_pure_type(cls)
+        or calls.is_leaf(cls)
+    ):
+        return None
+    raw = plan_of(calls.world, cls, "__new__")[0]
+    if type(raw) is not staticmethod or type(raw.__func__) is not types.FunctionType:
+        return None
+    return in_python.construct, (cls, calls.world.load_attr(cls, "__new__"), args, kwargs)
+
+
+def _fits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    least, most, names = _TAKES.get(id(fn), (1, 1, frozenset()))
+    return least <= len(args) <= most and kwargs.keys() <= names
+
+
+def _text(calls: CallDispatcher, value: Any, names: tuple[str, ...]) -> Request | None:
+    for name in names:
+        found = calls.world.classes.lookup(type(value), name)
+        if type(found) is types.FunctionType and special(calls, value, name) is found:
+            return in_python.text, (name, found, value)
+        if found is not getattr(object, name):
+            return None
+    return None
+
+
+def formatting(calls: CallDispatcher, value: Any, spec: Any = "") -> Request | None:
+    """``format(value, spec)``."""
+    if is_symbol(value) or is_immutable(type(value)):
+        return None
+    method = special(calls, value, "__format__")
+    if method is not None:
+        return in_python.formatted, (method, value, spec)
+    lookup = calls.world.classes.lookup
+    generic = lookup(type(value), "__format__") is object.__format__
+    return _text(calls, value, ("__str__", "__repr__")) if generic and spec == "" else None
+
+
+def _length(calls: CallDispatcher, value: Any) -> Request | None:
+    method = special(calls, value, "__len__")
+    return None if method is None else (in_python.length, (method, value))
+
+
+def _next(calls: CallDispatcher, iterator: Any, *default: Any) -> Request | None:
+    found = advance(calls, iterator)
+    return (in_python.next_or, (*found, *default)) if found is not None and default else found
+
+
+def _getattr(calls: CallDispatcher, obj: Any, name: Any, *default: Any) -> Request | None:
+    found = attribute(calls, obj, name) if type(name) is str else None
+    if found is None or not default:
+        return found
+    return in_python.attribute_or, (obj, name, *default)
+
+
+def _hasattr(calls: CallDispatcher, obj: Any, name: Any) -> Request | None:
+    found = type(name) is str and attribute(calls, obj, name) is not None
+    return (in_python.has_attribute, (obj, name)) if found else None
+
+
+def _storing(how: Any) -> Maker:
+    def make(calls: CallDispatcher, obj: Any, name: Any, *value: Any) -> Request | None:
+        found = how(calls, obj, name, *value) if type(name) is str else None
+        return None if found is None else (in_python.ignoring, found)
+
+    return make
+
+
+def _over(fn: Any) -> Maker:
+    """A function of an iterable."""
+
+    def make(calls: CallDispatcher, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
+        args = (*args, *kwargs.values())
+        return (fn, (iterable, *args)) if calls_back(calls, iterable) else None
+
+    return make
+
+
+def _sum(calls: CallDispatcher, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
+    values = (iterable, *args, *kwargs.values())
+    added = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
+    return (in_python.sum_of, values) if added or calls_back(calls, iterable) else None
+
+
+def _truths(fn: Any) -> Maker:
+    def make(calls: CallDispatcher, iterable: Any) -> Request | None:
+        asked = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
+        return (fn, (iterable,)) if asked or calls_back(calls, iterable) else None
+
+    return make
+
+
+def _sorted(
+    calls: CallDispatcher, iterable: Any, *, key: Any = None, reverse: Any = False
+) -> Request | None:
+    if not is_python(key) and not calls_back(calls, iterable):
+        return None
+    return in_python.sorted_items, (iterable, key, reverse)
+
+
+def is_python(fn: Any) -> bool:
+    """Whether calling ``fn`` runs a function that is written in Python."""
+    kinds = types.FunctionType, types.MethodType, functools.partial
+    return isinstance(fn, kinds) or (not isinstance(fn, type) and is_heap_type(type(fn)))
+
+
+def _extremum(fn: Any, better: Any) -> Maker:
+    def make(calls: CallDispatcher, *args: Any, key: Any = None, **empty: Any) -> Request | None:
+        items = args[0] if len(args) == 1 else args
+        compared = type(items) in (list, tuple) and any(map(is_plain_object, items))
+        if not (is_python(key) or compared or calls_back(calls, items)):
+            return None
+        if len(args) > 1 and empty:
+            return None
+        return in_python.extremum, (fn, better, items, key, empty)
+
+    return make
+
+
+def _reduce(calls: CallDispatcher, fn: Any, iterable: Any, *initial: Any) -> Request | None:
+    return (in_python.reduced, (fn, iterable, *initial)) if is_python(fn) else None
+
+
+def _operator(calls: CallDispatcher, left: Any, right: Any, *, op: Any) -> Request | None:
+    return binary(calls, op, left, right)
+
+
+def _one_operand(calls: CallDispatcher, value: Any, *, op: Any) -> Request | None:
+    return unary(calls, op, value)
+
+
+_MANY = 1 << 30
+_NONE: frozenset[str] = frozenset()
+_TABLE: tuple[tuple[Any, Maker, int, int, frozenset[str]], ...] = (
+    (len, _length, 1, 1, _NONE),
+    (bool, truth, 1, 1, _NONE),
+    (iter, iterate, 1, 1, _NONE),
+    (next, _next, 1, 2, _NONE),
+    (str, functools.partial(_text, names=("__str__", "__repr__")), 1, 1, _NONE),
+    (repr, functools.partial(_text, names=("__repr__",)), 1, 1, _NONE),
+    (format, formatting, 1, 2, _NONE),
+    (getattr, _getattr, 2, 3, _NONE),
+    (hasattr, _hasattr, 2, 2, _NONE),
+    (setattr, _storing(store), 3, 3, _NONE),
+    (delattr, _storing(delete), 2, 2, _NONE),
+    (list, _over(in_python.items_of), 1, 1, _NONE),
+    (tuple, _over(in_python.tuple_of), 1, 1, _NONE),
+    (any, _truths(in_python.any_of), 1, 1, _NONE),
+    (all, _truths(in_python.all_of), 1, 1, _NONE),
+    (sum, _sum, 1, 2, frozenset({"start"})),
+    (sorted, _sorted, 1, 1, frozenset({"key", "reverse"})),
+    (min, _extremum(min, operator.lt), 1, _MANY, frozenset({"key", "default"})),
+    (max, _extremum(max, operator.gt), 1, _MANY, frozenset({"key", "default"})),
+    (functools.reduce, _reduce, 2, 3, _NONE),
+    *((op, functools.partial(_operator, op=op), 2, 2, _NONE) for op in (*BINARY, *IN_PLACE)),
+    *((op, functools.partial(_one_operand, op=op), 1, 1, _NONE) for op in UNARY),
+)
+
+_MAKERS: dict[int, Maker] = {id(fn): maker for fn, maker, *_ in _TABLE}
+_TAKES = {id(fn): (least, most, names) for fn, _, least, most, names in _TABLE}

@@ -1,0 +1,263 @@
+"""What C code does with functions of the program, written in Python: for graphs that break inside of such a function.
+
+A frame below C code cannot be continued, so in a trace that found a break there the functions below are interpreted in
+place of the C code (``calls.polyfills``): then every frame down to the break is one of Python. They are not
+frames of the program: neither tracebacks nor stacks show them, and the operation that ends the graph does not see them.
+
+Each does what CPython does, in its order (``Objects/abstract.c``, ``typeobject.c``, ``Python/bltinmodule.c``).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+class End:
+    """What ``next_or_end`` gives where there is nothing more; the class itself."""
+
+
+# --- operators -----------------------------------------------------------------------------------
+
+
+def first_answer(fn: Any, args: Any, rest: Any, others: Any) -> Any:
+    """``fn(*args)``, or ``rest(*others)`` if that is NotImplemented."""
+    result = fn(*args)
+    if result is NotImplemented:
+        return rest(*others)
+    return result
+
+
+def unequal(equal: Any, left: Any, right: Any) -> Any:
+    """``object.__ne__`` of a class that defines ``__eq__``."""
+    result = equal(left, right)
+    if result is NotImplemented:
+        return result
+    return not result
+
+
+def refuse(text: str) -> None:
+    """What is done when no operand knows how."""
+    raise TypeError(text)
+
+
+def given(value: Any) -> Any:
+    return value
+
+
+def as_bool(fn: Any, args: Any) -> bool:
+    return bool(fn(*args))
+
+
+def negated(fn: Any, args: Any) -> bool:
+    return not fn(*args)
+
+
+def contains_by_iteration(container: Any, item: Any) -> bool:
+    for other in container:  # noqa: SIM110 - any() is C code, too
+        if other is item or other == item:
+            return True
+    return False
+
+
+def ignoring(fn: Any, args: Any) -> None:
+    """A function whose result nobody gets."""
+    fn(*args)
+
+
+# --- results that CPython checks -----------------------------------------------------------------
+
+
+def truth(method: Any, value: Any) -> bool:
+    result = method(value)
+    if type(result) is not bool:
+        raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+    return result
+
+
+def length(method: Any, value: Any) -> int:
+    result = method(value)
+    if type(result) is not int:
+        result = int(operator.index(result))
+    if result < 0:
+        raise ValueError("__len__() should return >= 0")
+    return result  # type: ignore[no-any-return]
+
+
+def has_length(method: Any, value: Any) -> bool:
+    return length(method, value) != 0
+
+
+def text(name: str, method: Any, value: Any) -> str:
+    """``str`` and ``repr``."""
+    result = method(value)
+    if not isinstance(result, str):
+        raise TypeError(f"{name} returned non-string (type {type(result).__name__})")
+    return result
+
+
+def formatted(method: Any, value: Any, spec: str) -> str:
+    result = method(value, spec)
+    if not isinstance(result, str):
+        raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
+    return result
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+def attribute(fn: Any, args: Any, hook: Any, obj: Any, name: str) -> Any:
+    """What ``fn`` finds, or else ``__getattr__``, which is called when the exception is gone."""
+    try:
+        return fn(*args)
+    except AttributeError:
+        pass
+    return hook(obj, name)
+
+
+def cached(fn: Any, obj: Any, name: str) -> Any:
+    """``functools.cached_property``."""
+    value = fn(obj)
+    obj.__dict__[name] = value
+    return value
+
+
+def attribute_or(obj: Any, name: str, default: Any) -> Any:
+    """``getattr`` with a default."""
+    try:
+        return getattr(obj, name)
+    except AttributeError:
+        pass
+    return default
+
+
+def has_attribute(obj: Any, name: str) -> bool:
+    try:
+        getattr(obj, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def construct(cls: Any, new: Any, args: Any, keywords: Any) -> Any:
+    """``type.__call__`` of a class with a ``__new__`` of its own."""
+    made = new(cls, *args, **keywords)
+    if not isinstance(made, cls):
+        return made
+    result = type(made).__init__(made, *args, **keywords)
+    if result is not None:
+        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
+    return made
+
+
+# --- iteration -----------------------------------------------------------------------------------
+
+
+def iterator_of(method: Any, value: Any) -> Any:
+    result = method(value)
+    if not hasattr(type(result), "__next__"):
+        raise TypeError(f"iter() returned non-iterator of type '{type(result).__name__}'")
+    return result
+
+
+def next_or_end(fn: Any, args: Any) -> Any:
+    return next_or(fn, args, End)
+
+
+def next_or(fn: Any, args: Any, default: Any) -> Any:
+    try:
+        return fn(*args)
+    except StopIteration:
+        return default
+
+
+def next_of_map(fn: Any, *iterators: Iterator[Any]) -> Any:
+    return fn(*[next(iterator) for iterator in iterators])
+
+
+def next_of_filter(fn: Any, iterator: Iterator[Any]) -> Any:
+    while True:
+        item = next(iterator)
+        if item if fn is None or fn is bool else fn(item):
+            return item
+
+
+def items_of(iterable: Iterable[Any]) -> list[Any]:
+    items = []
+    for item in iterable:
+        items.append(item)  # noqa: PERF402 - list() is what this stands for
+    return items
+
+
+def tuple_of(iterable: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(items_of(iterable))
+
+
+def extend(items: list[Any], iterable: Iterable[Any]) -> None:
+    for item in iterable:
+        items.append(item)  # noqa: PERF402 - list.extend is what this stands for
+
+
+def any_of(iterable: Iterable[Any]) -> bool:
+    for item in iterable:  # noqa: SIM110
+        if item:
+            return True
+    return False
+
+
+def all_of(iterable: Iterable[Any]) -> bool:
+    for item in iterable:  # noqa: SIM110
+        if not item:
+            return False
+    return True
+
+
+def sum_of(iterable: Iterable[Any], start: Any = 0) -> Any:
+    """CPython adds the numbers that come first by themselves, floats with a compensation for rounding."""
+    total = sum((), start)
+    numbers: list[Any] | None = []
+    for item in iterable:
+        if numbers is not None and type(item) in (int, float, bool):
+            numbers.append(item)
+            continue
+        if numbers is not None:
+            total, numbers = sum(numbers, total), None
+        total = total + item
+    return total if numbers is None else sum(numbers, total)
+
+
+def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
+    items = items_of(iterable)
+    if key is None:
+        return sorted(items, reverse=reverse)
+    keys = [key(item) for item in items]
+    order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
+    return [items[i] for i in order]
+
+
+def extremum(fn: Any, better: Callable[[Any, Any], Any], items: Any, key: Any, empty: Any) -> Any:
+    """``min`` and ``max``; ``empty`` are the keywords for the case that there are no items."""
+    iterator = iter(items)
+    found = next(iterator, End)
+    if found is End:
+        return fn((), **empty)
+    best = found if key is None else key(found)
+    for item in iterator:
+        value = item if key is None else key(item)
+        if better(value, best):
+            found, best = item, value
+    return found
+
+
+def reduced(fn: Any, iterable: Iterable[Any], *initial: Any) -> Any:
+    iterator = iter(iterable)
+    result = initial[0] if initial else next(iterator, End)
+    if result is End:
+        return functools.reduce(fn, ())
+    for item in iterator:
+        result = fn(result, item)
+    return result

@@ -1,0 +1,46 @@
+"""What iterates, and what it calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.calls.callbacks import Route
+from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills.finding import method_of, special
+from fxstack_capture.calls.readers import behind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace import Request
+
+    Maker = Callable[..., Request | None]
+
+
+def iterate(calls: CallDispatcher, value: Any) -> Request | None:
+    method = special(calls, value, "__iter__")
+    return None if method is None else (in_python.iterator_of, (method, value))
+
+
+def advance(calls: CallDispatcher, iterator: Any) -> Request | None:
+    """``next(iterator)``."""
+    if type(iterator) in (map, filter):
+        if iterator in calls.world.iterators:
+            fn, *iterators = calls.world.iterators.asked_by(iterator)
+        elif id(iterator) in calls.world.opaque:
+            return None
+        else:
+            fn, *iterators = iterator.__reduce__()[1]
+            fn = fn.fn if type(fn) is Route else fn
+            iterators = list(map(behind, iterators))
+        mapped = type(iterator) is map
+        return in_python.next_of_map if mapped else in_python.next_of_filter, (fn, *iterators)
+    return method_of(calls, iterator, "__next__")
+
+
+def calls_back(calls: CallDispatcher, value: Any) -> bool:
+    """Whether iterating runs functions of the program that are not generators."""
+    if type(value) in (map, filter):
+        return advance(calls, value) is not None
+    return advance(calls, value) is not None or iterate(calls, value) is not None

@@ -1,0 +1,130 @@
+"""Calls whose result is that of the bytecode step that makes them: the graph can break inside of the callee.
+
+What stands between the step and a Python function without changing the result is taken away here: methods, partial
+objects, instances with ``__call__``, classes with ``__init__``. Everything else is an ordinary call.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.calls import policy
+from fxstack_capture.calls.marked import call_marked, is_marked
+from fxstack_capture.calls.polyfills import of_call
+from fxstack_capture.calls.rules.torch.wrappers import code_rule
+from fxstack_capture.interpreter.stopping import RETURNED, Link
+from fxstack_capture.objects.instances import has_finalizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.calls.dispatch import CallDispatcher
+
+    Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
+    Unwrap = Callable[[CallDispatcher, Any, tuple[Any, ...], dict[str, Any]], Request | None]
+
+
+def call(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    while type(fn) is not types.FunctionType:
+        if calls.trace.unfolding:
+            unfolded = of_call(calls, fn, args, kwargs)
+            if unfolded is not None:
+                fn, args, kwargs = *unfolded, {}
+                continue
+        if calls.rule_of(fn) is not None:
+            return calls.call(fn, args, kwargs)
+        if isinstance(fn, type):
+            return _construct(calls, fn, args, kwargs)
+        request = _UNWRAP.get(type(fn), _instance)(calls, fn, args, kwargs)
+        if request is None:
+            return calls.call(fn, args, kwargs)
+        fn, args, kwargs = request
+    return _function(calls, fn, args, kwargs)
+
+
+def _function(
+    calls: CallDispatcher, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    if calls.rule_of(fn) is not None:
+        forward = calls.forwards.get(id(fn))
+        if forward is not None:
+            return call(calls, *forward(calls.trace, args, kwargs))
+        return calls.call(fn, args, kwargs)
+    if calls.is_leaf(fn):
+        return calls.trace.torch.call(fn, args, kwargs)
+    if code_rule(fn) is not None:
+        return calls.call(fn, args, kwargs)
+    if is_marked(fn):
+        return call_marked(calls.trace, fn, args, kwargs)
+    return calls.trace.interp.call_linked(fn, args, kwargs, RETURNED)
+
+
+# --- what stands before a function -----------------------------------------------------------------
+
+
+def _method(_: CallDispatcher, fn: types.MethodType, args: Any, kwargs: Any) -> Request:
+    return fn.__func__, (fn.__self__, *args), kwargs
+
+
+def _partial(_: CallDispatcher, fn: functools.partial[Any], args: Any, kwargs: Any) -> Request:
+    return fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
+
+
+def _nothing(_: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> None:
+    """C code."""
+
+
+def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Request | None:
+    """An object whose class defines ``__call__`` in Python."""
+    if not calls.is_leaf(fn):
+        method = calls.world.classes.lookup(type(fn), "__call__")
+        if type(method) is types.FunctionType:
+            return method, (fn, *args), kwargs
+    return None
+
+
+_UNWRAP: dict[type, Unwrap] = {
+    types.MethodType: _method,
+    functools.partial: _partial,
+    **dict.fromkeys(
+        (
+            types.BuiltinFunctionType,
+            types.MethodDescriptorType,
+            types.WrapperDescriptorType,
+            types.ClassMethodDescriptorType,
+            types.MethodWrapperType,
+            type(functools.lru_cache(lambda: None)),
+        ),
+        _nothing,
+    ),
+}
+
+_object_new = object.__new__
+
+
+def _construct(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Any:
+    """A class without ``__new__``, with a plain ``__init__``: the step's result is the object, not what it returns."""
+    custom = calls.world.classes.lookup(type(cls), "__call__")
+    if type(custom) is types.FunctionType:
+        return call(calls, custom, (cls, *args), kwargs)
+    if not policy.is_pure_type(cls) and not calls.is_leaf(cls):
+        lookup = calls.world.classes.lookup
+        init = lookup(cls, "__init__")
+        if (
+            not has_finalizer(cls)
+            and lookup(cls, "__new__") is _object_new
+            and type(init) is types.FunctionType
+            and id(init) not in calls.rules
+            and not calls.is_leaf(init)
+            and code_rule(init) is None
+            and not is_marked(init)
+        ):
+            made = _object_new(cls)
+            result = calls.trace.interp.call_linked(init, (made, *args), kwargs, Link(made))
+            if result is not None:
+                name = type(result).__name__
+                raise TypeError(f"__init__() should return None, not '{name}'")
+            return made
+    return calls.call(cls, args, kwargs)

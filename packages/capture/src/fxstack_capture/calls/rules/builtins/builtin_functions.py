@@ -1,0 +1,506 @@
+"""Rules of builtin functions that meet tensors, symbolic numbers or stand-ins of lazy state."""
+
+from __future__ import annotations
+
+import abc
+import collections
+import functools
+import itertools
+import operator
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program, plainly
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.operators import protocol as operators
+from fxstack_capture.calls.operators import tensor_methods
+from fxstack_capture.calls.rules.builtins.listed_names import listed_names
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.class_flags import is_immutable
+from fxstack_capture.objects.constants import PLAIN_TYPES
+from fxstack_capture.objects.registry import NEW_CLASS_MARK
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame_rules import FrameRule
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+def class_of(trace: Trace, value: Any) -> type:
+    """``type(value)`` as the program sees it."""
+    if isinstance(value, torch.Tensor):
+        return trace.torch.python_type(value)
+    kind = type(value)
+    if kind is Array or kind is Scalar:
+        return type(value.example)
+    return PLAIN_TYPES.get(kind) or python_type_of(value)
+
+
+# --- types ---------------------------------------------------------------------------------------
+
+
+@RULES.rule(type)
+def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs:
+        return class_of(trace, args[0])
+    if len(args) == 3:
+        return make_class(trace, type, args, kwargs)
+    return run(trace, type, args, kwargs)
+
+
+def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """A class made by the program: its namespace is trace-world already, hooks of it are
+    interpreted.
+    """
+    trace.world.expand(args[2])
+    return new_class(trace, meta, args, kwargs)
+
+
+def new_class(trace: Trace, maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """Call ``maker(..., namespace)``. Hooks such as ``__set_name__`` meet the class before we do,
+    so it carries a mark until it is finished.
+    """
+    if not isinstance(args[-1], dict):
+        return plainly(maker, args, kwargs)  # type: ignore[no-any-return]
+    marked = {**args[-1], NEW_CLASS_MARK: True}
+    made = run(trace, maker, (*args[:-1], marked), kwargs)
+    if NEW_CLASS_MARK in vars(made):
+        type.__delattr__(made, NEW_CLASS_MARK)
+    trace.world.note_new(made)
+    trace.world.classes.forget(made)  # type: ignore[attr-defined]
+    return made  # type: ignore[no-any-return]
+
+
+@RULES.rule(type.__new__)
+def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """How metaclasses written in Python make their classes."""
+    if len(args) != 4:
+        return plainly(type.__new__, args, kwargs)  # type: ignore[no-any-return]
+    trace.world.expand(args[3])
+    return new_class(trace, type.__new__, args, kwargs)
+
+
+@RULES.rule(isinstance)
+def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or kwargs:
+        return plainly(isinstance, args, kwargs)
+    value, classes = args
+    if type(value) is Scalar:
+        value = value.example  # the answer is about its class
+    shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
+    _note_bases(trace, shown)
+    kind = type(value)
+    if isinstance(value, torch.Tensor) or kind is Array or kind in PLAIN_TYPES:
+        answer = _asked(trace, value, classes, PLAIN_TYPES.get(kind, shown))
+        if answer is not None:
+            return answer
+    if isinstance(value, torch.Tensor):
+        trace.world.note_answers(shown, classes)
+        return _tensor_isinstance(trace, value, classes)
+    if kind is Array:
+        trace.world.note_answers(type(value.example), classes)
+        return isinstance(value.example, classes)
+    if kind in PLAIN_TYPES:
+        plain = PLAIN_TYPES[kind]
+        trace.world.note_answers(plain, classes)
+        return isinstance(plain(), classes)  # any number of its class: what it is to the program
+    if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
+        return isinstance(value, classes)
+    return run(trace, isinstance, args, {})
+
+
+def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
+    shown = trace.torch.python_type(value)
+    if type(classes) is tuple:
+        return any(_tensor_isinstance(trace, value, c) for c in classes)
+    if isinstance(classes, types.UnionType):
+        return any(_tensor_isinstance(trace, value, c) for c in classes.__args__)
+    if classes is torch.nn.Parameter or classes is torch.nn.parameter.Parameter:
+        return issubclass(shown, torch.nn.Parameter) or bool(getattr(value, "_is_param", False))
+    if classes is torch.nn.Buffer:
+        try:
+            return bool(trace.torch.load_attr(value, "_is_buffer"))
+        except AttributeError:
+            return False
+    if type(classes) is _LegacyType:
+        return _is_legacy(value, classes)
+    if not isinstance(classes, type):
+        return isinstance(value, classes)
+    return issubclass(shown, classes)
+
+
+_LegacyType: Any = type(torch.FloatTensor)
+
+
+def _is_legacy(value: torch.Tensor, cls: Any) -> bool:
+    """Whether it has the dtype, layout and device of a class such as ``torch.cuda.FloatTensor``, which no tensor is of."""
+    device = "cuda" if cls.is_cuda else "cpu"
+    return (value.dtype, value.layout, value.device.type) == (cls.dtype, cls.layout, device)
+
+
+def _asked(trace: Trace, value: Any, classes: Any, shown: type) -> Any:
+    """What the ``__instancecheck__`` of a program's metaclass says of a value that has a stand-in; None where there is none."""
+    members = classes.__args__ if isinstance(classes, types.UnionType) else classes
+    if type(members) is tuple:
+        if not any(_instance_check(trace, member) for member in members):
+            return None
+        return any(trace.calls.call(isinstance, (value, member), {}) for member in members)
+    check = None if shown is classes else _instance_check(trace, classes)
+    if check is None:
+        return None
+    return trace.calls.call(bool, (trace.calls.call(check, (classes, value), {}),), {})
+
+
+def _instance_check(trace: Trace, cls: Any) -> Any:
+    """The ``__instancecheck__`` that a program's metaclass has for its class ``cls``, if it has one."""
+    found = trace.world.classes.lookup(type(cls), "__instancecheck__")  # type: ignore[attr-defined]
+    if type(found) is not types.FunctionType or found is abc.ABCMeta.__dict__["__instancecheck__"]:
+        return None
+    return None if found.__module__.partition(".")[0] in ("torch", "typing") else found
+
+
+@RULES.rule(type.__instancecheck__)
+def _plain_instance_check(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 2 and isinstance(args[1], torch.Tensor) and isinstance(args[0], type):
+        shown = trace.torch.python_type(args[1])
+        return type.__subclasscheck__(args[0], shown)
+    return run(trace, type.__instancecheck__, args, kwargs)
+
+
+def _note_bases(trace: Trace, cls: Any) -> None:
+    if isinstance(cls, type):
+        trace.world.classes.note_bases(cls)  # type: ignore[attr-defined]
+
+
+@RULES.rule(issubclass)
+def _issubclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args:
+        _note_bases(trace, args[0])
+    return run(trace, issubclass, args, kwargs)
+
+
+@RULES.rule(callable)
+def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return plainly(callable, args, kwargs)
+
+
+@RULES.rule(id)
+def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    number = plainly(id, args, kwargs)
+    return trace.world.addresses.number(id, args[0], number)  # type: ignore[attr-defined]
+
+
+@RULES.rule(hash)
+def _hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and isinstance(args[0], torch.Tensor):
+        method = tensor_methods.method(trace.calls, args[0], "__hash__")  # type: ignore[arg-type]
+        if method is not None:
+            return trace.calls.call(method, args, {})
+        return _tensor_hash(trace, args, kwargs)
+    number = run(trace, hash, args, kwargs)
+    if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
+        return number
+    return trace.world.addresses.number(hash, args[0], number)  # type: ignore[attr-defined]
+
+
+@RULES.rule(torch.Tensor.__hash__)
+def _tensor_hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return trace.world.addresses.number(hash, args[0], id(args[0]))  # type: ignore[attr-defined]
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+def _name_argument(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what}attribute name must be string, not '{type(value).__name__}'")
+    return value
+
+
+@RULES.rule(getattr)
+def _getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or not 2 <= len(args) <= 3:
+        return plainly(getattr, args, kwargs)
+    name = _name_argument(args[1], "")
+    if len(args) == 2:
+        return trace.world.load_attr(args[0], name)
+    try:
+        return trace.world.load_attr(args[0], name)
+    except AttributeError as missing:
+        trace.interp.dealt_with(missing)
+        return args[2]
+
+
+@RULES.rule(hasattr)
+def _hasattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 2:
+        return plainly(hasattr, args, kwargs)
+    try:
+        trace.world.load_attr(args[0], _name_argument(args[1], ""))
+    except AttributeError as missing:
+        trace.interp.dealt_with(missing)
+        return False
+    return True
+
+
+@RULES.rule(setattr)
+def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 3:
+        return plainly(setattr, args, kwargs)
+    trace.world.store_attr(args[0], _name_argument(args[1], ""), args[2])
+    return None
+
+
+@RULES.rule(delattr)
+def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 2:
+        return plainly(delattr, args, kwargs)
+    trace.world.delete_attr(args[0], _name_argument(args[1], ""))
+    return None
+
+
+# --- truth and size --------------------------------------------------------------------------
+
+
+@RULES.rule(bool)
+def _bool(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 1:
+        return plainly(bool, args, kwargs)
+    found = trace.torch.open_truth(args[0])
+    return trace.calls.truth(args[0]) if found is None else found
+
+
+@RULES.rule(len)
+def _len(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 1:
+        return plainly(len, args, kwargs)
+    value = args[0]
+    state = trace.world.lazy.get(id(value))  # type: ignore[attr-defined]
+    if state is not None:
+        return state.length()
+    if type(value) in _CONTAINERS:
+        growing = trace.world.growing
+        return growing.length(value) if value in growing else len(value)
+    if isinstance(value, torch.Tensor):
+        method = tensor_methods.method(trace.calls, value, "__len__")  # type: ignore[arg-type]
+        return trace.calls.call(method or torch.Tensor.__len__, (value,), {})
+    return operators.length(trace.calls, value)  # type: ignore[arg-type]
+
+
+_CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, str, bytes, range})
+
+
+@RULES.rule(iter)
+def _iter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs:
+        return trace.calls.iterate(args[0])
+    return run(trace, iter, args, kwargs)
+
+
+@RULES.rule(next)
+def _next(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or not 1 <= len(args) <= 2:
+        return plainly(next, args, kwargs)
+    try:
+        return trace.calls.next(args[0])
+    except StopIteration as end:
+        if len(args) == 2:
+            trace.interp.dealt_with(end)
+            return args[1]
+        raise
+
+
+@RULES.rule(operator.setitem)
+@calls_program
+def _setitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) != 3:
+        return plainly(operator.setitem, args, kwargs)
+    target, key, value = args
+    if type(target) is list and type(key) is int:
+        return operator.setitem(target, key, value)
+    if type(target) is dict:
+        return trace.calls.call(dict.__setitem__, args, {})
+    if type(target) is Array:
+        return trace.torch.arrays.call(operator.setitem, args, {})
+    if isinstance(target, torch.Tensor):
+        method = tensor_methods.method(trace.calls, target, "__setitem__")  # type: ignore[arg-type]
+        if method is None:
+            return trace.torch.call(operator.setitem, args, {})
+        return trace.calls.call(method, args, {})
+    return run(trace, operator.setitem, args, {})
+
+
+@RULES.rule(operator.delitem)
+def _delitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args and type(args[0]) is dict:
+        return trace.calls.call(dict.__delitem__, args, kwargs)
+    return run(trace, operator.delitem, args, kwargs)
+
+
+# --- conversions of tensors and symbolic numbers -------------------------------------------------
+
+
+def _conversion(cls: type, method: Any) -> None:
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) == 1 and not kwargs:
+            value = args[0]
+            if isinstance(value, torch.Tensor):
+                own = tensor_methods.method(trace.calls, value, f"__{cls.__name__}__")  # type: ignore[arg-type]
+                if own is not None:
+                    raise graph_break("unsupported-call", f"{cls.__name__}() of {type(value)}")
+                return trace.torch.call(method, args, {})
+            if type(value) is Scalar and cls is not complex:
+                value = value.item()
+            if type(value) in PLAIN_TYPES:
+                return _SYMBOLIC_CONVERSIONS[cls](value)
+        return run(trace, cls, args, kwargs)
+
+    RULES.add(cls, rule)
+
+
+_SYMBOLIC_CONVERSIONS: dict[type, Any] = {
+    int: torch.sym_int,
+    float: torch.sym_float,
+    complex: complex,
+}
+_conversion(int, torch.Tensor.__int__)
+_conversion(float, torch.Tensor.__float__)
+_conversion(complex, torch.Tensor.__complex__)
+
+
+# --- frames --------------------------------------------------------------------------------------
+
+
+def _frame_rule(fn: Any, from_frame: FrameRule) -> None:
+    """Builtins that look at the calling frame when they get no arguments."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args and fn in _OF_OBJECTS:
+            return _OF_OBJECTS[fn](trace, args, kwargs)
+        return from_frame(trace.interp, args, kwargs)  # type: ignore[arg-type]
+
+    RULES.add(fn, rule)
+
+
+def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return plainly(vars, args, kwargs)
+    try:
+        return trace.world.load_attr(args[0], "__dict__")
+    except AttributeError as missing:
+        trace.interp.dealt_with(missing)
+        raise TypeError("vars() argument must have __dict__ attribute") from None
+
+
+def _dir(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return plainly(dir, args, kwargs)  # raises
+    return listed_names(trace, args[0])
+
+
+_OF_OBJECTS: dict[Any, Any] = {vars: _vars, dir: _dir}
+
+for _fn, _rule in frame_rules().items():
+    _frame_rule(_fn, _rule)
+
+
+@RULES.rule(globals)
+def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    frame = trace.interp.current_frame()  # type: ignore[attr-defined]
+    return trace.world.namespace(frame.globals).mirror  # type: ignore[attr-defined]
+
+
+@RULES.rule(super)
+def _super(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args or kwargs:
+        return plainly(super, args, kwargs)
+    return super(*super_arguments(trace.interp.current_frame()))  # type: ignore[attr-defined]
+
+
+# --- functions that iterate over their arguments -------------------------------------------------
+
+
+def _iterating_rule(fn: Any, first: int, last: int) -> None:
+    """Arguments number ``first`` to ``last`` are turned into iterators by the tracer, then ``fn``
+    runs for real.
+    """
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        orders = trace.world.set_orders  # type: ignore[attr-defined]
+
+        def is_iterated(value: Any) -> bool:
+            if first and value is args[0]:  # a list extended by itself is copied first
+                return False
+            return _needs_iterator(value) or id(value) in orders
+
+        if any(map(is_iterated, args[first:last])):
+            iterate = trace.calls.iterate
+            iterated = (iterate(v) if is_iterated(v) else v for v in args[first:last])
+            args = (*args[:first], *iterated, *args[last:])
+        return run(trace, fn, args, kwargs)
+
+    RULES.add(fn, rule)
+
+
+def _needs_iterator(value: Any) -> bool:
+    """Objects whose ``__iter__`` may be Python code, and tensors."""
+    kind = type(value)
+    if kind in _CONTAINERS or hasattr(kind, "__next__"):
+        return False
+    return hasattr(kind, "__iter__") and not is_immutable(kind)
+
+
+for _fn, _first, _last in (
+    (enumerate, 0, 1),
+    (zip, 0, 1 << 30),
+    (map, 1, 1 << 30),
+    (filter, 1, 2),
+    (list, 0, 1),
+    (tuple, 0, 1),
+    (set, 0, 1),
+    (frozenset, 0, 1),
+    (sorted, 0, 1),
+    (sum, 0, 1),
+    (any, 0, 1),
+    (all, 0, 1),
+    (functools.reduce, 1, 2),
+    (list.extend, 1, 2),
+    (collections.deque, 0, 1),
+    *((v, 0, 1 << 30) for v in (itertools.product, itertools.zip_longest)),
+    *(
+        (v, 0, 1)
+        for v in (itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise)
+    ),
+    *((v, 0, 1) for v in (itertools.permutations, itertools.combinations, itertools.groupby)),
+):
+    _iterating_rule(_fn, _first, _last)
+
+
+@RULES.rule(set.pop)
+def _set_pop(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args and id(args[0]) in trace.world.set_orders:  # type: ignore[attr-defined]
+        raise graph_break("unsupported-object", "pop() of a set of objects")
+    return run(trace, set.pop, args, kwargs)
+
+
+def _extremum(fn: Any) -> None:
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        orders = trace.world.set_orders  # type: ignore[attr-defined]
+        if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
+            args = (trace.calls.iterate(args[0]),)
+        if len(args) == 2 and not kwargs and any(map(trace.torch.is_symbolic, args)):
+            return trace.torch.extremum(fn, *args)
+        return run(trace, fn, args, kwargs)
+
+    RULES.add(fn, rule)
+
+
+_extremum(min)
+_extremum(max)

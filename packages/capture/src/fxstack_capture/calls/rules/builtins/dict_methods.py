@@ -1,0 +1,100 @@
+"""Methods of dict on dictionaries of the outside: single keys are read without completing the
+dictionary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.callers import plainly
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.objects.kinds.lazy_dict import LazyDict
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts: int) -> None:
+    """Register: with a lazy dict, a simple key and one of the argument counts, ask the state; else
+    run for real.
+    """
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args and not kwargs and len(args) in counts:
+            state: LazyDict | None = trace.world.lazy.get(id(args[0]))  # type: ignore[attr-defined]
+            if state is not None and (len(args) == 1 or state.simple(args[1])):
+                return on_state(state, *args[1:])
+        if args:
+            trace.world.expand(args[0])
+            if _plain_key(method, args):
+                return plainly(method, args, kwargs)
+        return run(trace, method, args, kwargs)
+
+    RULES.add(method, rule)
+
+
+def _plain_key(method: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    return type(args[0]) is dict and (len(args) == 1 or type(args[1]) in (str, int))
+
+
+def _get(state: LazyDict, key: Any, default: Any = None) -> Any:
+    value = state.get(key)
+    return default if value is ABSENT else value
+
+
+def _getitem(state: LazyDict, key: Any) -> Any:
+    value = state.get(key)
+    if value is ABSENT:
+        raise KeyError(key)
+    return value
+
+
+def _contains(state: LazyDict, key: Any) -> bool:
+    return state.get(key) is not ABSENT
+
+
+def _setitem(state: LazyDict, key: Any, value: Any) -> None:
+    state.put(key, value)
+
+
+def _delitem(state: LazyDict, key: Any) -> None:
+    if not state.remove(key):
+        raise KeyError(key)
+
+
+def _setdefault(state: LazyDict, key: Any, default: Any = None) -> Any:
+    value = state.get(key)
+    if value is ABSENT:
+        state.put(key, default)
+        return default
+    return value
+
+
+def _pop(state: LazyDict, key: Any, *default: Any) -> Any:
+    value = state.get(key)
+    if value is ABSENT:
+        if default:
+            return default[0]
+        raise KeyError(key)
+    state.remove(key)
+    return value
+
+
+def _len(state: LazyDict) -> int:
+    return state.length()
+
+
+_lazy_rule(dict.get, _get, 2, 3)
+_lazy_rule(dict.__getitem__, _getitem, 2)
+_lazy_rule(dict.__contains__, _contains, 2)
+_lazy_rule(dict.__setitem__, _setitem, 3)
+_lazy_rule(dict.__delitem__, _delitem, 2)
+_lazy_rule(dict.setdefault, _setdefault, 2, 3)
+_lazy_rule(dict.pop, _pop, 2, 3)
+_lazy_rule(dict.__len__, _len, 1)

@@ -1,0 +1,121 @@
+"""Introspection of functions, and calls that only configure or observe the process."""
+
+from __future__ import annotations
+
+import _abc  # type: ignore[import-not-found]
+import _thread
+import copyreg
+import inspect
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+@RULES.rule(inspect.signature)
+def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of functions (whose code and defaults are guarded) and classes with an ``__init__``: asked of the real thing."""
+    fn = args[0] if args else kwargs.get("callable", kwargs.get("obj"))
+    inner = fn.__func__ if isinstance(fn, types.MethodType) else _init_of(trace, fn)
+    if type(inner) is not types.FunctionType or len(args) > 1 or kwargs:
+        raise graph_break(
+            "unsupported-call", "inspect.signature of an object that is not a function"
+        )
+    while True:
+        trace.world.function_parts(inner)
+        wrapped = inner.__dict__.get("__wrapped__")
+        if type(wrapped) is not types.FunctionType:
+            break
+        inner = wrapped
+    found = plainly(inspect.signature, args, {})
+    for parameter in found.parameters.values():
+        if not _is_inert(parameter.default):
+            raise graph_break(
+                "unsupported-call", "inspect.signature of a function with a mutable default"
+            )
+    return found
+
+
+def _init_of(trace: Trace, fn: Any) -> Any:
+    """The ``__init__`` that decides the signature of a class; anything else as it is."""
+    if type(fn) is not type:
+        return fn
+    lookup = trace.world.classes.lookup  # type: ignore[attr-defined]
+    plain = lookup(fn, "__new__") is object.__new__ and lookup(fn, "__signature__") is ABSENT
+    return lookup(fn, "__init__") if plain else fn
+
+
+def _is_inert(value: object) -> bool:
+    kind = type(value)
+    return kind in IMMUTABLE_TYPES or kind in IDENTITY_TYPES or is_constant_key(value)
+
+
+@RULES.rule(copyreg._slotnames)  # type: ignore[attr-defined]
+def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What ``copy`` and ``pickle`` ask of a class: a cache in the class, which nothing depends on."""
+    if len(args) != 1 or kwargs or trace.world.is_new(args[0]):
+        return trace.interp.call_function(copyreg._slotnames, args, kwargs)  # type: ignore[attr-defined]
+    return list(copyreg._slotnames(args[0]))  # type: ignore[attr-defined]
+
+
+@RULES.rule(_abc.get_cache_token)
+def _registrations(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """How many classes were registered with abstract ones: a number that ``functools.singledispatch`` decides by."""
+    trace.torch.guard_flag(_abc.get_cache_token)
+    return _abc.get_cache_token()
+
+
+@RULES.rule(_abc._abc_register, _abc._reset_registry, _abc._reset_caches)
+def _register(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Registering with a class of the outside is an effect on it."""
+    cls, *subclass = args
+    if not subclass or not trace.world.is_new(cls):
+        raise graph_break("side-effect-call", f"a registration with {cls.__qualname__}")
+    return run(trace, _abc._abc_register, args, kwargs)
+
+
+@RULES.rule(_abc._abc_instancecheck)
+def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    answer = run(trace, _abc._abc_instancecheck, args, kwargs)
+    cls, value = args
+    shown = trace.world.load_attr(value, "__class__")  # proxies show another one
+    for kind in dict.fromkeys((type(value), shown)):
+        trace.world.note_answers(kind, cls)
+    return answer
+
+
+@RULES.rule(_abc._abc_subclasscheck)
+def _is_subclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    answer = run(trace, _abc._abc_subclasscheck, args, kwargs)
+    cls, kind = args
+    trace.world.note_answers(kind, cls)
+    return answer
+
+
+@RULES.rule(_thread.get_ident)
+def _thread_id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of the thread that runs the entry: others compile their own."""
+    trace.torch.guard_flag(_thread.get_ident)
+    return _thread.get_ident()
+
+
+@RULES.rule(sys.intern)
+def _intern(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return plainly(sys.intern, args, kwargs)
+
+
+@RULES.rule(torch_compat.log_api_usage_once, torch_compat.log_api_usage_metadata)
+def _no_telemetry(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Usage logging is not an effect that a program observes."""

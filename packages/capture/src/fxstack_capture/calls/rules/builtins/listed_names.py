@@ -1,0 +1,91 @@
+"""``dir`` and ``__dir__``: the names that an object, a class or a module has.
+
+Only the names are guarded, not what they stand for.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.guards.records import Equals
+from fxstack_capture.objects.instances import dict_descriptor
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.sources import Converted, pinned
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_OF_CLASS: Final[Any] = type.__dict__["__dir__"]
+_OF_OBJECT: Final[Any] = object.__dict__["__dir__"]
+_OF_MODULE: Final[Any] = vars(types.ModuleType)["__dir__"]
+_JOINED: Final[Any] = "\0".join
+_NAMESPACE: Final[Any] = vars(types.ModuleType)["__dict__"]
+
+
+def listed_names(trace: Trace, obj: Any) -> Any:
+    """``dir(obj)``."""
+    if isinstance(obj, torch.Tensor):
+        raise graph_break("unsupported-call", "dir of a tensor")
+    cls = type(obj)
+    raw = trace.world.classes.lookup(cls, "__dir__")  # type: ignore[attr-defined]
+    if type(raw) is types.FunctionType or raw in (_OF_CLASS, _OF_OBJECT, _OF_MODULE):
+        return run(trace, sorted, (trace.calls.call(raw, (obj,), {}),), {})
+    raise graph_break("unsupported-call", f"dir of a {cls.__qualname__}")
+
+
+@RULES.rule(_OF_CLASS)
+def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    if len(args) != 1 or kwargs or not isinstance(args[0], type):
+        return run(trace, _OF_CLASS, args, kwargs)  # type: ignore[no-any-return]
+    world: Any = trace.world
+    bases = type.__dict__["__mro__"].__get__(args[0])
+    if any(base in world.classes.overlays for base in bases):
+        raise graph_break("unsupported-call", "dir of a class that was changed")
+    names: list[str] = _OF_CLASS(args[0])
+    if not all(map(world.is_new, bases[:1])):
+        listed = Converted(pinned(args[0], args[0].__qualname__), _OF_CLASS)
+        trace.guard(Converted(listed, _JOINED), Equals(_JOINED(names)))
+    return names
+
+
+@RULES.rule(_OF_OBJECT)
+def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    if len(args) != 1 or kwargs:
+        return run(trace, _OF_OBJECT, args, kwargs)  # type: ignore[no-any-return]
+    world: Any = trace.world
+    obj = args[0]
+    for name in ("__dict__", "__class__"):
+        found = world.classes.lookup(type(obj), name)
+        if not isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            if name == "__dict__" and found is ABSENT:
+                continue
+            raise graph_break("unsupported-call", f"dir of an object that defines {name}")
+    of_class = trace.calls.call(_OF_CLASS, (type(obj),), {})
+    return list({*_own_names(trace, obj), *of_class})
+
+
+def _own_names(trace: Trace, obj: Any) -> set[str]:
+    world: Any = trace.world
+    if dict_descriptor(type(obj)) is None:
+        return set()
+    state = world.instances.get(id(obj))
+    return set(world.load_attr(obj, "__dict__")) if state is None else state.names()
+
+
+@RULES.rule(_OF_MODULE)
+def _names_of_module(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs or type(args[0]) is not types.ModuleType:
+        raise graph_break("unsupported-call", "dir of a module of a class of its own")
+    state = trace.world.namespace(_NAMESPACE.__get__(args[0]))  # type: ignore[attr-defined]
+    listing = state.get("__dir__")
+    if listing is not ABSENT:
+        return trace.calls.call(listing, (), {})
+    return list(state.names())

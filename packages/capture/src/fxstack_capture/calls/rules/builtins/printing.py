@@ -1,0 +1,80 @@
+"""``print`` while tracing: the text is made where the program prints, and written when the graph has run.
+
+Nobody can tell when a line was written, as long as lines stay in order: text and what follows it up to the next
+graph break are computed without a look at the stream. That holds for streams of the standard library (and those
+that notebooks and test runners put in their place), not for one that the program wrote. Text that depends on a
+tensor's values ends the graph.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
+from fxstack_capture.calls import scan
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.effects.records import Call
+from fxstack_capture.guards.records import TypeIs
+from fxstack_capture.objects.printed_texts import NUMBERS, Text, settled
+from fxstack_capture.sources import InstanceAttr, pinned
+from fxstack_interchange.format.symbols import SYMBOLIC
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_STREAM_MODULES = frozenset({"io", "_io", "_pytest.capture", "ipykernel.iostream"})
+
+
+@RULES.rule(print)
+def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    file = kwargs.get("file")
+    if type(file) is io.StringIO and not trace.world.is_preexisting(file):
+        args = tuple([settled(trace, value) for value in args])
+        return run(trace, print, args, kwargs)  # type: ignore[no-any-return]  # no effect outside
+    if file is not None or not _is_plain_stream(trace):
+        raise graph_break("side-effect-call", "print")
+    texts = tuple([_text(trace, value) for value in args])
+    options = {name: _option(name, value) for name, value in kwargs.items()}
+    world: Any = trace.world
+    world.deferred.append(Call(pinned(print, "print"), texts, options))
+    return None
+
+
+def _is_plain_stream(trace: Trace) -> bool:
+    """Whether standard output is where it was when the frame began, and a stream that looks at nothing."""
+    world: Any = trace.world
+    cls = type(sys.stdout)
+    if world.namespace(vars(sys)).has_changed("stdout") or cls.__module__ not in _STREAM_MODULES:
+        return False
+    trace.guard(InstanceAttr(pinned(sys, "sys"), "stdout"), TypeIs(cls))
+    return True
+
+
+def _text(trace: Trace, value: Any) -> Any:
+    """What ``print`` writes for a value; a symbolic number is written as what it is in the run."""
+    if type(value) in NUMBERS or type(value) is Text:
+        return value
+    if scan.scan(trace, (value,), []) & scan.TENSOR:
+        raise graph_break("side-effect-call", "print of a tensor")
+    return trace.calls.call(str, (value,), {})
+
+
+def _option(name: str, value: Any) -> Any:
+    """``sep``, ``end``, ``flush``; raises the error of ``print`` for what these are not."""
+    if name not in ("sep", "end", "flush", "file") or not isinstance(
+        value, (str, bool, type(None))
+    ):
+        plainly(print, (), {"file": io.StringIO(), name: value})
+    return value
+
+
+@RULES.rule(*(cls.__repr__ for cls in SYMBOLIC))
+def _text_of_a_number(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What C code writes of a number that it finds in an object (``repr`` of an ``OrderedDict``)."""
+    return repr(trace.torch.specialize(args[0]))

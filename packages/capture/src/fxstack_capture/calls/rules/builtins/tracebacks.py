@@ -1,0 +1,23 @@
+"""Frames of tracebacks: those of interpreted code are stubs (``interpreter.exceptions.tracebacks``) without locals to clear."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.interpreter.exceptions.tracebacks import is_stub
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES = RuleTable()
+
+
+@RULES.rule(FrameType.clear)
+def _clear(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """``traceback.clear_frames`` does this to every frame of a traceback."""
+    if len(args) == 1 and not kwargs and isinstance(args[0], FrameType) and is_stub(args[0]):
+        return
+    raise graph_break("unsupported-call", "frame.clear")

@@ -1,0 +1,69 @@
+"""Library functions that make classes by generating code: they run for real on what the program
+gives them.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
+from fxstack_capture.calls.native_run import specialized
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.objects.constants import is_constant_key
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+@RULES.rule(collections.namedtuple)  # noqa: PYI024 - the rule of the function itself
+def _namedtuple(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """Its code is generated from names alone."""
+    args = tuple(specialized(trace, value) for value in args)
+    for value in (*args, *kwargs.values()):
+        if not _is_names(value):
+            raise graph_break(
+                "unsupported-call", "collections.namedtuple with defaults made by the program"
+            )
+    if "module" not in kwargs:
+        caller = trace.interp.current_frame().globals  # type: ignore[attr-defined]
+        kwargs = {**kwargs, "module": caller.get("__name__", "__main__")}
+    make: Any = collections.namedtuple  # noqa: PYI024 - the program's own call
+    made = plainly(make, args, kwargs)
+    note_class(trace, made)
+    return made  # type: ignore[no-any-return]
+
+
+def _is_names(value: Any) -> bool:
+    return is_constant_key(value) or (type(value) is list and all(type(v) is str for v in value))
+
+
+@RULES.rule(dataclasses._process_class)  # type: ignore[attr-defined]
+def _process_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``@dataclass`` on a class made by the program: reads and extends that class only."""
+    cls = args[0]
+    if not trace.world.is_new(cls):  # type: ignore[attr-defined]
+        raise graph_break(
+            "unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside"
+        )
+    made = plainly(dataclasses._process_class, args, kwargs)  # type: ignore[attr-defined]
+    note_class(trace, made)
+    return made
+
+
+def note_class(trace: Trace, cls: type) -> None:
+    """Say that a class and the functions in it were made in the trace; what was read of it is
+    stale.
+    """
+    world: Any = trace.world
+    world.note_new(cls)
+    for value in list(vars(cls).values()):
+        inner = getattr(value, "__func__", getattr(value, "fget", value))
+        if type(inner) is types.FunctionType and not world.is_preexisting(inner):
+            world.note_new(inner)
+    world.classes.forget(cls)

@@ -1,0 +1,44 @@
+"""``weakref.finalize``: finalizers live in a registry of the process and take their numbers from a counter of it.
+
+They tell when an object goes. Compiled code drops what it needs no more, plain Python when the function returns: the
+outermost function around one that is made runs in plain Python.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.rules.builtins.running_frames import caller
+from fxstack_capture.calls.table import RuleTable
+
+if TYPE_CHECKING:
+    from fxstack_capture.calls.table import Rule
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_MEMBERS = vars(weakref.finalize)
+
+
+@RULES.rule(_MEMBERS["__init__"])
+def _make(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+    reason = graph_break("side-effect-call", "weakref.finalize")
+    reason.whole = caller(trace.interp.current_frame(), sys.maxsize)  # type: ignore[attr-defined]
+    raise reason
+
+
+def _of_registry(name: str) -> Rule:
+    def rule(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+        raise graph_break("side-effect-call", f"weakref.finalize.{name}")
+
+    return rule
+
+
+for _name in ("__call__", "detach", "peek"):
+    RULES.add(_MEMBERS[_name], _of_registry(_name))
+for _name in ("alive", "atexit"):
+    RULES.add(_MEMBERS[_name].fget, _of_registry(_name))
+RULES.add(_MEMBERS["atexit"].fset, _of_registry("atexit"))

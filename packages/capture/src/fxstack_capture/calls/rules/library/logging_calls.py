@@ -1,0 +1,154 @@
+"""Logging while tracing: a disabled level costs nothing, an enabled one is logged when the graph
+has run.
+
+A record whose message and arguments are plain values may be written later without anybody noticing:
+the real call is deferred to the end of the frame, in order. Anything else ends the graph, and so does a
+record that handlers or filters of the program's own get, whose effects the program may read.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.effects.records import Call
+from fxstack_capture.objects.constants import IMMUTABLE_TYPES, is_constant_key
+from fxstack_capture.sources import pinned
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+@RULES.rule(logging.Logger.isEnabledFor)
+def _is_enabled_for(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """The same answer without the cache (and its lock), which is not observable."""
+    logger, level = args
+    load, calls = trace.world.load_attr, trace.calls
+    if calls.truth(load(logger, "disabled")):
+        return False
+    if load(load(logger, "manager"), "disable") >= level:
+        return False
+    return bool(level >= calls.call(load(logger, "getEffectiveLevel"), (), {}))
+
+
+@RULES.rule(logging.getLogger)
+def _get_logger(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A logger that exists; making one takes the lock of the module and ends the graph."""
+    name = args[0] if args else kwargs.get("name")
+    load: Any = trace.world.load_attr
+    if not name:
+        return load(logging, "root")
+    loggers = load(load(logging.Logger, "manager"), "loggerDict")
+    found = trace.calls.call(dict.get, (loggers, name), {}) if type(name) is str else None
+    if not isinstance(found, logging.Logger):
+        raise graph_break("side-effect-call", f"logging.getLogger of a new logger, {name!r}")
+    return found
+
+
+@RULES.rule(logging.Logger._log)
+def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if trace.calls.truth(trace.calls.call(_is_heard_by_the_program, (args[0],), {})):
+        raise graph_break(
+            "side-effect-call", "a log record for a handler or filter of the program's own"
+        )
+    if len(args) > _EXC_INFO or kwargs.get("exc_info") or kwargs.get("stack_info"):
+        raise graph_break("side-effect-call", "a log record with an exception or a stack")
+    later: Any = logging.Logger._log
+    place = _caller(trace, kwargs.get("stacklevel", 1))
+    if place is not None:
+        later = functools.partial(_write, place)
+        kwargs = {"extra": kwargs.get("extra")}
+    defer(trace, later, args, kwargs)
+
+
+def _caller(trace: Trace, level: Any) -> tuple[str, int, str] | None:
+    """File, line and function that a record names (``Logger.findCaller``); None outside of the traced frames."""
+    frame: Any = trace.interp.current_frame()  # type: ignore[attr-defined]
+    while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
+        code = frame.code
+        if not frame.program.hidden and not _is_internal(code.co_filename):
+            level -= 1
+            if level <= 0:
+                return code.co_filename, frame.line, code.co_name
+            if code.co_name == "forward":  # the frames of nn.Module are left out
+                return None
+        frame = frame.back
+    return None
+
+
+def _is_internal(file: str) -> bool:
+    """Whether ``findCaller`` passes over the frames of a file."""
+    own: Any = vars(logging)["_srcfile"]
+    return os.path.normcase(file) == own or ("importlib" in file and "_bootstrap" in file)
+
+
+def _write(
+    place: tuple[str, int, str],
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    args: tuple[Any, ...],
+    *,
+    extra: dict[str, Any] | None,
+) -> None:
+    """``Logger._log`` called at ``place``."""
+    file, line, function = place
+    record = logger.makeRecord(
+        logger.name, level, file, line, message, args, None, function, extra, None
+    )
+    logger.handle(record)
+
+
+_EXC_INFO: Final = 4
+"""From here on ``Logger._log`` takes what is found where the call is: the exception, the stack."""
+_KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"}) - {"__main__"}
+"""Packages whose handlers write what they get elsewhere, or keep it for when the program has run."""
+
+
+def _is_of_the_program(obj: Any, methods: tuple[str, ...]) -> bool:
+    """Whether an object of ``logging`` has a class of the program's, or functions in place of methods."""
+    if type(obj).__module__.partition(".")[0] not in _KNOWN:
+        return True
+    return any(name in obj.__dict__ for name in methods)
+
+
+def _is_heard_by_the_program(logger: Any) -> bool:
+    """Whether a record reaches code of the program; this is traced, so that what it reads is guarded."""
+    if logger.filters or _is_of_the_program(logger, ("handle", "makeRecord", "callHandlers")):
+        return True
+    while logger:
+        for handler in logger.handlers:
+            if handler.filters or _is_of_the_program(handler, ("handle", "emit", "format")):
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call ``fn`` for real after the graph: the receiver is of the outside, the rest plain data."""
+    world: Any = trace.world
+    values = (*args[1:], *kwargs.values())
+    if world.source_of(args[0]) is None or not all(map(_is_plain, values)):
+        raise graph_break("side-effect-call", "a log record with arguments made by the program")
+    world.deferred.append(Call(pinned(fn, "log"), args, dict(kwargs)))
+
+
+def _is_plain(value: object) -> bool:
+    kind = type(value)
+    if kind is tuple:
+        return all(map(_is_plain, value))  # type: ignore[call-overload]
+    return kind in IMMUTABLE_TYPES or is_constant_key(value)
+
+
+def is_log_once(fn: Any, args: tuple[Any, ...]) -> bool:
+    """A cached function of a logger, such as ``warning_once``: whether it logs again is for the
+    cache to say.
+    """
+    return bool(args) and isinstance(args[0], logging.Logger) and fn.__name__.endswith("_once")

@@ -1,0 +1,139 @@
+"""``torch.utils.checkpoint``: the function is inlined, and its nodes say that they want to be recomputed.
+
+What eager achieves with saved-tensor hooks, or by a function of autograd (reentrant checkpoints), is left to the
+partitioner, which reads the nodes' ``recompute`` tag; the contexts of ``create_selective_checkpoint_contexts`` tag
+each node by their policy (``torch_side/selection``). Random operators keep what they drew, so no generator state is put
+back. Variants with effects of their own (other contexts, debugging, random numbers without ``preserve_rng_state``) end the graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import checkpoint as _checkpoint
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.torch_side.higher_order.selection import choosing, is_choosing, selecting
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+TAG = "must_recompute"
+
+_SIGNATURE = inspect.signature(_checkpoint.checkpoint)
+
+
+@RULES.rule(_checkpoint.checkpoint)
+def checkpoint(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Those whose only effect is what is saved; others are left to torch's own code."""
+    if not args or not _is_ordinary(trace, kwargs, args[1:]):
+        whole = trace.world.load_attr(_checkpoint.checkpoint, "__wrapped__")
+        return trace.calls.call(whole, args, kwargs)
+    function, *inputs = args
+    passed = {name: value for name, value in kwargs.items() if name not in _OWN}
+    policy = _policy_of(trace, kwargs.get("context_fn", _checkpoint.noop_context_fn))
+    if not torch.is_grad_enabled():
+        return trace.calls.call(function, tuple(inputs), passed)
+    draws_again = kwargs.get("preserve_rng_state", True) is not True
+    with trace.torch.tagged("recompute", TAG):
+        if policy is None and not draws_again:
+            result = trace.calls.call(function, tuple(inputs), passed)
+        else:
+            with selecting(trace.torch, policy or _nothing_saved, draws_again=draws_again):
+                result = trace.calls.call(function, tuple(inputs), passed)
+    if kwargs.get("use_reentrant"):
+        _demand_results_of_a_function(result, inputs)
+    trace.torch.untag("recompute", result)
+    return result
+
+
+_OWN = {name for name, p in _SIGNATURE.parameters.items() if p.kind is p.KEYWORD_ONLY}
+_OWN |= {"preserve_rng_state", "use_reentrant", "context_fn", "determinism_check", "debug"}
+
+
+class Chosen:
+    """What ``create_selective_checkpoint_contexts`` gives inside of compiled code."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+
+@RULES.rule(_checkpoint.create_selective_checkpoint_contexts)
+def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    (wanted,) = args[:1] or (kwargs.get("policy_fn_or_list"),)
+    plain = _checkpoint.create_selective_checkpoint_contexts
+    if not is_choosing(trace.torch):
+        return trace.interp.call_function(plain, args, kwargs)
+    if isinstance(wanted, list) and not all(
+        isinstance(op, torch_compat.OpOverload) for op in wanted
+    ):
+        return trace.interp.call_function(plain, args, kwargs)
+    if not isinstance(wanted, list) and not callable(wanted):
+        return trace.interp.call_function(plain, args, kwargs)
+    policy = partial(_is_listed, wanted) if isinstance(wanted, list) else wanted
+    return Chosen(policy), Chosen(policy)
+
+
+def _is_listed(
+    listed: list[Any], _context: Any, operator: Any, *_args: Any, **_kwargs: Any
+) -> bool:
+    """The policy that a list stands for."""
+    return operator in listed
+
+
+def _nothing_saved(*_args: Any, **_kwargs: Any) -> bool:
+    return False
+
+
+def _policy_of(trace: Trace, context_fn: Any) -> Any:
+    """The policy of a selective checkpoint; None for an ordinary one."""
+    if context_fn is _checkpoint.noop_context_fn:
+        return None
+    with choosing(trace.torch):
+        contexts = trace.calls.call(context_fn, (), {})
+    if not _is_pair(contexts):
+        raise graph_break("unsupported-call", "checkpoint, with contexts of the program's own,")
+    return contexts[0].policy
+
+
+def _is_pair(contexts: Any) -> bool:
+    """Whether these are what ``create_selective_checkpoint_contexts`` gives, for the forward and for its repetition."""
+    if type(contexts) is not tuple or [*map(type, contexts)] != [Chosen, Chosen]:
+        return False
+    return contexts[0].policy is contexts[1].policy
+
+
+def _is_ordinary(trace: Trace, kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
+    reentrant = kwargs.get("use_reentrant")
+    context_fn = kwargs.get("context_fn", _checkpoint.noop_context_fn)
+    return (
+        (reentrant is False or (reentrant is True and _is_reentrant(kwargs, inputs)))
+        and not (reentrant and context_fn is not _checkpoint.noop_context_fn)
+        and kwargs.get("determinism_check", "default") in {"default", "none"}
+        and not kwargs.get("debug")
+        and trace.world.load_attr(_checkpoint, "_checkpoint_debug_enabled") is None
+    )
+
+
+def _is_reentrant(kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
+    """Whether a reentrant checkpoint is one that autograd sees, and that eager accepts without a warning."""
+    if not kwargs.keys() <= _OWN:
+        return False
+    wants = any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
+    return wants or not torch.is_grad_enabled()
+
+
+def _demand_results_of_a_function(result: Any, inputs: list[Any]) -> None:
+    """Results of an ``autograd.Function`` are tensors of their own, and all of them require grad."""
+    for value in result if isinstance(result, tuple) else (result,):
+        plain = value is None or isinstance(value, (bool, int, float, str))
+        differentiable = isinstance(value, torch.Tensor) and value.requires_grad
+        if not (plain or differentiable) or any(value is x for x in inputs if not plain):
+            raise graph_break("unsupported-call", "a reentrant checkpoint that gives such results")

@@ -1,0 +1,103 @@
+"""``torch.Tensor(...)``, ``torch.LongTensor(...)`` and the like: tensors made by calling their class.
+
+Whole numbers are sizes of memory that is not initialised, sequences of numbers and arrays are data, of a tensor an alias is
+made. What the old constructors take besides (storages, numbers of another kind) ends the graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.torch_side.numbers import number_tensors
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_CLASSES = {
+    torch.Tensor: None,
+    torch.FloatTensor: torch.float32,
+    torch.DoubleTensor: torch.float64,
+    torch.HalfTensor: torch.float16,
+    torch.BFloat16Tensor: torch.bfloat16,
+    torch.LongTensor: torch.int64,
+    torch.IntTensor: torch.int32,
+    torch.ShortTensor: torch.int16,
+    torch.CharTensor: torch.int8,
+    torch.ByteTensor: torch.uint8,
+    torch.BoolTensor: torch.bool,
+}
+
+
+def _register(cls: Any, fixed: torch.dtype | None) -> None:
+    @RULES.rule(cls)
+    def make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        dtype = torch.get_default_dtype() if fixed is None else fixed
+        options = {"dtype": dtype, "device": "cpu"}
+        kwargs = _without_device(kwargs)
+        if not kwargs and all(_is_size(number) for number in args):
+            return trace.calls.call(torch.empty, (args or (0,),), options)
+        if not kwargs and len(args) == 1:
+            (data,) = args
+            if type(data) is torch.Size:
+                return trace.calls.call(torch.empty, (data,), options)
+            if isinstance(data, torch.Tensor):
+                return _alias(trace, cls, data, fixed)
+            if type(data) is Array and data.example.ndim > 0:
+                return trace.calls.call(torch.as_tensor, (data,), options)
+            if type(data) is range:
+                data = list(data)
+            if type(data) in (list, tuple) and _is_data(data, dtype):
+                return trace.calls.call(torch.tensor, (data,), options)
+        raise graph_break("unsupported-call", f"the class {cls.__module__}.{cls.__name__}")
+
+
+def _without_device(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keywords without the device that these classes are for."""
+    device = kwargs.get("device")
+    plain = isinstance(device, (str, torch.device)) and str(device) == "cpu"
+    return {name: v for name, v in kwargs.items() if name != "device" or not plain}
+
+
+@calls_program
+def _alias(trace: Trace, cls: Any, data: torch.Tensor, fixed: torch.dtype | None) -> Any:
+    python_type = trace.torch.python_type(data)
+    if python_type not in (torch.Tensor, torch.nn.Parameter) or data.device.type != "cpu":
+        raise graph_break("unsupported-call", f"{cls.__name__} of a {python_type.__name__}")
+    if fixed is not None and data.dtype != fixed:
+        cls(torch.empty(0, dtype=data.dtype))  # raises
+    return trace.calls.call(torch.ops.aten.alias.default, (data,), {})
+
+
+def _is_size(number: object) -> bool:
+    return type(number) is int or isinstance(number, torch.SymInt)
+
+
+def _is_data(data: Any, dtype: torch.dtype) -> bool:
+    """Nested sequences of numbers of kinds that the old and the new constructors treat alike."""
+    kinds = _KINDS.get(dtype, (bool, int, float, torch.SymInt, torch.SymFloat))
+    return _holds_only(data, kinds) or number_tensors.takes(data, {"dtype": dtype})
+
+
+def _holds_only(data: Any, kinds: tuple[type, ...]) -> bool:
+    if type(data) in (list, tuple):
+        return all(_holds_only(item, kinds) for item in data)
+    return type(data) in kinds
+
+
+_KINDS: dict[torch.dtype, tuple[type, ...]] = {
+    torch.bool: (bool,),
+    **dict.fromkeys(
+        (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), (int, torch.SymInt)
+    ),
+}
+
+for _cls, _dtype in _CLASSES.items():
+    _register(_cls, _dtype)

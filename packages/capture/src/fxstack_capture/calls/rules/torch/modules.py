@@ -1,0 +1,135 @@
+"""``torch.nn.Module``: calls without hooks go straight to ``forward``; parameters, buffers and
+submodules are found directly.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch.autograd.function import FunctionCtx
+from torch.nn.modules import module as _module
+from torch.utils.hooks import BackwardHook
+
+from fxstack_capture import native, torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.guards.records import MembersAre
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.sources import InstanceDict
+from fxstack_capture.torch_compat import BackwardHookFunction
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+)
+_OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+_HOOK_TABLES = frozenset({dict, OrderedDict})
+_ABSENT = ("_compiled_call_impl", "forward")
+"""What an instance may have for itself in place of what its class says."""
+_NAMESPACE = vars(_module)
+_CALL_IMPL = torch_compat.module_call
+_CALL_CODE = _CALL_IMPL.__code__
+
+
+@RULES.rule(torch.nn.Module.__getattr__)
+def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    self, name = args
+    world: Any = trace.world
+    own = world.own_dict(self)
+    for holder in ("_parameters", "_buffers", "_modules"):
+        members = own(holder)
+        if members is not ABSENT:
+            found = world.dict_get(members, name)
+            if found is not ABSENT:
+                return found
+    raise AttributeError(
+        f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self
+    )
+
+
+@RULES.forward(torch.nn.Module.__call__)
+def module_call(
+    trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """``_wrapped_call_impl`` and ``_call_impl``."""
+    self = args[0]
+    world: Any = trace.world
+    impl = world.classes.lookup(type(self), "_call_impl")
+    usual = impl is _CALL_IMPL and _CALL_IMPL.__code__ is _CALL_CODE
+    if not usual or not trace.torch.names.is_usual(_CALL_IMPL):
+        return world.load_attr(self, "_call_impl"), args[1:], kwargs
+    if _is_plain(trace, self):
+        return trace.world.load_attr(self, "forward"), args[1:], kwargs
+    compiled = trace.world.load_attr(self, "_compiled_call_impl") is not None
+    name = "_call_impl" if compiled or _hooked(trace, self) else "forward"
+    return trace.world.load_attr(self, name), args[1:], kwargs
+
+
+def _is_plain(trace: Trace, self: Any) -> bool:
+    """Whether the module's ``forward`` is all that runs, found by one guard: nobody has looked at its hooks."""
+    world: Any = trace.world
+    state = world.instances.get(id(self))
+    if state is None or type(state.source) is not InstanceDict or _globally_hooked(trace):
+        return False
+    if world.classes.lookup(type(self), "__getattribute__") is not object.__getattribute__:
+        return False
+    original, mirror, known = state.original, state.mirror, state.known
+    if state.expanded or any(
+        name in original or name in mirror or known.get(name, ABSENT) is not ABSENT
+        for name in _ABSENT
+    ):
+        return False
+    for name in _OWN_HOOKS:
+        hooks = original.get(name)
+        if type(hooks) not in _HOOK_TABLES or hooks or name in mirror or name in known:
+            return False
+    if world.load_attr(type(self), "_compiled_call_impl") is not None:
+        return False
+    trace.guard(state.source, MembersAre(_ABSENT, _OWN_HOOKS))
+    known.update(dict.fromkeys(_ABSENT, ABSENT))
+    return True
+
+
+def _globally_hooked(trace: Trace) -> bool:
+    """Whether there are hooks for all modules."""
+    namespace = trace.world.namespace(_NAMESPACE)  # type: ignore[attr-defined]
+    for name in _GLOBAL_HOOKS:
+        hooks = namespace.get(name)
+        if type(hooks) is OrderedDict:  # it entered whole
+            if hooks:
+                return True
+        elif trace.calls.truth(hooks):
+            return True
+    return False
+
+
+def _hooked(trace: Trace, self: Any) -> bool:
+    load, truth = trace.world.load_attr, trace.calls.truth
+    return _globally_hooked(trace) or any(truth(load(self, name)) for name in _OWN_HOOKS)
+
+
+@RULES.rule(torch_compat.get_tracing_state)
+def _no_tracing_state(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    return None
+
+
+@RULES.rule(BackwardHook, BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
+def _backward_hooks(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+    """They hang on nodes of autograd's graph, which are others in compiled code."""
+    raise graph_break("unsupported-call", "a module's backward hooks")
+
+
+if native.AVAILABLE:  # what these hooks do in plain Python has nothing in it to compile
+    for _fn in (BackwardHookFunction.forward, FunctionCtx.mark_non_differentiable):
+        if isinstance(_fn.__code__, CodeType):
+            native.skip(_fn.__code__)

@@ -1,0 +1,63 @@
+"""Regions in which the program turns ``__torch_function__`` off, and the default ``__torch_function__`` of tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.callers import plainly
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.torch_compat import DeviceContext
+from fxstack_capture.torch_side.subclasses.overrides import POP, PUSH, Level
+
+if TYPE_CHECKING:
+    from fxstack_capture.trace import Trace
+
+RULES: RuleTable = RuleTable()
+
+_LEVELS = {
+    torch_compat.DisableTorchFunctionSubclass: Level.CLASSES_OFF,
+    torch_compat.DisableTorchFunction: Level.ALL_OFF,
+}
+
+
+def _region(kind: Any, level: Level) -> None:
+    """The object is torch's own; what it would turn off is on in the trace world alone."""
+
+    def make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return plainly(kind, args, kwargs)
+
+    def enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        trace.torch.overrides.enter(args[0], level)  # type: ignore[attr-defined]
+
+    def leave(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        trace.torch.overrides.leave(args[0])  # type: ignore[attr-defined]
+
+    RULES.add(kind, make)
+    RULES.add(kind.__enter__, enter)
+    RULES.add(kind.__exit__, leave)
+
+
+for _kind, _level in _LEVELS.items():
+    _region(_kind, _level)
+
+
+@RULES.rule(torch.device.__enter__)
+def _device_enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What torch does in C, where the mode would be unknown to the trace."""
+    (device,) = args
+    mode = trace.calls.call(DeviceContext, (device,), kwargs)
+    trace.calls.call(PUSH, (mode,), {})
+    return device
+
+
+@RULES.rule(torch.device.__exit__)
+def _device_exit(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    trace.calls.call(POP, (), {})
+
+
+@RULES.rule(torch.Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]
+def _default(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return trace.torch.overrides.default(*args, **kwargs)  # type: ignore[attr-defined]

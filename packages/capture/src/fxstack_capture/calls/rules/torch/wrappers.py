@@ -1,0 +1,158 @@
+"""Wrappers that torch puts around its own functions for the sake of its own compiler.
+
+They are closures, made anew for every function, so their rules are found by code object
+(``CODE_RULES``): the wrapped function is called, and what cannot be traced in it ends the graph there.
+What users disable (``torch.compiler.disable``) stays disabled.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch.autograd.profiler import record_function
+
+from fxstack_capture import torch_compat
+from fxstack_capture.callers import plainly
+from fxstack_capture.calls.rules.builtins import typing_forms
+from fxstack_capture.calls.rules.torch import plain_optimizers, process_groups
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced_to_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.trace import Trace
+
+    CodeRule = Callable[[Trace, FunctionType, tuple[Any, ...], dict[str, Any]], Any]
+
+RULES: RuleTable = RuleTable()
+
+
+def _noop(*_args: Any) -> None:
+    """Wrapped below, to get at the code of the wrapper."""
+
+
+def _wrapped(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return trace.calls.call(trace.world.load_attr(fn, "__wrapped__"), args, kwargs)
+
+
+def _step(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    inner = trace.world.load_attr(fn, "__wrapped__")
+    return trace.interp.call_function(_with_grad_mode, (inner, *args), kwargs)  # type: ignore[arg-type]
+
+
+def _with_grad_mode(step: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the wrapper of ``Optimizer.step`` does, without the graph breaks that it asks for."""
+    previous = torch.is_grad_enabled()
+    try:
+        torch.set_grad_enabled(args[0].defaults["differentiable"])
+        return step(*args, **kwargs)
+    finally:
+        torch.set_grad_enabled(previous)
+
+
+CODE_RULES: dict[int, tuple[CodeType, CodeRule]] = {
+    id(wrapper.__code__): (wrapper.__code__, rule)
+    for wrapper, rule in (
+        (torch_compat.disable_dynamo(_noop), _wrapped),
+        (torch_compat.use_grad_for_differentiable(_noop), _step),
+    )
+    if isinstance(wrapper, FunctionType)
+} | {
+    id(plain_optimizers.STEP): (plain_optimizers.STEP, plain_optimizers.end_graph),
+    id(typing_forms.CACHED): (typing_forms.CACHED, typing_forms.subscribed),
+}
+
+# What torch's own compiler puts around methods of every module when it is first used, and what they wrap.
+_TAGGING = {
+    "install_generation_tagging_init.<locals>.patched_init": "init",
+    "install_generation_tagging_init.<locals>.patched_setstate": "setstate",
+}
+
+
+def _untagged(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The method without the mark that only torch's own compiler reads."""
+    place = fn.__code__.co_freevars.index(_TAGGING[fn.__qualname__])
+    assert fn.__closure__ is not None
+    return trace.calls.call(fn.__closure__[place].cell_contents, args, kwargs)
+
+
+def _of_arrays(
+    trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What ``torch.compiler.wrap_numpy`` makes."""
+    args, kwargs = traced_to_arrays(trace, ((args, kwargs),), {})
+    return traced_to_tensors(trace, (_wrapped(trace, fn, args, kwargs),), {})
+
+
+def code_rule(fn: FunctionType) -> CodeRule | None:
+    """The rule for calls of ``fn``, if it is a wrapper."""
+    found = CODE_RULES.get(id(fn.__code__))
+    if found is not None:
+        return found[1]
+    if fn.__code__.co_qualname == TORCHS:
+        return _of_arrays
+    if process_groups.is_logged(fn):
+        return process_groups.end_graph
+    if fn.__qualname__ in _TAGGING:
+        return _untagged
+    return _original if fn.__dict__ and _is_only_torchs_compilers(fn) else None
+
+
+def _is_only_torchs_compilers(fn: FunctionType) -> bool:
+    """Whether a wrapper means something to torch's own compiler alone.
+
+    It compiles what the program gave to ``torch.compile``, which is compiled here, and keeps itself away from
+    ``_init_group`` and the fused updates of optimizers, from its first use on.
+    """
+    original = fn.__dict__.get("_torchdynamo_orig_callable")
+    if not isinstance(original, FunctionType):
+        return False
+    if fn.__dict__.get("_torchdynamo_disable"):
+        kept_away = original.__name__ == "_init_group" or original.__name__.startswith("_fused_")
+        return kept_away and original.__module__.startswith("torch.optim")
+    return fn.__module__ == original.__module__ and fn.__code__.co_filename == _COMPILED_BY
+
+
+_COMPILED_BY = str(Path(torch.__file__).parent / "_dynamo" / "eval_frame.py")
+
+
+def _original(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return trace.calls.call(fn.__dict__["_torchdynamo_orig_callable"], args, kwargs)
+
+
+@RULES.rule(torch_compat.optimizer_value)
+def _get_value(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A step count as the number that eager computes with, not as a tensor of lower precision."""
+    (value,) = args
+    return trace.torch.counted(value) if isinstance(value, torch.Tensor) else value
+
+
+@RULES.rule(torch_compat.stack_if_compiling)
+def _stack(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0]
+
+
+class IdleRegion(record_function):
+    """A region that is not reported: names for a profiler are no part of what a program computes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+
+@RULES.rule(record_function)
+def _make_record(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> IdleRegion:
+    bound = plainly(_RECORD_SIGNATURE.bind, (None, *args), kwargs)
+    made = IdleRegion.__new__(IdleRegion)
+    made.__dict__.update(name=bound.args[1], args=bound.arguments.get("args"))
+    return made
+
+
+_RECORD_SIGNATURE = inspect.signature(record_function.__init__)

@@ -1,0 +1,94 @@
+"""Functions and classes of ``builtins`` that the compiler itself calls, methods of tensors that graphs are made of, and the class
+of weak references that torch's tensors without data are kept by: while a program replaces one, nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import builtins
+import warnings
+import weakref
+from _weakref import ReferenceType
+
+from fxstack_capture.driver.errors import TracingWarning
+from fxstack_capture.torch_side.global_state.torch_names import replaced_method
+
+_TABLE = vars(builtins)
+_NEEDED = tuple(
+    (name, _TABLE[name])
+    for name in (
+        *(
+            "abs",
+            "all",
+            "any",
+            "callable",
+            "delattr",
+            "dict",
+            "enumerate",
+            "filter",
+            "frozenset",
+            "getattr",
+        ),
+        *(
+            "hasattr",
+            "hash",
+            "id",
+            "int",
+            "isinstance",
+            "issubclass",
+            "iter",
+            "len",
+            "list",
+            "map",
+            "max",
+            "min",
+        ),
+        *(
+            "next",
+            "object",
+            "range",
+            "repr",
+            "reversed",
+            "set",
+            "setattr",
+            "slice",
+            "sorted",
+            "str",
+            "sum",
+            "super",
+        ),
+        *("tuple", "type", "vars", "zip", "property", "bool", "float"),
+    )
+)
+
+
+_REFERENCE = ReferenceType  # weakref.ref, which another package may have replaced before
+_SAID: set[str] = set()
+
+
+def are_replaced() -> bool:
+    """Whether the program has replaced a builtin that is needed. Calls nothing that it could have replaced."""
+    for name, value in _NEEDED:  # noqa: SIM110 - the program may have replaced any()
+        if _TABLE.get(name) is not value:
+            return True
+    return False
+
+
+def replaced_in_libraries() -> str | None:
+    """The name of what torch or its tensors need and the program, or another package, has replaced."""
+    if weakref.ref is not _REFERENCE:
+        return "weakref.ref"
+    method = replaced_method()
+    return None if method is None else f"torch.Tensor.{method}"
+
+
+def say_once(found: str) -> None:
+    """Warn of a name of ``replaced_in_libraries``, the first time that it is met."""
+    if found in _SAID:
+        return
+    _SAID.add(found)
+    warnings.warn(
+        f"nothing is compiled while {found} is replaced: what is not compiled yet runs in plain Python;"
+        " put the original back before the first call of compiled code, and wrap instead what calls it.",
+        TracingWarning,
+        stacklevel=3,
+    )

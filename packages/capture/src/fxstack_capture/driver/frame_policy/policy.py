@@ -1,0 +1,155 @@
+"""Which code is never compiled as a frame of its own: ours, and libraries that do no tensor work.
+
+Such code may still be interpreted when a compiled function calls it; this is about frames that the
+hook meets while uncompiled code runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from traceback import walk_stack
+from typing import TYPE_CHECKING
+
+import numpy as np
+import sympy
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.standard_library import is_of_standard_library
+from fxstack_capture.torch_compat import (
+    get_current_dispatch_mode_stack as _get_current_dispatch_mode_stack,
+)
+from fxstack_capture.torch_compat import (
+    get_dispatch_mode_pre_dispatch as _get_dispatch_mode_pre_dispatch,
+)
+from fxstack_capture.torch_side.subclasses import suspended_modes as modes_aside
+from fxstack_capture.torch_side.subclasses.suspended_modes import can_be_followed
+from fxstack_capture.torch_side.subclasses.wrapping import are_active
+
+if TYPE_CHECKING:
+    from types import CodeType, FunctionType
+
+_OWN = str(Path(__file__).parents[2]) + "/"
+
+
+def _directory_of(package: str) -> tuple[str, ...]:
+    spec = find_spec(package)
+    folders = None if spec is None else spec.submodule_search_locations
+    return tuple(f"{folder}/" for folder in folders or ())
+
+
+_TRITON = _directory_of("triton")
+_TORCH = str(Path(torch.__file__).parent) + "/"
+_NUMPY = str(Path(np.__file__).parent) + "/"
+_SYMPY = str(Path(sympy.__file__).parent) + "/"
+# Its audit hook runs in the middle of whatever the program does.
+_AUDITING = _directory_of("filelock")
+# Parts of torch that are programs over tensors, written like a user's.
+_TORCH_PROGRAMS = tuple(
+    _TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py")
+)
+_NEVER = tuple(_TORCH + part for part in ("nn/parallel/", "nn/utils/"))
+
+# The layers below capture: a lazily compiled backward runs them in the middle of the user's program.
+_OWN_PACKAGES = frozenset(
+    {
+        "fxstack",
+        "fxstack_capture",
+        "fxstack_functionalize",
+        "fxstack_inductor",
+        "fxstack_interchange",
+        "fxstack_partition",
+    }
+)
+
+# Code without a file that no program has written; what a prompt, a notebook or ``exec`` runs (``<stdin>``) is the program's.
+_GENERATED = ("<frozen ", "<fxstack", "<signature>", "<eval_with_key>", "<__array_function__")
+
+# They get an iterator that somebody else has begun: only their callers know what they run over.
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+
+
+# Torch calls them for every operator of a region that runs in plain Python.
+_OVERRIDES = frozenset({"__torch_function__", "__torch_dispatch__"})
+
+# ``collections.namedtuple`` writes the ``__new__`` of its classes itself.
+_OF_NAMED_TUPLES = collections.namedtuple("_", "item").__new__.__code__.co_names  # noqa: PYI024
+
+
+def is_foreign(code: CodeType) -> bool:
+    """Whether frames of this code always run in plain Python."""
+    if code.co_name in _COMPREHENSIONS or code.co_name in _OVERRIDES:
+        return True
+    file = code.co_filename
+    if file.startswith((_OWN, *_GENERATED, *_AUDITING)) or code.co_names == _OF_NAMED_TUPLES:
+        return True
+    if file.startswith(_TORCH):
+        return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)
+    if file.startswith((_NUMPY, _SYMPY)):
+        return True
+    if file.startswith(_TRITON):  # its interpreter too, which runs kernels in Python
+        return True
+    return is_of_standard_library(file)
+
+
+def is_own(function: FunctionType) -> bool:
+    """Whether this is a function of the compiler itself, by the package that defines it."""
+    name = function.__globals__.get("__name__")
+    return type(name) is str and name.partition(".")[0] in _OWN_PACKAGES
+
+
+_IS_OFF = torch_compat.dispatch_tls_is_dispatch_key_excluded
+_FUNCTIONALIZE = torch_compat.DispatchKey.Functionalize
+
+
+def has_foreign_modes() -> bool:
+    """Whether modes or transforms of the program see torch's calls that tracing has no model of.
+
+    So it is inside of a ``__torch_dispatch__``, where the layers above it are off.
+    """
+    if torch_compat.len_torch_dispatch_stack() or are_active() or _IS_OFF(_FUNCTIONALIZE):
+        return True
+    if is_traced_by_others():
+        return True
+    return not all(map(can_be_followed, modes_aside.present()))
+
+
+def is_traced_by_others() -> bool:
+    """Whether another tracer wants to see the operators: TorchScript's, FX's, ``make_fx``, ``torch.export``, fake tensors."""
+    if torch_compat.get_tracing_state() is not None or _is_fx_tracing():
+        return True
+    modes = (*_get_current_dispatch_mode_stack(), *_modes_before_dispatch())
+    return bool(modes) and all(getattr(mode, "is_infra_mode", bool)() for mode in modes)
+
+
+def _is_fx_tracing() -> bool:
+    """Whether FX traces in this thread; its flag may be that of all threads."""
+    if not torch_compat.may_trace_by_fx():
+        return False
+    return any(frame.f_code is _FX_TRACE for frame, _ in walk_stack(sys._getframe()))
+
+
+def _modes_before_dispatch() -> list[object]:
+    """The tracers of ``make_fx(pre_dispatch=True)`` and ``torch.export``, which have a stack of their own."""
+    modes = map(_get_dispatch_mode_pre_dispatch, _KEYS_BEFORE_DISPATCH)
+    return [mode for mode in modes if mode is not None]
+
+
+_KEYS_BEFORE_DISPATCH = (
+    torch_compat.TorchDispatchModeKey.PROXY,
+    torch_compat.TorchDispatchModeKey.FUNCTIONAL,
+)
+_FX_TRACE = torch.fx.Tracer.trace.__code__
+
+
+def is_module_call(code: CodeType) -> bool:
+    """``nn.Module.__call__``: one code object for all modules, so submodules are compiled by their ``forward``."""
+    return code in _MODULE_CALLS
+
+
+_MODULE_CALLS = frozenset(
+    {torch_compat.wrapped_module_call.__code__, torch_compat.module_call.__code__}
+)

@@ -1,0 +1,85 @@
+"""Functions of the standard library that the program has replaced, where a backend has failed: it may have called one of them.
+
+Tests put functions of their own in place of ``os.path.join`` or ``subprocess.run``. A backend needs many such functions, so
+frames run in plain Python for as long as those are there that were found when it failed. Libraries that replace functions (torch
+does, and ``typing_extensions``) do so for good, and backends work with that; so does whoever did it before this package was
+imported, but for the program's main module.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.driver.errors import TracingWarning
+from fxstack_capture.driver.frame_policy.libraries import is_library, is_standard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from fxstack_capture.driver.errors import BackendError
+
+_MOCKS = "unittest.mock"
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether a function, or a mock, is one of the program's."""
+    if type(value) is FunctionType:
+        return not is_library(value)
+    return type(value).__module__ == _MOCKS
+
+
+def _replaced_in(place: str, namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    for name, value in list(namespace.items()):
+        if _is_foreign(value):
+            yield f"{place}.{name}", namespace, name
+        elif type(value) is type and value.__module__ == place:
+            yield from _replaced_in(f"{place}.{name}", value.__dict__)
+
+
+def _replaced() -> Iterator[tuple[str, Any, str]]:
+    for name, module in list(sys.modules.items()):
+        if is_standard(name) and name != _MOCKS:
+            yield from _replaced_in(name, getattr(module, "__dict__", {}))
+
+
+def _is_of_main(value: Any) -> bool:
+    return type(value) is not FunctionType or value.__globals__.get("__name__") == "__main__"
+
+
+_BEFORE = {
+    (id(namespace), name): namespace[name]
+    for _, namespace, name in _replaced()
+    if not _is_of_main(namespace[name])
+}
+"""What others had replaced when this package was imported."""
+
+
+class ReplacedFunctions:
+    """Those that were in place when a backend failed last."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Mapping[str, Any], str, Any]] = []
+
+    def are_there(self) -> bool:
+        """Whether one of them still is."""
+        self._found = [entry for entry in self._found if entry[0].get(entry[1]) is entry[2]]
+        return bool(self._found)
+
+    def explain(self, error: BackendError) -> bool:
+        """Look for them after ``error``; whether there are any, which is said in a warning."""
+        found = [
+            (where, namespace, name)
+            for where, namespace, name in _replaced()
+            if _BEFORE.get((id(namespace), name), self) is not namespace[name]
+        ]
+        self._found = [(namespace, name, namespace[name]) for _, namespace, name in found]
+        if found:
+            warnings.warn(
+                f"nothing is compiled while the program replaces {', '.join(sorted({where for where, *_ in found}))}: {error}",
+                TracingWarning,
+                stacklevel=2,
+            )
+        return bool(found)

@@ -1,0 +1,46 @@
+"""``fullgraph=True``: a frame that would run in plain Python, for whatever reason, is an error that names the reason.
+
+The first frame of a call counts, which is compiled first of all; what it calls is a part of its graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.driver.errors import plain
+from fxstack_capture.driver.frame_policy.disabling import is_disabled
+from fxstack_capture.driver.frame_policy.policy import has_foreign_modes, is_own
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+
+def demand_compiled(function: FunctionType) -> None:
+    """Raises ``Unsupported`` where the first frame of a call, one of ``function``, would not be looked at."""
+    name = function.__qualname__
+    if is_disabled(function):
+        raise plain(f"{name}, which is marked as not to be compiled,")
+    if is_own(function):
+        raise plain(f"{name}, a function of the compiler,")
+    if has_foreign_modes():
+        raise plain(f"{name}, called under a mode or a transform that sees torch's calls,")
+
+
+def first_frame_of(fn: Any) -> CodeType | None:
+    """The code with which a call of ``fn`` begins; None where that is not Python's."""
+    while isinstance(fn, (functools.partial, MethodType)):
+        fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
+    if not isinstance(fn, FunctionType):
+        fn = None if isinstance(fn, type) else getattr(type(fn), "__call__", None)  # noqa: B004 - the method itself
+    return fn.__code__ if isinstance(fn, FunctionType) else None
+
+
+def runs_later(code: CodeType) -> bool:
+    """Whether the body of a function runs after its call, where nothing is compiled: a generator, a coroutine."""
+    return bool(code.co_flags & _LATER)
+
+
+_LATER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

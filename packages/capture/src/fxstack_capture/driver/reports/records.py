@@ -1,0 +1,80 @@
+"""What was compiled, as data: one record per frame that was looked at. ``explain`` shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from fxstack_capture.breaks import BreakRecord
+    from fxstack_capture.driver.reports.recompiling import Recompilation
+    from fxstack_capture.emit.frame import Emitted
+    from fxstack_capture.guards.records import Guard
+    from fxstack_capture.trace import CapturedCode
+
+
+class Verdict(StrEnum):
+    """What became of a frame."""
+
+    COMPILED = "compiled"
+    """Its entry was installed."""
+    PLAIN = "plain"
+    """It runs in plain Python; ``FrameRecord.why`` says why."""
+    RAISES = "raises"
+    """The program raises an exception: plain Python raises it, under the same guards."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRecord:
+    """One compilation. ``graph`` is None where no torch operation was captured."""
+
+    name: str
+    file: str
+    line: int
+    verdict: Verdict
+    why: str = ""
+    captured: CapturedCode | None = None
+    guards: tuple[Guard, ...] = ()
+    graph_break: BreakRecord | None = None
+    emitted: Emitted | None = None
+    recompilation: Recompilation | None = None
+    """Why the entries that existed did not fit; None for the first compilation."""
+
+    @property
+    def code(self) -> str:
+        """The replacement as Python-like text."""
+        return "" if self.emitted is None else self.emitted.text
+
+    @property
+    def graph(self) -> Any:
+        return None if self.captured is None else self.captured.graph_module
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one ``FrameCompiler`` has done so far."""
+
+    traced: int = 0
+    """Frames that were looked at."""
+    breaks: int = 0
+    graphs: int = 0
+    """Graphs with tensors."""
+
+
+class Observer(Protocol):
+    """Told of what happens while compiling. Also of ``on_recompile(record: Recompilation)``, if it has that."""
+
+    def on_trace(self, seconds: float) -> None:
+        """A frame was traced and its replacement written, in this time (without the backend's)."""
+
+    def on_break(self, record: BreakRecord) -> None:
+        """A graph ended early."""
+
+
+def shown(error: BaseException) -> str:
+    """An exception of the program's, without running the program's ``__repr__``."""
+    values = BaseException.__dict__["args"].__get__(error)
+    plain = (repr(v) if type(v) in (str, int, float, bool, NoneType) else "..." for v in values)
+    return f"{type(error).__name__}({', '.join(plain)})"

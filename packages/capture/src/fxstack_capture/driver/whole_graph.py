@@ -1,0 +1,184 @@
+"""``capture``: one whole graph of one call, without the frame hook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import native
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.driver.attempt import attempt, new_trace
+from fxstack_capture.driver.calling import frame_of_call, function_of
+from fxstack_capture.driver.contracts import CallContract, names_of_forward
+from fxstack_capture.driver.errors import GuardError, Unsupported
+from fxstack_capture.driver.reports.signature import signature_of
+from fxstack_capture.emit.errors import CannotRebuildError
+from fxstack_capture.emit.frame import draft_return
+from fxstack_capture.guards.explain import first_failure
+from fxstack_capture.guards.tree import compile_guards
+from fxstack_capture.shapes.contract import ShapeContractError, demand_general
+from fxstack_capture.shapes.history import FrameHistory
+from fxstack_capture.trace import Raised, Returned
+from fxstack_capture.versions import program_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import GraphModule
+
+    from fxstack_capture.emit.frame import Emitted
+    from fxstack_capture.guards.explain import GuardFailure
+    from fxstack_capture.guards.records import Guard
+    from fxstack_capture.options import CaptureOptions
+    from fxstack_capture.shapes.contract import ShapeContract
+    from fxstack_capture.sources import Source
+    from fxstack_interchange import StageGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One whole graph. Calling it runs the graph with the inputs found from the arguments, effects included.
+
+    A call checks the guards first (they need the C extension). For arguments that the graph is not for, the result of ``capture``
+    raises ``GuardError``, and the result of ``export`` raises ``ShapeContractError``.
+    """
+
+    stage_graph: StageGraph
+    guards: tuple[Guard, ...]
+    inputs: tuple[Source, ...]
+    example_inputs: tuple[Any, ...]
+    emitted: Emitted
+    function: FunctionType
+    leading: tuple[Any, ...]
+    check: Callable[[tuple[Any, ...], dict[str, Any]], None]
+    """Raises for arguments that the graph is not for."""
+
+    @property
+    def graph_module(self) -> GraphModule:
+        return self.stage_graph.graph_module
+
+    @property
+    def signature(self) -> Any:
+        return self.stage_graph.signature
+
+    @property
+    def code(self) -> str:
+        """What surrounds the graph, as Python-like text."""
+        return self.emitted.text
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.check(args, kwargs)
+        return self.function(*self.leading, *args, **kwargs)
+
+
+def capture_whole(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: CaptureOptions,
+    contract: ShapeContract | None = None,
+) -> Captured:
+    """Trace one call; raises ``Unsupported``, ``ShapeContractError``, or what the program itself raises."""
+    _, leading = function_of(fn)
+    frame = frame_of_call(fn, args, kwargs)
+    function = frame.function
+    agreed = None if contract is None else CallContract(contract, fn)
+    bound = None if agreed is None else agreed.bind(frame)
+    demand_general(bound)
+    trace = new_trace(options, program_table(), FrameHistory(), bound)
+    trace.for_entry, trace.exporting = False, contract is not None
+    try:
+        with attempt(frame, trace) as done:
+            if isinstance(done.outcome, Raised):
+                raise done.outcome.exception
+            assert isinstance(done.outcome, Returned)
+            draft = draft_return(trace, frame, function.__code__, done.outcome.value)
+            trace.world.close()  # type: ignore[attr-defined]
+            guards = tuple(trace.guards)
+    except GraphBreak as reason:
+        raise Unsupported(reason.record) from None
+    except CannotRebuildError as reason:
+        detail = f"the call returns or stores {reason.what}"
+        raise Unsupported(graph_break("unsupported-object", detail).record) from None
+    if draft.captured is None:
+        detail = "the call does no torch operation"
+        raise Unsupported(graph_break("tracing-error", detail).record)
+    captured = draft.captured
+    emitted = draft.complete(captured.graph_module)
+    runner = FunctionType(
+        emitted.code,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    runner.__kwdefaults__ = function.__kwdefaults__
+    stage = signature_of(captured)
+    found = captured.inputs, captured.example_inputs
+    check = _Checking(fn, agreed, guards, _described(*found, names_of_forward(frame)))
+    return Captured(stage, guards, *found, emitted, runner, leading, check)
+
+
+class _Checking:
+    """Checks that everything holds that the trace of a captured graph relied on, and its contract if it has one."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        contract: CallContract | None,
+        guards: tuple[Guard, ...],
+        captured: str,
+    ) -> None:
+        self._fn, self._contract, self._guards = fn, contract, guards
+        self._captured = captured
+        self._tree: Any = None
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            frame = frame_of_call(self._fn, args, kwargs)
+        except TypeError:
+            if self._contract is not None:
+                raise
+            return  # the call itself raises what Python raises of such arguments
+        if self._contract is not None:
+            self._contract.bind(frame)
+        if not native.AVAILABLE:
+            return
+        if self._tree is None:
+            self._tree = compile_guards(self._guards, frame.function.__code__)
+        failure = first_failure(self._tree, frame.function, frame.arguments)
+        if failure is not None:
+            raise self._error(failure)
+
+    def _error(self, failure: GuardFailure) -> Exception:
+        if self._contract is not None:
+            return ShapeContractError(
+                f"this call is not one that the graph was exported for: {failure.message}"
+            )
+        name = getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
+        return GuardError(name, failure, self._captured)
+
+
+def _described(
+    sources: tuple[Source, ...], examples: tuple[Any, ...], names: dict[Source, Source]
+) -> str:
+    """The inputs of a graph in words: ``x: float32[3, 4], y: int64[3]``, the first of them."""
+    shown = [
+        f"{names.get(source, source).name}: {_in_words(example)}"
+        for source, example in zip(sources, examples, strict=True)
+    ]
+    rest = len(shown) - _MOST_SHOWN
+    return ", ".join(shown[:_MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _in_words(example: Any) -> str:
+    if not isinstance(example, torch.Tensor):
+        return str(example)
+    sizes = ", ".join(map(str, example.shape))
+    return f"{str(example.dtype).removeprefix('torch.')}[{sizes}]"
+
+
+_MOST_SHOWN = 8

@@ -1,0 +1,308 @@
+"""Replacements of frames that end in a graph break: the operation runs for real, then the frame goes on elsewhere.
+
+The graph may have broken in an inlined call. The frames in between (``levels``) are then put on the stack for the
+operation, so that it finds its callers, and every one of them gets a resume function: the outermost calls the
+next, and so on. What the operation raises is raised again in the innermost frame that handles it.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING
+
+from fxstack_capture.emit.builder import call, item, load, store, tuple_of
+from fxstack_capture.emit.endings.levels import Level, handled_exceptions, levels_of, original_of
+from fxstack_capture.emit.endings.stub import Stub, looks_at_frame, make_frame_stub, make_stub
+from fxstack_capture.emit.errors import CannotResumeError
+from fxstack_capture.emit.frame import Draft, FrameWriter, with_cycles
+from fxstack_capture.emit.rebuild.functions import namespace
+from fxstack_capture.emit.resume import (
+    Callee,
+    Place,
+    Resumptions,
+    Slot,
+    bound_order,
+    first_argument,
+    free_variables,
+)
+from fxstack_capture.emit.runtime import Continue, without_frames
+
+if TYPE_CHECKING:
+    from types import CellType, CodeType
+
+    from fxstack_capture.bytecode.assemble import Protected
+    from fxstack_capture.bytecode.operations import Exit
+    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.trace import Stopped, Trace
+
+_Item = tuple[Slot, ast.expr | None]
+
+
+def draft_stop(
+    trace: Trace, frame: RealFrame, code: CodeType, stopped: Stopped, resumptions: Resumptions
+) -> Draft:
+    """The replacement of a frame that stopped. Raises CannotResumeError, CannotRebuildError."""
+    levels = levels_of(trace, stopped, resumptions)
+    stub = _stub(levels[-1], resumptions)
+    root = levels[0]
+    line = root.step.ops[-1].position[0] or root.user.co_firstlineno
+
+    def write(early: bool) -> Draft:
+        writer = FrameWriter(trace, frame, code, early)
+        ending = _Ending(writer, levels, stub, resumptions)
+        return writer.finish(ending.statements, line, _gone(trace, frame, stopped))
+
+    return with_cycles(write)
+
+
+def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
+    """Arguments of the root that it has let go of: plain Python would not hold them during the operation."""
+    root = stopped.frames[0]
+    return tuple(
+        name
+        for name, argument in frame.arguments.items()
+        if name not in root.cells
+        and original_of(trace, root.local_values.get(name)) is not argument
+    )
+
+
+def _stub(level: Level, resumptions: Resumptions) -> Stub:
+    """The operation that ends the graph, as a function."""
+    seen = level.taken - level.step.looks
+    slots = level.slots
+    handled = tuple(slot for slot in slots[:seen] if slot is Slot.HANDLED)
+    if Slot.HANDLED in slots[level.taken :] or Slot.CAUGHT in slots[level.taken :]:
+        raise CannotResumeError(f"{level.step.ops[-1].name} works on the exception being handled")
+    inspected = looks_at_frame(level.state.stack[level.taken :])
+    variables = bound_order(level.user, frozenset(level.state.local_values))
+    kept = len(handled) + level.step.looks
+    stub = make_stub(
+        level.user, level.step, (*handled, *slots[seen:]), kept, variables if inspected else None
+    )
+    resumptions.unsafe_to_trace(stub.code)
+    return stub
+
+
+def _passed(stack: list[_Item]) -> list[ast.expr]:
+    return [value for _, value in stack if value is not None]
+
+
+def _slots(stack: list[_Item]) -> tuple[Slot, ...]:
+    return tuple(slot for slot, _ in stack)
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Expressions for what a frame consists of."""
+
+    stack: list[_Item]
+    variables: dict[str, ast.expr]
+    cells: dict[str, ast.expr]
+    first: list[ast.expr]
+    """The first argument, if it needs to be passed beside its cell."""
+    namespace: ast.expr
+
+    @property
+    def closure(self) -> list[ast.expr]:
+        return [self.cells[name] for name in sorted(self.cells)]
+
+
+def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Values:
+    state = level.state
+    handled = iter(handled_exceptions(state, level.slots))
+    stack: list[_Item] = []
+    for slot, value in zip(level.slots, state.stack, strict=True):
+        passed = next(handled) if slot is Slot.HANDLED else value
+        stack.append((slot, rebuilder.expr(passed) if slot.is_passed else None))
+    needed = level.live_after() | set(shown)
+    variables = {
+        name: rebuilder.expr(value) for name, value in state.local_values.items() if name in needed
+    }
+    free = free_variables(level.user)
+    if any(name not in state.cells for name in free):
+        raise CannotResumeError("the frame has not begun")
+    cells = {name: rebuilder.expr(state.cells[name]) for name in free}
+    first: list[ast.expr] = []
+    name = first_argument(level.user)
+    if name in cells and not _is_empty(state.cells[name]):
+        first.append(ast.Attribute(cells[name], "cell_contents", ast.Load()))
+    return _Values(stack, variables, cells, first, namespace(rebuilder, state.namespace))
+
+
+def _is_empty(cell: CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return True
+    return False
+
+
+class _Ending:
+    """Builds every value that leaves first; ``statements`` then come after the effects."""
+
+    def __init__(
+        self, writer: FrameWriter, levels: tuple[Level, ...], stub: Stub, resumptions: Resumptions
+    ) -> None:
+        self._writer = writer
+        self._levels = levels
+        self._stub = stub
+        self._resumptions = resumptions
+        rebuilder = writer.rebuilder
+        inner = len(levels) - 1
+        self._values = [
+            _values(rebuilder, level, stub.variables if depth == inner else ())
+            for depth, level in enumerate(levels)
+        ]
+        self._left = writer.builder.fresh("left")
+        self._function_type = rebuilder.constant(FunctionType, "FunctionType")
+        self._continue = rebuilder.constant(Continue, "Continue")
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def statements(self, _: FrameWriter) -> list[ast.stmt]:
+        run: list[ast.stmt] = [ast.Assign([store(self._left)], self._operation())]
+        run = self._guarded(run)
+        level = self._levels[-1]
+        exits = level.step.exits
+        last = self._go_on(*self._after(exits[-1]))
+        if len(exits) > 1:
+            tag = item(load(self._left), ast.Constant(-1))
+            first = self._go_on(*self._after(exits[0]))
+            last = [ast.If(ast.Compare(tag, [ast.Eq()], [ast.Constant(0)]), first, last)]
+        return [*run, *last]
+
+    def _operation(self) -> ast.expr:
+        """Run the operation, below stand-ins for the frames between it and the root."""
+        level, values = self._levels[-1], self._values[-1]
+        seen = level.taken - level.step.looks
+        handled = [i for i in values.stack[:seen] if i[0] is Slot.HANDLED]
+        taken = _passed([*handled, *values.stack[seen:]])
+        shown = [values.variables[name] for name in self._stub.variables]
+        function, arguments = self._function(values, self._stub.code), [*shown, *taken]
+        between = [d for d in range(1, len(self._levels) - 1) if not self._levels[d].hidden]
+        for depth in reversed(between):
+            function, arguments = self._between(depth, function, arguments)
+        result = call(function, *arguments)
+        for _ in between:
+            result = item(result, ast.Constant(0))
+        return result
+
+    def _between(
+        self, depth: int, function: ast.expr, arguments: list[ast.expr]
+    ) -> tuple[ast.expr, list[ast.expr]]:
+        level, values = self._levels[depth], self._values[depth]
+        handled = [entry for entry in values.stack if entry[0] is Slot.HANDLED]
+        slots = tuple(slot for slot, _ in handled)
+        code = make_frame_stub(level.user, level.step.ops[-1].position, slots)
+        self._resumptions.unsafe_to_trace(code)
+        made = self._function(values, code)
+        return made, [*_passed(handled), function, tuple_of(arguments)]
+
+    def _function(self, values: _Values, code: CodeType) -> ast.expr:
+        closure: ast.expr = ast.Constant(None)
+        if code.co_freevars:
+            closure = tuple_of(values.closure)
+        made = self._writer.builder.constant(code, f"code_{code.co_name}")
+        nothing = ast.Constant(None)
+        name = ast.Constant(code.co_name)
+        return call(self._function_type, made, values.namespace, name, nothing, closure)
+
+    # --- going on --------------------------------------------------------------------------------
+
+    def _after(self, exit: Exit) -> tuple[CodeType, list[ast.expr]]:
+        """The root's resume function after an exit of the operation, and its arguments."""
+        level, values = self._levels[-1], self._values[-1]
+        results: list[_Item] = []
+        for null in exit.results:
+            count = len(_passed(results))
+            value = item(load(self._left), ast.Constant(count))
+            results.append((Slot.NULL, None) if null else (Slot.VALUE, value))
+        stack = [*values.stack[: level.taken], *results]
+        bound = self._bound(-1, level.live_at(exit.next))
+        place = Place(exit.next.offset, _slots(stack), bound, first=bool(values.first))
+        return self._from_root(len(self._levels) - 1, place, _passed(stack))
+
+    def _raised(
+        self, depth: int, entry: Protected, error: ast.expr
+    ) -> tuple[CodeType, list[ast.expr]]:
+        """As ``_after``, with an exception raised in the frame at ``depth``; those inside of it are gone."""
+        level = self._levels[depth]
+        values = self._values[depth]
+        stack = values.stack[: entry.depth]
+        bound = self._bound(depth, level.live_at(entry.handler))
+        place = Place(level.op.offset, _slots(stack), bound, raising=True, first=bool(values.first))
+        return self._from_root(depth, place, [*_passed(stack), error])
+
+    def _bound(self, depth: int, live: set[str]) -> tuple[str, ...]:
+        variables = self._values[depth].variables
+        return bound_order(self._levels[depth].user, frozenset(live & variables.keys()))
+
+    def _from_root(
+        self, depth: int, place: Place, rest: list[ast.expr]
+    ) -> tuple[CodeType, list[ast.expr]]:
+        """``place`` is where the frame at ``depth`` goes on, ``rest`` its arguments behind the variables."""
+        arguments = self._arguments(depth, place, rest)
+        while depth > 0:
+            inner, inner_values = self._levels[depth], self._values[depth]
+            depth -= 1
+            level = self._levels[depth]
+            callee = Callee(
+                inner.user,
+                self._writer.trace.world.original_of(inner.state.namespace),
+                id(self._writer.trace.world.original_of(inner.state.namespace)),
+                place,
+                level.op.offset,
+                level.results,
+                level.made,
+                None if level.end is None else level.end.offset,
+            )
+            values = self._values[depth]
+            bound = self._bound(depth, level.live_after())
+            following = level.following.offset
+            first = bool(values.first)
+            place = Place(following, _slots(values.stack), bound, callee=callee, first=first)
+            rest = [*_passed(values.stack), *inner_values.closure, *arguments]
+            arguments = self._arguments(depth, place, rest)
+        return self._resumptions.at(self._levels[0].user, place).code, arguments
+
+    def _arguments(self, depth: int, place: Place, rest: list[ast.expr]) -> list[ast.expr]:
+        values = self._values[depth]
+        return [*values.first, *(values.variables[name] for name in place.bound), *rest]
+
+    def _go_on(self, code: CodeType, arguments: list[ast.expr]) -> list[ast.stmt]:
+        function = self._function(self._values[0], code)
+        return [ast.Return(call(self._continue, tuple_of((function, tuple_of(arguments)))))]
+
+    # --- exceptions ------------------------------------------------------------------------------
+
+    def _guarded(self, run: list[ast.stmt]) -> list[ast.stmt]:
+        """Inside ``try`` or ``with`` of the user: what the operation raises is raised again there."""
+        found = [(d, level.handler) for d, level in enumerate(self._levels)]
+        inside = [(depth, entry) for depth, entry in found if entry is not None]
+        builder = self._writer.builder
+        trim = builder.constant(without_frames, "without_frames")
+        base = builder.constant(BaseException, "BaseException")
+        caught, kept = builder.fresh("error"), builder.fresh("raised")
+        if not inside:
+            if len(self._levels) > 1:
+                return run
+            # Stub and replacement stand for one frame, which raising again puts back.
+            again = ast.Raise(call(trim, load(caught), ast.Constant(2)))
+            return [ast.Try(run, [ast.ExceptHandler(base, caught, [again])], [], [])]
+        depth, entry = inside[-1]
+        keep: ast.stmt = ast.Assign([store(kept)], load(caught))
+        handler = ast.ExceptHandler(base, caught, [keep])
+        none: ast.stmt = ast.Assign([store(kept)], ast.Constant(None))
+        raised = ast.Compare(load(kept), [ast.IsNot()], [ast.Constant(None)])
+        # The frame that raises again adds itself; at the root, stub and replacement stand for one frame.
+        shown = sum(not level.hidden for level in self._levels[: depth + 1])
+        frames = shown if len(self._levels) > 1 else 2
+        error = call(trim, load(kept), ast.Constant(frames))
+        return [
+            none,
+            ast.Try(run, [handler], [], []),
+            ast.If(raised, self._go_on(*self._raised(depth, entry, error)), []),
+        ]

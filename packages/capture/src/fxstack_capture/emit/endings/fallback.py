@@ -1,0 +1,85 @@
+"""The way back: a frame whose graph fails, or was built on an assumption that does not hold, runs in plain Python after all.
+
+Nothing has happened by then (``torch_side.recording.assumptions``), so the original code starts from its beginning, with the
+arguments and cells that the frame was given. So the program's effects that come before an error are there, and its own
+handlers see the error.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import TYPE_CHECKING
+
+from fxstack_capture.emit import runtime
+from fxstack_capture.emit.builder import call, load, store, tuple_of
+from fxstack_capture.emit.loads import Loads
+from fxstack_capture.sources import FreeCell, Globals, Local
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fxstack_capture.emit.frame import FrameWriter
+
+_EXTRAS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+_NOTHING = ast.Constant(None)
+
+
+class Retreat:
+    """``before`` the call of the graph, around it (``guarded``), and ``checks`` after it.
+
+    ``passed`` says whether assumptions hold, ``draws`` whether the graph draws random numbers, ``handles`` whether the
+    program may handle an error of the graph. The states of generators that the frame draws from itself are those of ``writer``.
+    """
+
+    def __init__(
+        self, writer: FrameWriter, passed: ast.expr | None, *, draws: bool, handles: bool
+    ) -> None:
+        builder = writer.builder
+        code, function = writer.code, writer.loads.frame.function
+        leave = runtime.way_back(plain_code(code), function.__name__, handles=handles)
+        self._leave = builder.constant(leave, "way_back")
+        self._exception = builder.constant(Exception, "Exception")
+        self._error = builder.fresh("error")
+        self._passed = passed
+        self._states = writer.states
+        self.before: tuple[ast.stmt, ...] = ()
+        if draws:
+            name = builder.fresh("random_state")
+            read = builder.constant(runtime.default_state, "read_random_state")
+            self.before = (ast.Assign([store(name)], call(read)),)
+            self._states = ast.BinOp(load(name), ast.Add(), writer.states)
+        kept, builder.loads = builder.loads, []
+        loads = Loads(builder, writer.loads.frame)  # what it reads is read when it is needed
+        arguments = [loads.expr(Local(name)) for name in _parameters(code)]
+        cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
+        self._given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
+        self._loads, builder.loads = builder.loads, kept
+
+    def guarded(self, graph_call: ast.stmt) -> ast.stmt:
+        handler = ast.ExceptHandler(self._exception, self._error, self._leaving(load(self._error)))
+        return ast.Try([graph_call], [handler], [], [])
+
+    @property
+    def checks(self) -> tuple[ast.stmt, ...]:
+        if self._passed is None:
+            return ()
+        return (ast.If(ast.UnaryOp(ast.Not(), self._passed), self._leaving(_NOTHING), []),)
+
+    def _leaving(self, error: ast.expr) -> list[ast.stmt]:
+        return [*self._loads, ast.Return(call(self._leave, *self._given, self._states, error))]
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    extras = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + extras]
+
+
+def plain_code(code: CodeType) -> CodeType:
+    """``code`` with all of its parameters positional: what a frame that has begun can be started with again."""
+    return code.replace(
+        co_argcount=len(_parameters(code)),
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~_EXTRAS,
+    )

@@ -1,0 +1,191 @@
+"""The frames that a graph break stands in, worked out from the user's code before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING
+from weakref import getweakrefcount
+
+import torch
+
+from fxstack_capture.bytecode.flow import handler_of
+from fxstack_capture.bytecode.layout import slot_names
+from fxstack_capture.bytecode.operations import Step, step_at
+from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.emit.errors import CannotResumeError
+from fxstack_capture.emit.resume import Resumptions, Slot
+from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.trace import Lazy
+
+if TYPE_CHECKING:
+    from fxstack_capture.bytecode.assemble import Op, Protected
+    from fxstack_capture.bytecode.flow import Flow
+    from fxstack_capture.trace import Stopped, StoppedFrame, Trace
+
+
+_KEEPS_BELOW = frozenset({"BEFORE_WITH", "FOR_ITER", "GET_LEN"})
+"""Operations that leave something on the stack before they call: ``__exit__``, the iterator, the container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One frame, in terms of the code that the user wrote.
+
+    ``taken`` is how many values of the stack lie below those that the operation takes (a caller's operation has
+    taken its own already). ``made``: a caller's result lies on the stack, not what the callee returns.
+    """
+
+    state: StoppedFrame
+    user: CodeType
+    flow: Flow
+    op: Op
+    step: Step
+    slots: tuple[Slot, ...]
+    taken: int
+    made: bool
+    watched: frozenset[str]
+    """Variables whose objects are referred to weakly: those live until the frame ends, or the program lets go of them."""
+
+    @property
+    def handler(self) -> Protected | None:
+        """The protected range that the operation stands in."""
+        found = handler_of(self.flow.body, self.op)
+        return None if found is None else self.flow.body.protected[found]
+
+    @property
+    def results(self) -> tuple[bool, ...]:
+        """What a caller's operation leaves: True a NULL, False the value."""
+        if self._looks_again:
+            return (False,)
+        results = self.step.exits[0].results
+        return results[-1:] if self.step.ops[-1].name in _KEEPS_BELOW else results
+
+    @property
+    def following(self) -> Op:
+        """Where a caller goes on when it has the result."""
+        return self.op if self._looks_again else self.step.exits[0].next
+
+    @property
+    def end(self) -> Op | None:
+        """Where it goes on instead if a loop has ended."""
+        return self.step.exits[1].next if self.step.ops[-1].name == "FOR_ITER" else None
+
+    @property
+    def _looks_again(self) -> bool:
+        """A jump gets a bool in the place of what it looks at."""
+        return len(self.step.exits) > 1 and self.end is None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it stands for C code, which has no frame."""
+        return self.user.co_filename == in_python.__file__
+
+    def live_at(self, op: Op) -> set[str]:
+        """Variables that are needed from ``op`` on."""
+        names = slot_names(self.user)
+        return {*(names[slot] for slot in self.flow.live_before(op)), *self.watched}
+
+    def live_after(self) -> set[str]:
+        """Variables that are needed after the operation, whether it raises or not."""
+        places = [exit.next for exit in self.step.exits]
+        if self.handler is not None:
+            places.append(self.handler.handler)
+        return set().union(*(self.live_at(place) for place in places))
+
+
+def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
+    """All frames, the root first. Raises CannotResumeError."""
+    *callers, last = stopped.frames
+    return (
+        *(_caller(frame, resumptions, _watched(trace, frame)) for frame in callers),
+        _last(last, resumptions, _watched(trace, last)),
+    )
+
+
+def original_of(trace: Trace, value: object) -> object:
+    """What stands behind the value of a variable, read or not."""
+    return value.value if type(value) is Lazy else trace.world.original_of(value)
+
+
+def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
+    return frozenset(
+        name
+        for name, value in frame.local_values.items()
+        if _is_watched(value) or _is_watched(original_of(trace, value))
+    )
+
+
+def _is_watched(value: object) -> bool:
+    return bool(getweakrefcount(value)) and not issubclass(type(value), _ALWAYS_WATCHED)
+
+
+_ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)
+"""Objects to which torch and Python themselves refer weakly."""
+
+
+def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
+    resumed = resumptions.of(frame.code)
+    made = frame.made
+    if resumed is None:
+        user, offset = frame.code, frame.offset
+    elif resumed.calling is not None and frame.offset == resumed.calling[0]:
+        assert resumed.place.callee is not None
+        user, offset, made = resumed.user, resumed.calling[1], resumed.place.callee.made
+    else:
+        user, offset = resumed.user, _origin(resumed.origin, frame.offset)
+    flow = resumptions.flow(user)
+    index = flow.body.at(offset)
+    step = step_at(flow.body, index)
+    op, below = flow.body.ops[index], len(frame.stack)
+    return Level(frame, user, flow, op, step, slots_of(frame), below, made, watched)
+
+
+def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
+    resumed = resumptions.of(frame.code)
+    user, offset = frame.code, frame.offset
+    if resumed is not None:
+        user, offset = resumed.user, _origin(resumed.origin, offset)
+    flow = resumptions.flow(user)
+    index = flow.body.at(offset)
+    step = step_at(flow.body, index)
+    below = len(frame.stack) - step.takes
+    op, slots = flow.body.ops[index], slots_of(frame)
+    return Level(frame, user, flow, op, step, slots, below, made=False, watched=watched)
+
+
+def _origin(origin: dict[int, int], offset: int) -> int:
+    if offset not in origin:
+        raise CannotResumeError("nothing was executed since the last graph break")
+    return origin[offset]
+
+
+def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
+    """What stands where on the stack.
+
+    An ``except`` block keeps the exception that was handled before it; outermost that is the one which the
+    callers handle, or None. Below it there are only iterators of loops, exits of contexts and offsets, so the
+    first of its kind is the one.
+    """
+    slots = [Slot.NULL if value is NULL else Slot.VALUE for value in frame.stack]
+    at = -1
+    for level in range(frame.handling):
+        at += 1
+        while at < len(slots) and not _is_kept(frame.stack[at], frame, outermost=level == 0):
+            at += 1
+        if at == len(slots):
+            raise CannotResumeError("the exception being handled is not where it was expected")
+        slots[at] = Slot.HANDLED
+    if frame.handling and at + 1 < len(slots) and frame.stack[at + 1] is frame.handled:
+        slots[at + 1] = Slot.CAUGHT
+    return tuple(slots)
+
+
+def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
+    return value is frame.handled_outside if outermost else isinstance(value, BaseException)
+
+
+def handled_exceptions(frame: StoppedFrame, slots: tuple[Slot, ...]) -> list[BaseException | None]:
+    """The exceptions that a frame handles, outermost first: each is kept by the block inside of its own."""
+    kept = [value for value, slot in zip(frame.stack, slots, strict=True) if slot is Slot.HANDLED]
+    return [*kept[1:], frame.handled]

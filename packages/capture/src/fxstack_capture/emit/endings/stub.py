@@ -1,0 +1,122 @@
+"""The one operation that ended a graph, as a function of what it takes from the stack.
+
+It returns what the operation leaves, as a tuple, with the number of the exit taken at the end. A stub has
+the user's name, line and globals, and the frame's variables when the operation may look at them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import TYPE_CHECKING
+
+from fxstack_capture.bytecode.assemble import Body, Op, Position, Protected
+from fxstack_capture.bytecode.calls import NULL_AFTER, NULL_IN_WITH
+from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue, slot_names
+from fxstack_capture.bytecode.operations import Exit, Step
+from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+# Other objects are not asked: their ``__getattr__`` is the program's.
+_NAMED = (FunctionType, BuiltinFunctionType, MethodType, type)
+_INSPECTS_FRAME = frozenset(
+    {"locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack"}
+)
+_USES_CELLS = frozenset({"LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """``arguments`` are the frame's variables, then the non-NULL values taken from the stack."""
+
+    code: CodeType
+    variables: tuple[str, ...]
+
+
+def looks_at_frame(stack: tuple[object, ...]) -> bool:
+    """Whether the operation may ask for the variables of the frame that it runs in."""
+    names = {getattr(v, "__name__", None) for v in stack if issubclass(type(v), _NAMED)}
+    return bool(names & _INSPECTS_FRAME)
+
+
+def make_stub(
+    user: CodeType,
+    step: Step,
+    slots: tuple[Slot, ...],
+    kept: int,
+    variables: tuple[str, ...] | None,
+) -> Stub:
+    """A stub for ``step``.
+
+    ``slots``: the exceptions being handled, then what the operation looks at, then what it takes; ``kept`` of
+    them are still on the stack afterwards. ``variables``: those of the frame, if the operation may look at them.
+    """
+    if not NULL_IN_WITH:
+        below = (Slot.UNUSED if slot is Slot.NULL else slot for slot in slots[:kept])
+        slots = (*below, *slots[kept:])
+    uses_cells = variables is not None or any(op.name in _USES_CELLS for op in step.ops)
+    free = free_variables(user) if uses_cells else ()
+    shown = variables or ()
+    on_stack = stack_arguments(slots)
+    names = slot_names(user)
+    rest = (
+        tuple(n for n in user.co_varnames if n not in shown and n not in free) if uses_cells else ()
+    )
+    layout = Layout((*shown, *on_stack), rest, free)
+    position = step.ops[-1].position
+    operation = Body([Op(_forward(op.name), op.arg, op.target, op.position) for op in step.ops])
+    if uses_cells:
+        move(operation, names, layout)
+    protected: list[Protected] = []
+    ops = prologue(layout) + push(slots, layout, protected)
+    ops += operation.ops
+    ops += _leave(step, user, operation.ops[-1], slots[:kept])
+    if Slot.HANDLED in slots:
+        cleanup = [Op("COPY", 3), Op("POP_EXCEPT"), Op("RERAISE", 1)]
+        depth = slots.index(Slot.HANDLED) + 1
+        protected.append(Protected(operation.ops[0], cleanup[0], cleanup[0], depth, lasti=True))
+        ops += cleanup
+    for op in ops:
+        op.position = position
+    tags = tuple(range(len(step.exits)))
+    stack = user.co_stacksize + len(slots) + 6
+    code, _ = assemble(user, Body(ops, protected), layout, stack, tags)
+    return Stub(code, shown)
+
+
+def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...]) -> CodeType:
+    """A frame of the user's between others: calls what it gets, with the arguments that it gets, on the user's line.
+
+    ``handled``: the exceptions that the frame is handling, outermost first. Returns (result, 0).
+    """
+    op = Op("CALL_FUNCTION_EX", 0, None, position)
+    pair = (Slot.VALUE, Slot.NULL) if NULL_AFTER else (Slot.NULL, Slot.VALUE)
+    taken = (*pair, Slot.VALUE, *[Slot.NULL] * NULL_IN_WITH)
+    step = Step((op,), len(taken), (Exit((False,), op),))
+    return make_stub(user, step, (*handled, *taken), len(handled), None).code
+
+
+def _forward(name: str) -> str:
+    """The name of a jump that in a stub always goes forward (3.11 has names for both directions)."""
+    return name.replace("JUMP_BACKWARD_IF", "JUMP_FORWARD_IF")
+
+
+def _leave(step: Step, user: CodeType, last: Op, kept: tuple[Slot, ...]) -> list[Op]:
+    """Each exit: pack what the operation left, restore the exception state, return."""
+    ops: list[Op] = []
+    for number, exit in enumerate(step.exits):
+        count = sum(1 for null in exit.results if not null)
+        pack = [
+            Op("LOAD_CONST", len(user.co_consts) + number),
+            Op("BUILD_TUPLE", count + 1),
+        ]
+        for slot in reversed(kept):
+            pack += [Op("SWAP", 2), Op("POP_EXCEPT" if slot is Slot.HANDLED else "POP_TOP")]
+        pack.append(Op("RETURN_VALUE"))
+        if exit.jump:
+            pack = [*(Op(name) for name in step.passed), *pack]
+            last.target = pack[0]
+        ops += pack
+    return ops

@@ -1,0 +1,124 @@
+"""Loads of a list from outside of which the next step does not ask what is in it, or asks for one item.
+
+``decode`` puts these in the place of the plain loads (``growing``) in front of ``.append(...)``, of ``[i]``, and of the
+call in ``len(x)``. Where no list is found that nobody has read, the plain load does the work.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.bytecode.program import Instead
+from fxstack_capture.interpreter.handlers import attributes, calling, operators, stack
+from fxstack_capture.interpreter.handlers.deferred import deferred_locals as unread
+from fxstack_capture.interpreter.handlers.variables import local_slots, names
+from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.objects.kinds.append_only_lists import GROWING_METHODS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fxstack_capture.bytecode.program import Handler, Step
+    from fxstack_capture.interpreter.frame import Frame
+
+    Load = Callable[[Frame, Any, bool], None]
+    """The handler with its operand; the last argument says whether the list is not looked into."""
+
+
+def _load_fast(frame: Frame, index: int, lazily: bool) -> None:
+    """In the root frame; other frames have no arguments that are not entered."""
+    found = frame.world.growing.lazily(frame.fast[index]) if lazily else None
+    if found is None:
+        unread.enter_fast(frame, index)
+    else:
+        frame.stack.append(found)
+
+
+def _load_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) -> None:
+    _load_fast(frame, indices[0], lazily)
+    local_slots.root_load_fast(frame, indices[1])
+
+
+def _store_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) -> None:
+    local_slots.store_fast(frame, indices[0])
+    _load_fast(frame, indices[1], lazily)
+
+
+def _load_deref(frame: Frame, index: int, lazily: bool) -> None:
+    found = frame.world.growing.in_cell(frame.fast[index]) if lazily else None
+    if found is None:
+        local_slots.load_deref(frame, index)
+    else:
+        frame.stack.append(found)
+
+
+def _load_global(frame: Frame, name: str, lazily: bool) -> None:
+    found = frame.world.growing.in_globals(frame.globals, name) if lazily else None
+    if found is None:
+        names.load_global(frame, name)
+    else:
+        frame.stack.append(found)
+
+
+def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
+    frame.stack.append(NULL)
+    _load_global(frame, name, lazily)
+
+
+def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
+    found = frame.world.growing.in_attribute(frame.stack[-1], name) if lazily else None
+    if found is None:
+        attributes.load_attr(frame, name)
+    else:
+        frame.stack[-1] = found
+
+
+_LOADS: Mapping[Handler, Load] = {
+    local_slots.load_fast: _load_fast,
+    local_slots.store_fast_load_fast: _store_fast_load_fast,
+    local_slots.load_deref: _load_deref,
+    names.load_global: _load_global,
+    names.load_global_null_below: _load_global_null_below,
+    attributes.load_attr: _load_attr,
+}
+_METHOD_LOADS = (attributes.load_method_null_below, attributes.load_method_null_above)
+_INDICES = (stack.load_const, local_slots.load_fast)
+
+
+def _unread(load: Load, frame: Frame, operand: Any) -> None:
+    load(frame, operand, True)
+
+
+def _measured(load: Load, frame: Frame, operand: Any) -> None:
+    """In front of a call of one argument; ``len`` lies below, or below an object whose attribute is loaded."""
+    below = frame.stack[-3:-1] if load is _load_attr else frame.stack[-2:]
+    called = [value for value in below if value is not NULL]
+    load(frame, operand, bool(called) and called[-1] is builtins.len)
+
+
+def _is_indexed(steps: list[Step], place: int) -> bool:
+    """``[i]``, or ``[i + 1]``."""
+    following = [handler for handler, _ in steps[place : place + 4]]
+    if following[1:2] == [operators.binary_subscr]:
+        return following[0] in _INDICES
+    computed = following[2:] == [operators.binary_op, operators.binary_subscr]
+    return computed and all(handler in _INDICES for handler in following[:2])
+
+
+def growing(steps: list[Step]) -> tuple[Step, ...]:
+    """The steps, with loads replaced that need not look at a list."""
+    for place, (handler, operand) in enumerate(steps[:-1]):
+        following, what = steps[place + 1]
+        load = _LOADS.get(handler)
+        if handler is local_slots.load_fast_load_fast and following is operators.binary_subscr:
+            steps[place] = Instead.of(handler, _unread, _load_fast_load_fast), operand
+        elif load is None:
+            continue
+        elif (following in _METHOD_LOADS and what in GROWING_METHODS) or _is_indexed(
+            steps, place + 1
+        ):
+            steps[place] = Instead.of(handler, _unread, load), operand
+        elif following is calling.call and what == 1:
+            steps[place] = Instead.of(handler, _measured, load), operand
+    return tuple(steps)

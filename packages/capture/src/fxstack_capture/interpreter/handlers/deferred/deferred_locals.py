@@ -1,0 +1,185 @@
+"""Values that go from where they come from straight into variables: nobody has looked at them yet.
+
+This is so in the root frame and in frames that continue others (``entering`` makes their steps).
+
+The item of a loop (``for i, (name, x) in ...``) and what a broken operation left (``a, b = f(x)``) are put on the stack
+as they are, ``Lazy`` or ``Pending``, if the steps that follow only take them apart and store them (``_storing``).
+A variable that the program never reads is then not guarded. A string that is printed and nothing else is not, either:
+it is read when the graph has run.
+"""
+
+from __future__ import annotations
+
+import re
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.bytecode.program import Instead
+from fxstack_capture.guards.records import LengthIs, TypeIs
+from fxstack_capture.interpreter.handlers import containers, flow
+from fxstack_capture.interpreter.handlers.deferred import formatting
+from fxstack_capture.interpreter.handlers.variables import local_slots
+from fxstack_capture.objects.printed_texts import Piece, Text
+from fxstack_capture.sources import Item
+from fxstack_capture.trace import Lazy, Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_capture.bytecode.program import Step
+    from fxstack_capture.interpreter.frame import Frame
+
+
+def for_iter(frame: Frame, target: int) -> int | None:
+    stack = frame.stack
+    begun = frame.world.iterators
+    if id(stack[-1]) not in frame.world.opaque or stack[-1] not in begun:
+        return flow.for_iter(frame, target)
+    try:
+        stack.append(begun.next(stack[-1]))
+    except StopIteration as end:
+        frame.interp.dealt_with(end)
+        stack.pop()
+        return target
+    return None
+
+
+def load_fast(frame: Frame, index: int) -> None:
+    """Of an argument that carries what was on the stack."""
+    local_slots.load_fast(frame, index)
+
+
+def load_inner(frame: Frame, index: int) -> None:
+    """Of an argument for the function that continues an inlined call: that one looks at it, but for cells."""
+    value = frame.fast[index]
+    if type(value) is Lazy and type(value.value) is CellType:
+        local_slots.root_load_fast(frame, index)
+    else:
+        local_slots.load_fast(frame, index)
+
+
+def _printed(frame: Frame, index: int, above: int = 0) -> Text | None:
+    """What stands on the stack for a variable whose string is printed; None for another, which is loaded then."""
+    value = frame.fast[index]
+    if type(value) is not Lazy or type(value.value) is not str:
+        return None
+    if not formatting.is_printed(frame, len(frame.stack), above):
+        return None
+    frame.interp.trace.guard(value.source, TypeIs(str))
+    return Text((Piece(value),))
+
+
+def enter_fast(frame: Frame, index: int) -> None:
+    text = _printed(frame, index)
+    if text is None:
+        local_slots.root_load_fast(frame, index)
+    else:
+        frame.stack.append(text)
+
+
+def enter_fast_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    text = _printed(frame, indices[0], above=1)
+    if text is None:
+        local_slots.root_load_fast(frame, indices[0])
+    else:
+        frame.stack.append(text)
+    enter_fast(frame, indices[1])
+
+
+def unpack_sequence(frame: Frame, count: int) -> None:
+    value = frame.stack[-1]
+    if type(value) is Pending:
+        if len(value.parts) == count:
+            frame.stack[-1:] = value.parts[::-1]
+            return
+        frame.stack[-1] = frame.world.iterators.entered(value)
+    elif type(value) is Lazy:
+        found: Any = value.value
+        if type(found) is tuple and len(found) == count:
+            source = value.source
+            frame.interp.trace.guard(source, TypeIs(tuple))
+            frame.interp.trace.guard(source, LengthIs(count))
+            frame.stack[-1:] = [Lazy(p, Item(source, i)) for i, p in enumerate(found)][::-1]
+            return
+        frame.stack[-1] = frame.world.enter(found, value.source)
+    containers.unpack_sequence(frame, count)
+
+
+def store_fast(frame: Frame, index: int) -> None:
+    """A tuple in one variable is made; what it holds is looked at then."""
+    value = frame.stack.pop()
+    frame.fast[index] = frame.world.iterators.entered(value) if type(value) is Pending else value
+
+
+def _stored(steps: Sequence[Step], place: int) -> int | None:
+    """The step after the targets of one value, which begin at ``place``; None if they look at it."""
+    if place >= len(steps):
+        return None
+    handler, operand = steps[place]
+    if handler in (local_slots.store_fast, store_fast):
+        return place + 1
+    if handler not in (containers.unpack_sequence, unpack_sequence):
+        return None
+    after: int | None = place + 1
+    for _ in range(operand):
+        after = None if after is None else _stored(steps, after)
+    return after
+
+
+def _storing(steps: Sequence[Step]) -> list[Step]:
+    """The steps, those replaced that put something unread on the stack or take it from there."""
+    steps = list(steps)
+    for place, (handler, operand) in enumerate(steps):
+        if handler is flow.for_iter:
+            _store_unread(steps, place, place + 1, (for_iter, operand))
+        elif handler is local_slots.load_fast and steps[place + 1] == (
+            local_slots.delete_fast,
+            operand,
+        ):
+            jump, target = steps[place + 2]
+            if jump is flow.jump:
+                _store_unread(steps, place, target, (load_fast, operand))
+    return steps
+
+
+def _store_unread(steps: list[Step], place: int, targets: int, instead: Step) -> None:
+    after = _stored(steps, targets)
+    if after is None:
+        return
+    steps[place] = instead
+    for target in range(targets, after):
+        handler, operand = steps[target]
+        steps[target] = _INSTEAD.get(handler, handler), operand
+
+
+_INSTEAD: dict[Any, Any] = {
+    containers.unpack_sequence: unpack_sequence,
+    local_slots.store_fast: store_fast,
+}
+
+ENTER_FAST = Instead.of(local_slots.load_fast, enter_fast)
+"""The load of a variable that may hold what nobody has looked at."""
+
+_ENTERING: dict[Any, Any] = {
+    local_slots.load_fast: ENTER_FAST,
+    local_slots.load_fast_load_fast: Instead.of(local_slots.load_fast_load_fast, enter_fast_fast),
+    local_slots.load_fast_and_clear: local_slots.root_load_fast_and_clear,
+    local_slots.store_fast_load_fast: local_slots.root_store_fast_load_fast,
+    local_slots.make_cell: local_slots.root_make_cell,
+}
+"""Loads of variables, with the variants that let unread values enter."""
+
+
+_LOAD_INNER = Instead.of(local_slots.load_fast, load_inner)
+
+CONTINUING = re.compile(r"\.(stack|inner)\d").match
+"""Finds names of arguments that only functions which continue a frame have (``emit.resume``)."""
+
+
+def entering(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
+    """The steps of a frame whose variables, called ``names``, may hold what nobody has looked at."""
+    made: list[Step] = []
+    for handler, operand in _storing(steps):
+        inner = handler is local_slots.load_fast and names[operand].startswith(".inner")
+        made.append((_LOAD_INNER if inner else _ENTERING.get(handler, handler), operand))
+    return tuple(made)

@@ -1,0 +1,206 @@
+"""f-strings, and what is printed and nothing else (``is_printed``): that is made when the graph has run, as a ``Text``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fxstack_capture.interpreter.handlers import (
+    attributes,
+    calling,
+    containers,
+    flow,
+    operators,
+    stack,
+)
+from fxstack_capture.interpreter.handlers.variables import local_slots, names
+from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.objects.printed_texts import NUMBERS, Piece, Text
+
+if TYPE_CHECKING:
+    from fxstack_capture.bytecode.program import Step
+    from fxstack_capture.interpreter.frame import Frame
+
+_CONVERSIONS = (None, str, repr, ascii)
+_LETTERS = ("", "s", "r", "a")
+
+
+def _piece(frame: Frame, value: Any) -> Piece | None:
+    """What is printed and nothing else, on top of the stack: a number that changes, or what is left to be read later."""
+    if type(value) is Text:
+        return value.piece
+    if type(value) in NUMBERS and is_printed(frame, len(frame.stack) - 1):
+        return Piece(value)
+    return None
+
+
+def _format(frame: Frame, value: Any, spec: Any) -> Any:
+    if type(value) is str and not spec:
+        return value
+    return frame.calls.call(format, (value, spec), {})
+
+
+def _convert(frame: Frame, value: Any, which: int) -> Any:
+    conversion = _CONVERSIONS[which]
+    return value if conversion is None else frame.calls.call(conversion, (value,), {})
+
+
+def _later(frame: Frame, value: Any, which: int, spec: Any) -> Text | None:
+    """The ``Text`` of a value; None where it has to be made now."""
+    piece = _piece(frame, value)
+    if piece is not None and which:
+        piece = piece.converted(_LETTERS[which])
+    if piece is not None and spec != "":
+        piece = piece.formatted(spec)
+    return None if piece is None else Text((piece,))
+
+
+def _made(frame: Frame, value: Any, which: int, spec: Any) -> Any:
+    text = _later(frame, value, which, spec)
+    if text is not None:
+        return text
+    if type(value) is Text:
+        value = value.settle(frame.interp.trace)
+    return _format(frame, _convert(frame, value, which), spec)
+
+
+def format_value(frame: Frame, flags: int) -> None:
+    """3.11, 3.12: conversion (low two bits) and format in one."""
+    spec = frame.stack.pop() if flags & 4 else ""
+    frame.stack[-1] = _made(frame, frame.stack[-1], flags & 3, spec)
+
+
+def convert_value(frame: Frame, which: int) -> None:
+    value = frame.stack[-1]
+    text = _later(frame, value, which, "")
+    if type(value) is Text:
+        value = value.settle(frame.interp.trace) if text is None else value
+    frame.stack[-1] = _convert(frame, value, which) if text is None else text
+
+
+def format_simple(frame: Frame, _operand: Any) -> None:
+    frame.stack[-1] = _made(frame, frame.stack[-1], 0, "")
+
+
+def format_with_spec(frame: Frame, _operand: Any) -> None:
+    spec = frame.stack.pop()
+    frame.stack[-1] = _made(frame, frame.stack[-1], 0, spec)
+
+
+# --- what is printed ------------------------------------------------------------------------------
+
+
+_ADDED: Final[dict[Any, tuple[int, int]]] = {
+    **dict.fromkeys((stack.nop, local_slots.delete_fast), (0, 0)),
+    **dict.fromkeys(
+        (
+            *(local_slots.load_fast, local_slots.load_deref, names.load_global),
+            *(stack.load_const, stack.push_null),
+        ),
+        (0, 1),
+    ),
+    **dict.fromkeys(
+        (
+            local_slots.load_fast_load_fast,
+            names.load_global_null_below,
+            names.load_global_null_above,
+        ),
+        (0, 2),
+    ),
+    **dict.fromkeys((attributes.load_attr, operators.unary_op), (1, 1)),
+    **dict.fromkeys((attributes.load_method_null_below, attributes.load_method_null_above), (1, 2)),
+    **dict.fromkeys((operators.binary_op, operators.binary_subscr), (2, 1)),
+}
+"""How many values a step takes from the stack, and how many it leaves."""
+
+_FORMATS: Final = (format_value, convert_value, format_simple, format_with_spec)
+_CALLS: Final = (calling.call, calling.call_with_names, calling.call_kw)
+
+
+def _specs(step: Step) -> int:
+    """How many specifications a step that formats takes."""
+    handler, operand = step
+    return int(handler is format_with_spec or (handler is format_value and bool(operand & 4)))
+
+
+def _call_takes(step: Step, before: Step) -> tuple[int, int, int]:
+    """Of a call: its arguments, those that are given by position, and what is on the stack above them."""
+    handler, operand = step
+    if handler is calling.call:
+        return operand, operand, 0
+    if handler is calling.call_with_names:
+        return operand[0], operand[0] - len(operand[1]), 0
+    by_name = before[1] if before[0] is stack.load_const else ()
+    return operand, operand - len(by_name) if by_name else 0, 1
+
+
+def _plain(step: Step) -> Step:
+    """A step with the handler that another one took the place of (``growing``)."""
+    handler, operand = step
+    return getattr(handler, "plain", handler), operand
+
+
+class _Walk:
+    """Where a value is, from step to step: ``above`` counts what is on the stack above it, ``under`` the values
+    below it that have become parts of it.
+    """
+
+    def __init__(self, steps: tuple[Step, ...], place: int, above: int) -> None:
+        self.steps = steps
+        self.place = place
+        self.above = above
+        self.under = 0
+
+    def to_call(self) -> int | None:
+        """How many values there were between the function that takes it, as an argument by position, and the value;
+        None where another step looks at it, or may not be reached.
+        """
+        for _ in range(len(self.steps)):
+            step = _plain(self.steps[self.place])
+            if step[0] in _CALLS:
+                count, positional, top = _call_takes(step, self.steps[self.place - 1])
+                if self.above < count + top:
+                    index = count - 1 - (self.above - top)
+                    return self.under + index if self.above >= top and index < positional else None
+                if self.above < count + top + 2:
+                    return None  # it is what is called, or its object
+                self.above -= count + top + 1
+            elif not self._steps_over(step):
+                return None
+            if step[0] is not flow.jump:
+                self.place += 1
+        return None
+
+    def _steps_over(self, step: Step) -> bool:
+        handler, operand = step
+        if handler in _FORMATS:
+            specs = _specs(step)
+            if self.above < specs:
+                return False  # it is the specification
+            self.above -= specs
+        elif handler is containers.build_string:
+            if self.above < operand:
+                self.under += operand - 1 - self.above
+                self.above = 0
+            else:
+                self.above -= operand - 1
+        elif handler is flow.jump:
+            self.place = operand
+        elif handler in _ADDED:
+            taken, left = _ADDED[handler]
+            if self.above < taken:
+                return False
+            self.above += left - taken
+        else:
+            return False
+        return True
+
+
+def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
+    """Whether the value that the current step leaves ``height`` values above the bottom of the stack, with ``above``
+    values over it, becomes an argument of ``print``, possibly as a part of an f-string, and nothing else looks at it.
+    """
+    between = _Walk(frame.program.steps, frame.pc + 1, above).to_call()
+    if between is None or height - between < 2:
+        return False
+    pair = frame.stack[height - between - 2 : height - between]
+    return len(pair) == 2 and any(value is print for value in pair) and any(v is NULL for v in pair)

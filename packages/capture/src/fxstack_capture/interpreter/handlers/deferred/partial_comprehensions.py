@@ -1,0 +1,85 @@
+"""Lists that a comprehension was filling when the graph broke, in the function that continues it.
+
+Such a list comes back as an argument that is put on the stack below the iterator of its loop. Until that loop ends
+nothing but the comprehension gets at it, so it lies there as ``Lazy``: what the elements before were is not looked
+into, and every round of the loop runs the same code (``objects.kinds.append_only_lists``). Where the loop ends, or an exception leaves
+it, the list enters.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.handlers import containers, flow
+from fxstack_capture.interpreter.handlers.deferred import deferred_locals as unread
+from fxstack_capture.interpreter.handlers.variables import local_slots
+from fxstack_capture.trace import Lazy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_capture.bytecode.program import Handler, Step
+    from fxstack_capture.interpreter.frame import Frame
+
+_ON_STACK = re.compile(r"\.stack\d").match
+
+
+def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
+    """The steps (those of ``unread.entering``) of a function that continues a frame."""
+    on_stack = [index for index, name in enumerate(names) if _ON_STACK(name)]
+    if not on_stack or all(handler is not containers.list_append for handler, _ in steps):
+        return tuple(steps)
+    return tuple(_instead(handler, operand, on_stack) for handler, operand in steps)
+
+
+def _instead(handler: Handler, operand: Any, on_stack: list[int]) -> Step:
+    if handler is containers.list_append:
+        return list_append, operand
+    if handler in (flow.for_iter, unread.for_iter):
+        return partial(_for_iter, handler), operand
+    if handler is unread.ENTER_FAST and operand in on_stack:
+        above = tuple(on_stack[on_stack.index(operand) + 1 :])
+        return partial(_load_fast, above), operand
+    return handler, operand
+
+
+def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
+    """Of an argument that goes onto the stack, below those in the slots ``above``."""
+    value = frame.fast[index]
+    is_list = type(value) is Lazy and type(value.value) is list
+    if is_list and any(_is_iterator(frame.fast[slot]) for slot in above):
+        frame.stack.append(value)
+    else:
+        local_slots.root_load_fast(frame, index)
+
+
+def _is_iterator(value: Any) -> bool:
+    return hasattr(type(value.value if type(value) is Lazy else value), "__next__")
+
+
+def list_append(frame: Frame, depth: int) -> None:
+    found = frame.world.growing.lazily(frame.stack[-depth - 1])
+    if found is None:
+        containers.list_append(frame, depth)
+    else:
+        found.append(frame.stack.pop())
+
+
+def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:
+    after = handler(frame, target)
+    if after is not None:
+        settle(frame, _is_iterator)
+    return after
+
+
+def settle(frame: Frame, ends: Any = None) -> None:
+    """Let the lists on the stack of ``frame`` enter, down to the first value of which ``ends`` is true."""
+    stack = frame.stack
+    for place in range(len(stack) - 1, -1, -1):
+        value = stack[place]
+        if type(value) is Lazy:
+            stack[place] = frame.world.enter(value.value, value.source)
+        elif ends is not None and ends(value):
+            return

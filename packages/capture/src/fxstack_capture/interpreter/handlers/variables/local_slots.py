@@ -1,0 +1,131 @@
+"""Local variables, cells and free variables."""
+
+from __future__ import annotations
+
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.exceptions.errors import unbound_cell, unbound_local
+from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.trace import Lazy
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame import Frame
+
+
+def load_fast(frame: Frame, index: int) -> None:
+    value = frame.fast[index]
+    if value is NULL:
+        raise unbound_local(frame, index)
+    frame.stack.append(value)
+
+
+def load_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    fast = frame.fast
+    first, second = indices
+    if fast[first] is NULL:
+        raise unbound_local(frame, first)
+    if fast[second] is NULL:
+        raise unbound_local(frame, second)
+    frame.stack += (fast[first], fast[second])
+
+
+def load_fast_and_clear(frame: Frame, index: int) -> None:
+    """Put a local (perhaps unbound) aside for an inlined comprehension that uses the same slot."""
+    frame.stack.append(frame.fast[index])
+    frame.fast[index] = NULL
+
+
+def store_fast(frame: Frame, index: int) -> None:
+    frame.fast[index] = frame.stack.pop()
+
+
+def store_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    store_fast(frame, indices[0])
+    load_fast(frame, indices[1])
+
+
+def store_fast_store_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    store_fast(frame, indices[0])
+    store_fast(frame, indices[1])
+
+
+def delete_fast(frame: Frame, index: int) -> None:
+    if frame.fast[index] is NULL:
+        raise unbound_local(frame, index)
+    frame.fast[index] = NULL
+
+
+# --- the root frame: arguments enter the trace world when they are first loaded
+# ---------------------
+
+
+def _enter(frame: Frame, index: int) -> None:
+    value = frame.fast[index]
+    if type(value) is Lazy:
+        frame.fast[index] = frame.world.enter(value.value, value.source)
+
+
+def root_load_fast(frame: Frame, index: int) -> None:
+    _enter(frame, index)
+    load_fast(frame, index)
+
+
+def root_load_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    root_load_fast(frame, indices[0])
+    root_load_fast(frame, indices[1])
+
+
+def root_load_fast_and_clear(frame: Frame, index: int) -> None:
+    _enter(frame, index)
+    load_fast_and_clear(frame, index)
+
+
+def root_store_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
+    store_fast(frame, indices[0])
+    root_load_fast(frame, indices[1])
+
+
+def root_make_cell(frame: Frame, index: int) -> None:
+    _enter(frame, index)
+    make_cell(frame, index)
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def make_cell(frame: Frame, index: int) -> None:
+    value = frame.fast[index]
+    cell = CellType() if value is NULL else CellType(value)
+    frame.world.note_new(cell)
+    frame.fast[index] = cell
+
+
+def copy_free_vars(frame: Frame, count: int) -> None:
+    if count:
+        frame.fast[-count:] = frame.closure
+
+
+def load_closure(frame: Frame, index: int) -> None:
+    frame.stack.append(frame.fast[index])
+
+
+def load_deref(frame: Frame, index: int) -> None:
+    frame.stack.append(cell_content(frame, index))
+
+
+def cell_content(frame: Frame, index: int) -> Any:
+    try:
+        return frame.world.load_cell(frame.fast[index])
+    except ValueError as empty:
+        frame.interp.dealt_with(empty)
+    raise unbound_cell(frame, index)
+
+
+def store_deref(frame: Frame, index: int) -> None:
+    frame.world.store_cell(frame.fast[index], frame.stack.pop())
+
+
+def delete_deref(frame: Frame, index: int) -> None:
+    cell_content(frame, index)
+    del frame.fast[index].cell_contents

@@ -1,0 +1,115 @@
+"""Globals, builtins, and the namespaces of class bodies."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.interpreter.exceptions.errors import undefined_name
+from fxstack_capture.interpreter.handlers.variables.local_slots import cell_content
+from fxstack_capture.interpreter.values import NULL
+
+if TYPE_CHECKING:
+    from fxstack_capture.interpreter.frame import Frame
+
+
+def load_global(frame: Frame, name: str) -> None:
+    frame.stack.append(frame.world.load_global(frame.globals, frame.builtins, name))
+
+
+def load_global_null_below(frame: Frame, name: str) -> None:
+    """3.11, 3.12: a callable with the NULL that calls expect under it."""
+    frame.stack += (NULL, frame.world.load_global(frame.globals, frame.builtins, name))
+
+
+def load_global_null_above(frame: Frame, name: str) -> None:
+    """3.13: a callable with the NULL that calls expect above it."""
+    frame.stack += (frame.world.load_global(frame.globals, frame.builtins, name), NULL)
+
+
+def store_global(frame: Frame, name: str) -> None:
+    frame.world.store_global(frame.globals, name, frame.stack.pop())
+
+
+def delete_global(frame: Frame, name: str) -> None:
+    frame.world.delete_global(frame.globals, name)
+
+
+# --- class bodies
+# ----------------------------------------------------------------------------------
+
+
+def _lookup(frame: Frame, namespace: Any, name: str) -> Any:
+    """The name in a namespace (any mapping), or NULL."""
+    if type(namespace) is dict:
+        return namespace.get(name, NULL)
+    try:
+        return frame.calls.binary(operator.getitem, namespace, name)
+    except KeyError as missing:
+        frame.interp.dealt_with(missing)
+        return NULL
+
+
+def load_name(frame: Frame, name: str) -> None:
+    value = _lookup(frame, frame.names, name)
+    if value is NULL:
+        value = frame.world.load_global(frame.globals, frame.builtins, name)
+    frame.stack.append(value)
+
+
+def store_name(frame: Frame, name: str) -> None:
+    value = frame.stack.pop()
+    if type(frame.names) is dict:
+        frame.names[name] = value
+    else:
+        frame.calls.call(operator.setitem, (frame.names, name, value), {})
+
+
+def delete_name(frame: Frame, name: str) -> None:
+    try:
+        frame.calls.call(operator.delitem, (frame.names, name), {})
+    except KeyError as missing:
+        frame.interp.dealt_with(missing)
+    else:
+        return
+    raise undefined_name(name)
+
+
+def load_locals(frame: Frame, _operand: Any) -> None:
+    frame.stack.append(frame.names)
+
+
+def load_classderef(frame: Frame, index: int) -> None:
+    _load_from_namespace_or_cell(frame, frame.names, index)
+
+
+def load_from_dict_or_deref(frame: Frame, index: int) -> None:
+    _load_from_namespace_or_cell(frame, frame.stack.pop(), index)
+
+
+def _load_from_namespace_or_cell(frame: Frame, namespace: Any, index: int) -> None:
+    value = _lookup(frame, namespace, frame.program.names[index])
+    frame.stack.append(cell_content(frame, index) if value is NULL else value)
+
+
+def load_from_dict_or_globals(frame: Frame, name: str) -> None:
+    value = _lookup(frame, frame.stack.pop(), name)
+    if value is NULL:
+        value = frame.world.load_global(frame.globals, frame.builtins, name)
+    frame.stack.append(value)
+
+
+def setup_annotations(frame: Frame, _operand: Any) -> None:
+    if _lookup(frame, frame.names, "__annotations__") is NULL:
+        frame.calls.call(operator.setitem, (frame.names, "__annotations__", {}), {})
+
+
+def load_build_class(frame: Frame, _operand: Any) -> None:
+    value = frame.builtins.get("__build_class__", NULL)
+    if value is NULL:
+        raise NameError("__build_class__ not found")
+    frame.stack.append(value)
+
+
+def load_assertion_error(frame: Frame, _operand: Any) -> None:
+    frame.stack.append(AssertionError)

@@ -1,0 +1,105 @@
+"""NumPy scalars that change from call to call, in calls of torch's: the numbers that torch takes them for, or constants."""
+
+from __future__ import annotations
+
+import operator
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.numpy_side.tensor_arrays import takes_number
+from fxstack_capture.numpy_side.types import NUMBERS, TORCH_OF
+from fxstack_capture.torch_side.numbers.number_tensors import SCALAR_ARGUMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
+_MAKING_TENSORS = (torch.tensor, torch.as_tensor)
+_PLAIN = (np.float64, np.int64)
+_CONTENTS = frozenset({"data", "obj", "input", "self"})
+"""Parameters whose dtype counts."""
+
+
+def for_call(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call. Keywords that are Python floats, or words, are what they are to torch."""
+    if _is_of_program(fn):
+        return tuple(map(_constant, args)), {name: _constant(v) for name, v in kwargs.items()}
+    named = {
+        name: value.item()
+        if type(value) is Scalar and _is_number(value, name)
+        else _constant(value)
+        for name, value in kwargs.items()
+    }
+    if fn in _MAKING_TENSORS and len(args) == 1 and type(args[0]) is Scalar:
+        dtype = named.get("dtype") or TORCH_OF[args[0].example.dtype]
+        if dtype.is_floating_point or dtype == TORCH_OF[args[0].example.dtype]:
+            return (args[0].item(),), {**named, "dtype": dtype}
+    return operands(fn, args), named
+
+
+def _is_number(value: Scalar, name: str) -> bool:
+    kind = type(value.example)
+    return kind in NUMBERS if name in SCALAR_ARGUMENTS else kind in _PLAIN and name not in _CONTENTS
+
+
+def _is_of_program(fn: Any) -> bool:
+    """Whether code of the program gets the arguments as they are, and may ask for their class."""
+    code = getattr(fn, "__func__", fn)
+    if code is torch_compat.FUNCTION_APPLY:
+        return True
+    return type(code) is FunctionType and not (code.__module__ or "").startswith("torch.")
+
+
+def operands(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The positional arguments of a call."""
+    if not any(map(_holds, args)):
+        return args
+    examples = tuple(v.example if type(v) is Scalar else v for v in args)
+    within = _index if fn in _INDEXING else _constant
+    return tuple(
+        value.item()
+        if type(value) is Scalar and takes_number(fn, examples, place)
+        else within(value)
+        for place, value in enumerate(args)
+    )
+
+
+def _index(value: Any) -> Any:
+    """In indices and their slices, integers are what they are."""
+    if type(value) is Scalar and isinstance(value.example, np.integer):
+        return value.item()
+    return _rebuilt(value, _index)
+
+
+def _constant(value: Any) -> Any:
+    return _rebuilt(value, _constant)
+
+
+def _rebuilt(value: Any, each: Callable[[Any], Any]) -> Any:
+    if type(value) is Scalar:
+        return value.settle()
+    if not _holds(value):
+        return value
+    if type(value) is dict:
+        return {name: each(item) for name, item in value.items()}
+    if type(value) is slice:
+        return slice(each(value.start), each(value.stop), each(value.step))
+    return type(value)(each(item) for item in value)
+
+
+def _holds(value: Any) -> bool:
+    """Whether there is a ``Scalar`` in a value."""
+    if type(value) in (list, tuple, torch.Size):
+        return any(map(_holds, value))
+    if type(value) is dict:
+        return any(map(_holds, value.values()))
+    if type(value) is slice:
+        return any(map(_holds, (value.start, value.stop, value.step)))
+    return type(value) is Scalar

@@ -1,0 +1,7 @@
+"""Mirrors of pre-existing objects: everything a traced frame reads from outside passes through
+here.
+"""
+
+from fxstack_capture.objects.object_model import MirrorWorld
+
+__all__ = ["MirrorWorld"]

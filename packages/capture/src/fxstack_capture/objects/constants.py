@@ -1,0 +1,77 @@
+"""Which values are constants: immutable all the way down, equal means interchangeable."""
+
+from __future__ import annotations
+
+import enum
+import re
+import sys
+import types
+from typing import Final
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.numpy_side import types as numpy_types
+from fxstack_interchange.format.literals import PYTHON_LITERALS, TORCH_LITERALS
+
+BUILTIN_METHOD: type = type(re.compile("").sub)
+"""Bound methods of C types defined with their class (``PyCMethod``)."""
+
+OF_THE_INTERPRETER: Final = (
+    type(sys.version_info),
+    type(sys.flags),
+    type(sys.float_info),
+    type(sys.int_info),
+    type(sys.hash_info),
+)
+"""What ``sys`` has of each of these never changes while the interpreter runs."""
+
+PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+"""Symbolic numbers, and what they are for the program."""
+
+_VALUE_TYPES = PYTHON_LITERALS | {type(NotImplemented)}
+
+IMMUTABLE_TYPES: frozenset[type] = (
+    _VALUE_TYPES
+    | TORCH_LITERALS
+    | numpy_types.CONSTANT_TYPES
+    | {range, torch_compat.SDPBackend, *OF_THE_INTERPRETER}
+)
+
+DESCRIPTOR_TYPES: frozenset[type] = frozenset(
+    {
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.ClassMethodDescriptorType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+    }
+)
+"""Members of classes that are written in C."""
+
+IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
+    types.FunctionType,
+    types.CodeType,
+    types.ModuleType,
+    type,
+}
+
+
+def is_value(key: object) -> bool:
+    """Found again by value: what a ``Key`` source can hold. NaN is found by identity alone."""
+    cls = type(key)
+    if cls is tuple or cls is frozenset:
+        return all(map(is_value, key))  # type: ignore[call-overload]
+    return (cls in _VALUE_TYPES or cls in TORCH_LITERALS) and bool(key == key)  # noqa: PLR0124
+
+
+def is_constant_key(key: object) -> bool:
+    """A dictionary key that means the same inside of the trace and outside: compared by value or by
+    identity.
+    """
+    cls = type(key)
+    if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
+        return True
+    if cls is tuple or cls is frozenset:
+        return all(map(is_constant_key, key))  # type: ignore[call-overload]
+    return cls is types.BuiltinFunctionType

@@ -1,0 +1,94 @@
+"""Bare instances of arbitrary classes, made without running any code of the user."""
+
+from __future__ import annotations
+
+import struct
+import types
+from typing import Any
+
+from fxstack_capture import native
+from fxstack_capture.objects.class_flags import flags_of, is_heap_type
+
+_mro = type.__dict__["__mro__"].__get__
+
+
+_COLLECTED = 1 << 14  # Py_TPFLAGS_HAVE_GC
+
+
+def has_finalizer(cls: type) -> bool:
+    """Whether instances have a ``__del__`` written in Python."""
+    return any(type(base.__dict__.get("__del__")) is types.FunctionType for base in _mro(cls))
+
+
+def may_be_bare(cls: type) -> bool:
+    """Whether a bare instance can be made that does nothing when it goes."""
+    return not has_finalizer(cls) or bool(native.AVAILABLE and flags_of(cls) & _COLLECTED)
+
+
+def without_finalizer(standin: Any) -> None:
+    """Keep ``__del__`` from running for a stand-in."""
+    if has_finalizer(type(standin)):
+        native.mark_finalized(standin)
+
+
+def native_new(cls: type) -> tuple[type, Any]:
+    """The C type whose ``__new__`` makes instances of ``cls``, and that ``__new__``."""
+    for base in _mro(cls):
+        new = base.__dict__.get("__new__")
+        if type(new) is types.BuiltinFunctionType:
+            return base, new
+    raise AssertionError(f"{cls} has no native __new__")
+
+
+def dict_descriptor(cls: type) -> Any:
+    """The C descriptor that gives instances' ``__dict__`` (user properties of that name bypassed),
+    or None.
+    """
+    for base in _mro(cls):
+        found = base.__dict__.get("__dict__")
+        if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+            return found
+    return None
+
+
+def declares_slots(cls: type) -> bool:
+    """Whether a class written in Python has ``__slots__`` (fields of C classes are members, too)."""
+    return is_heap_type(cls) and "__slots__" in cls.__dict__
+
+
+def slots(cls: type) -> list[types.MemberDescriptorType]:
+    """Descriptors of the ``__slots__`` members of ``cls``."""
+    found = []
+    for base in _mro(cls):
+        if declares_slots(base):
+            found += [m for m in base.__dict__.values() if type(m) is types.MemberDescriptorType]
+    return found
+
+
+def is_bare(cls: type) -> bool:
+    """Whether ``object.__new__`` makes instances: C types without a constructor refuse, or have more state."""
+    if _has_state_of_c(cls):
+        return False
+    try:
+        without_finalizer(object.__new__(cls))
+    except TypeError:
+        return False
+    return True
+
+
+def _has_state_of_c(cls: type) -> bool:
+    """Whether instances have room for more than what ``class`` statements give: a dictionary, weak references, slots."""
+    while cls is not object:
+        base: type = cls.__base__  # type: ignore[assignment]
+        if declares_slots(cls):  # room for these, also where their names mean something else by now
+            cls = base
+            continue
+        pointers = int(cls.__dictoffset__ > 0 >= base.__dictoffset__)
+        pointers += bool(cls.__weakrefoffset__ > 0 >= base.__weakrefoffset__)
+        if cls.__basicsize__ - base.__basicsize__ > pointers * _POINTER:
+            return True
+        cls = base
+    return False
+
+
+_POINTER = struct.calcsize("P")

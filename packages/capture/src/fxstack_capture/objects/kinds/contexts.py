@@ -1,0 +1,111 @@
+"""The ``ctx`` of an ``autograd.Function`` whose ``forward`` or ``backward`` runs as a frame of its own.
+
+Each call has a ``ctx`` of its own, so a ``ctx`` is guarded by its class and enters as itself. Its attributes are read and
+written like those of any instance. Four C attributes only keep what ``save_for_backward`` and the ``mark_...`` methods
+give them until ``forward`` returns: writes to these are kept here, and done when the frame is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.effects.records import SlotSet
+from fxstack_capture.guards.records import AllDistinct, IdentityIs, LengthIs, TypeIs
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.objects.protocols.descriptors import raw_dict
+from fxstack_capture.sources import BuiltinAttr, InstanceDict, Item
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.effects.records import Effect
+    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.sources import Source
+
+CLASS: Final = torch.autograd.function.BackwardCFunction
+_C_CLASS: Final = torch_compat.FunctionBase
+
+_KEPT: Final = frozenset(
+    getattr(_C_CLASS, name) for name in ("to_save", "non_differentiable", "dirty_tensors")
+)
+_FLAG: Final = _C_CLASS.materialize_grads
+_SAVED: Final = _C_CLASS.saved_tensors
+_UNREADABLE: Final = frozenset(
+    getattr(_C_CLASS, name) for name in ("saved_variables", "_raw_saved_tensors")
+)
+
+
+def enter(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    world.trace.guard(source, TypeIs(type(obj)))
+    world.enter_as_itself(obj, source)
+    own = raw_dict(obj)
+    state = LazyDict(world, own, {}, InstanceDict(source), uniform=True)
+    world.registry.add(own, state.mirror, state.source)
+    world.instances[id(obj)] = world.add_dict(state)
+    world.contexts.add(obj, source)
+    return obj
+
+
+class Contexts:
+    """Those of one trace, with what was written to their C attributes; by id."""
+
+    def __init__(self, world: MirrorWorld) -> None:
+        self._world = world
+        self._written: dict[int, dict[Any, Any]] = {}
+        self._sources: list[Source] = []
+
+    def __contains__(self, obj: object) -> bool:
+        return id(obj) in self._written
+
+    def add(self, obj: object, source: Source) -> None:
+        self._written[id(obj)] = {}
+        self._sources.append(source)
+
+    def load(self, raw: Any, obj: Any) -> Any:
+        """A C attribute. Raises GraphBreak for one whose reading has effects."""
+        if raw.__name__ == "__dict__":
+            return self._world.instances[id(obj)].mirror
+        if raw is _FLAG or raw.__name__ == "__class__":
+            return raw.__get__(obj)  # that of the flag raises: it can be written alone
+        value = self._written[id(obj)].get(raw, ABSENT)
+        if value is not ABSENT:
+            return value
+        source = self._world.source_of(obj)
+        if raw in _UNREADABLE or source is None:
+            raise graph_break("unsupported-object", f"{raw.__name__} of a {type(obj).__qualname__}")
+        if raw is _SAVED:
+            self._demand_unpacked(obj, source)
+        return self._world.enter(raw.__get__(obj), BuiltinAttr(source, raw.__name__))
+
+    def _demand_unpacked(self, obj: Any, source: Source) -> None:
+        """No hook is called to read what was saved: a guard would call it too. Raises GraphBreak."""
+        saved = obj._raw_saved_tensors
+        where = BuiltinAttr(source, "_raw_saved_tensors")
+        guard = self._world.trace.guard
+        guard(where, LengthIs(len(saved)))
+        for place, tensor in enumerate(saved):
+            if tensor.unpack_hook is not None:
+                raise graph_break("unsupported-object", "saved tensors that a hook unpacks")
+            guard(BuiltinAttr(Item(where, place), "unpack_hook"), IdentityIs(None, id(None)))
+
+    def store(self, raw: Any, obj: Any, value: Any) -> None:
+        """Write a C attribute, or delete it (``value`` is ABSENT). Raises GraphBreak."""
+        if (raw in _KEPT and value is not ABSENT) or (raw is _FLAG and type(value) is bool):
+            self._written[id(obj)][raw] = value
+            return
+        text = f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}"
+        raise graph_break("unsupported-object", text)
+
+    def changes(self, obj: object, source: Source) -> Iterator[Effect]:
+        for raw, value in self._written.get(id(obj), {}).items():
+            yield SlotSet(source, raw.__objclass__, raw.__name__, value)
+
+    def close(self) -> None:
+        """Different ones stay different."""
+        if len(self._sources) > 1:
+            first, *others = self._sources
+            self._world.trace.guard(first, AllDistinct(tuple(others)))

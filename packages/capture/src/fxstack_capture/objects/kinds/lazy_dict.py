@@ -1,0 +1,253 @@
+"""A dictionary of the outside that is read key by key.
+
+It stands behind mirrors of plain dicts, of instances' ``__dict__`` and of module namespaces. The
+mirror is a real dict which holds what has been looked at or written so far; ``known`` remembers
+what the original held (or that it did not), so that the difference of the two is the side effect.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import HasKey, IdentityIs, KeysAre, LengthIs
+from fxstack_capture.objects.constants import is_constant_key, is_value
+from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, ValueAt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.sources import Source
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final[Any] = _Absent()
+UNREAD: Final[Any] = (
+    object()
+)  # the original's value of a key that was overwritten before anybody read it
+
+
+class LazyDict:
+    """State of one mirrored dictionary."""
+
+    __slots__ = (
+        "deleted",
+        "expanded",
+        "known",
+        "mirror",
+        "original",
+        "source",
+        "trusted",
+        "uniform",
+        "world",
+    )
+
+    def __init__(
+        self,
+        world: MirrorWorld,
+        original: dict[Any, Any],
+        mirror: dict[Any, Any],
+        source: Source,
+        *,
+        trusted: bool = False,
+        uniform: bool | None = None,
+    ) -> None:
+        self.world = world
+        self.original = original
+        self.mirror = mirror
+        self.source = source
+        self.trusted = trusted
+        self.uniform = uniform
+        self.known: dict[Any, Any] = {}
+        self.deleted: set[Any] = set()
+        self.expanded = False
+
+    def item_source(self, key: object) -> Source:
+        if type(self.source) is InstanceDict and type(key) is str:
+            return InstanceAttr(self.source.of, key)
+        return Key(self.source, key) if is_value(key) else self._place_of(key)
+
+    def _place_of(self, key: object) -> Source:
+        """Where the value of a class or function as key is, as long as that key stands where it stands."""
+        index = next(i for i, k in enumerate(self.original) if k is key)
+        self.world.trace.guard(KeyAt(self.source, index), IdentityIs(key, id(key)))
+        return ValueAt(self.source, index)
+
+    def simple(self, key: object) -> bool:
+        """Whether ``key`` can be looked up alone: no other key type of the dictionary could be
+        equal to it.
+        """
+        if self.uniform is None:
+            self.uniform = all(map(_is_simple, self.original))
+        return self.uniform and _is_simple(key)
+
+    def get(self, key: Any) -> Any:
+        """The current value of a simple key, or ABSENT."""
+        mirror = self.mirror
+        if key in mirror:
+            return mirror[key]
+        if self.expanded or key in self.known:
+            return ABSENT
+        return self._fetch(key)
+
+    def _fetch(self, key: Any) -> Any:
+        original = self.original
+        if key not in original:
+            self.world.trace.guard(self.source, HasKey(key, present=False))
+            self.known[key] = ABSENT
+            return ABSENT
+        value = self.world.enter_from(original[key], self.item_source(key), self.trusted)
+        self.known[key] = value
+        self.mirror[key] = value
+        return value
+
+    def is_unread(self, key: str) -> bool:
+        """Whether the original has ``key`` and the program has neither read nor written it."""
+        return (
+            not self.expanded
+            and key not in self.mirror
+            and key not in self.known
+            and key in self.original
+        )
+
+    def put(self, key: Any, value: object) -> None:
+        self.mirror[key] = value
+
+    def remove(self, key: Any) -> bool:
+        """Remove a simple key; False when it is not there."""
+        if self.get(key) is ABSENT:
+            return False
+        if not self.expanded and key not in self.known:  # written, and never read
+            present = key in self.original
+            self.world.trace.guard(self.source, HasKey(key, present=present))
+            self.known[key] = UNREAD if present else ABSENT
+        del self.mirror[key]
+        self.deleted.add(key)
+        return True
+
+    def length(self) -> int:
+        if not self.expanded:
+            # A key that was looked up in vain is known, and ABSENT, when it is stored later.
+            present = {key for key, value in self.known.items() if value is not ABSENT}
+            if self.mirror.keys() != present:
+                self.expand()
+            else:
+                self.world.trace.guard(self.source, LengthIs(len(self.original)))
+                return len(self.original)
+        return len(self.mirror)
+
+    def names(self) -> set[Any]:
+        """The keys, without a look at the values."""
+        if self.expanded:
+            return set(self.mirror)
+        self.world.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
+        gone = {key for key, was in self.known.items() if was is not ABSENT}
+        return {*(key for key in self.original if key not in gone), *self.mirror}
+
+    def expand(self) -> None:
+        """Fill the mirror completely, in the original's order."""
+        if self.expanded:
+            return
+        if self.original is sys.modules:  # tracing itself adds to it
+            raise graph_break(
+                "unsupported-object", "reading the table of all modules that are loaded"
+            )
+        keys = tuple(self.original)
+        self.world.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
+        with self.world.trace.calls.without_effects(keys):
+            self._expand_all(keys)
+        self.world.expanded(self)
+
+    def _expand_all(self, keys: tuple[Any, ...]) -> None:
+        self.expanded = True
+        mirror, known = self.mirror, self.known
+        full: dict[Any, Any] = {}
+        self.known = {}  # again, in the original's order
+        self._fill(keys, known, full)
+        late = {k: v for k, v in mirror.items() if k not in full}
+        mirror.clear()
+        mirror.update(full)
+        mirror.update(late)
+
+    def _fill(self, keys: tuple[Any, ...], known: dict[Any, Any], full: dict[Any, Any]) -> None:
+        mirror = self.mirror
+        values = tuple(self.original.values())
+        for index, key in enumerate(keys):
+            if not is_constant_key(key):
+                self._expand_object(index, key, values[index], full)
+            elif key in mirror and key not in self.deleted:
+                full[key] = mirror[key]
+                self.known[key] = known.get(key, UNREAD)
+            elif key not in known and key not in mirror:
+                self._expand_one(index, key, full)
+            else:
+                self.known[key] = known.get(key, UNREAD)
+
+    def _expand_one(self, index: int, key: Any, full: dict[Any, Any]) -> None:
+        source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)
+        value = self.world.enter_from(self.original[key], source, self.trusted)
+        self.known[key] = full[key] = value
+
+    def _expand_object(self, index: int, key: Any, found: Any, full: dict[Any, Any]) -> None:
+        """An item whose key has a stand-in; its ``__hash__`` may be the program's."""
+        world = self.world
+        standin = world.enter(key, KeyAt(self.source, index))
+        value = world.enter_from(found, ValueAt(self.source, index), self.trusted)
+        for table in (self.known, full):
+            world.trace.calls.watched(dict.__setitem__, table, standin, value)
+
+    def changes(self) -> Iterator[tuple[Any, Any]]:
+        """(key, new value) or (key, ABSENT) to apply in this order to the original."""
+        mirror, known = self.mirror, self.known
+        stay = self._staying()
+        for key, was in known.items():
+            if was is not ABSENT and key not in stay:
+                yield key, ABSENT
+        for key, now in mirror.items():
+            if key not in stay or known.get(key, ABSENT) is not now:
+                yield key, now
+
+    def _staying(self) -> set[Any]:
+        """Keys of the original that need not be removed (not even to change their place)."""
+        mirror, known = self.mirror, self.known
+        if not self.expanded:
+            gone = {k for k, was in known.items() if was is not ABSENT and k not in mirror}
+            return {k for k in mirror if k not in self.deleted} - gone
+        order = {k: i for i, k in enumerate(k for k, was in known.items() if was is not ABSENT)}
+        stay: set[Any] = set()
+        last = -1
+        for key in mirror:
+            place = order.get(key, -1)
+            if place <= last:
+                break
+            last = place
+            stay.add(key)
+        return stay
+
+    def has_changed(self, key: str) -> bool:
+        """Whether the program has written to a key; asking guards nothing."""
+        if key in self.mirror:
+            return self.known.get(key, ABSENT) is not self.mirror[key]
+        return self.known.get(key, ABSENT) is not ABSENT
+
+    @property
+    def changed(self) -> bool:
+        return next(self.changes(), None) is not None
+
+
+def _is_simple(key: object) -> bool:
+    """Whether ``==`` and hash are C code that looks at nothing but this key: at its value, or which object it is."""
+    cls = type(key)
+    if cls is FunctionType or is_value(key):
+        return True
+    return issubclass(cls, type) and (cls.__eq__, cls.__hash__) == _OF_CLASSES
+
+
+_OF_CLASSES = (type.__eq__, type.__hash__)

@@ -1,0 +1,97 @@
+"""Numbers and tensors that a frame draws from a random generator: drawn before the graph runs, in order, anew in every call.
+
+Nothing but other draws can tell when a number was drawn, so the replacement draws all of them first. While tracing they are
+symbols that nothing may be decided by (``shapes.symbolic.env``); a copy of the generator gives the examples that they need.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.shapes.geometry import can_be_symbolic
+from fxstack_capture.sources import Drawn, Item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """``function(generator, *args, **kwargs)``, whose result is found at ``result``."""
+
+    function: Callable[..., Any]
+    generator: Source
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Source
+
+
+class Draws:
+    """Those of one trace."""
+
+    def __init__(self, world: MirrorWorld) -> None:
+        self.world = world
+        self.made: list[Draw] = []
+        self._copies: dict[int, random.Random] = {}
+
+    def draw(
+        self,
+        function: Callable[..., Any],
+        generator: random.Random,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """The result of a call in terms of the trace: symbolic numbers, a list of these, or None. Raises GraphBreak."""
+        label = f"random.{function.__name__}"
+        try:
+            example = function(self._copy(generator), *args, **kwargs)
+        except Exception as error:  # the program's: it happens, or not, in plain Python
+            text = f"{label}, which raises {type(error).__name__}"
+            raise graph_break("unsupported-call", text) from error
+        source = Drawn(len(self.made), label)
+        result = self._symbols(example, source)
+        self.add(function, generator, args, kwargs)
+        return result
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        generator: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Source:
+        """Have the frame call ``function(generator, *args, **kwargs)``; where the result is found."""
+        source = Drawn(len(self.made), f"random.{function.__name__}")
+        found_at = self.world.source_of(generator)
+        assert found_at is not None
+        self.made.append(Draw(function, found_at, args, kwargs, source))
+        return source
+
+    def _copy(self, generator: random.Random) -> random.Random:
+        copy = self._copies.get(id(generator))
+        if copy is None:
+            copy = self._copies[id(generator)] = random.Random()  # noqa: S311 - the program's generator
+            copy.setstate(generator.getstate())
+        return copy
+
+    def _symbols(self, example: Any, source: Source) -> Any:
+        if example is None:
+            return None
+        if type(example) is list:
+            return [self._number(item, Item(source, i)) for i, item in enumerate(example)]
+        return self._number(example, source)
+
+    def _number(self, example: Any, source: Source) -> Any:
+        if type(example) not in (int, float):
+            text = f"{source.name}, which gives a {type(example).__qualname__},"
+            raise graph_break("unsupported-call", text)
+        if not can_be_symbolic(example):
+            example = type(example)(1)
+        geometry: Any = self.world.trace.torch.geometry  # type: ignore[attr-defined]
+        return geometry.drawn(example, source)

@@ -1,0 +1,118 @@
+"""Functions that a program makes anew in every call: lambdas that it passes, closures that cross a graph break.
+
+Such a function enters as itself, but is guarded by its code, and by what it is made of as far as that is read. So an entry
+outlives the function that it was compiled for. Where a trace depends on which function it is (it is also known by
+identity: a key of a dictionary, an attribute of a class, an object to compare with), it is guarded by identity after all.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.calls.marked import is_allowed_by_torch
+from fxstack_capture.guards.records import (
+    AllDistinct,
+    ClassUnchanged,
+    Equals,
+    HasKey,
+    IdentityIs,
+    KeysAre,
+    LengthIs,
+    TypeIs,
+)
+from fxstack_capture.sources import BuiltinAttr, Item, Local
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType
+
+    from fxstack_capture.guards.records import Check
+    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.sources import Source
+
+_NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another function makes
+
+
+class RemadeFunctions:
+    """Those of one trace, by the id of the function."""
+
+    def __init__(self, world: MirrorWorld) -> None:
+        self.world = world
+        self._entered: dict[int, tuple[FunctionType, Source]] = {}
+
+    def __contains__(self, obj: object) -> bool:
+        return id(obj) in self._entered
+
+    def enter(self, fn: FunctionType, source: Source) -> bool:
+        """Guard ``fn`` by its code, if it is one that programs make anew; whether it is."""
+        seen_another = self.world.trace.torch.history.is_another(source, fn)  # type: ignore[attr-defined]
+        if not (seen_another or _is_made_by_caller(fn, source)) or not self._is_plain(fn):
+            return False
+        guard = self.world.trace.guard
+        guard(source, TypeIs(FunctionType))
+        for name in ("__code__", "__globals__"):
+            value = getattr(fn, name)
+            guard(BuiltinAttr(source, name), IdentityIs(value, id(value)))
+        guard(BuiltinAttr(source, "__dict__"), LengthIs(0))
+        for name in ("__name__", "__qualname__", "__module__"):
+            guard(BuiltinAttr(source, name), Equals(getattr(fn, name)))
+        self._entered[id(fn)] = fn, source
+        return True
+
+    def _is_plain(self, fn: FunctionType) -> bool:
+        """Nothing but its code and what it reads makes it what it is."""
+        calls: Any = self.world.trace.calls
+        is_known = id(fn) in calls.rules or calls.is_leaf(fn) or is_allowed_by_torch(fn)
+        return not is_known and not fn.__dict__ and type(fn.__module__) is str
+
+    def pin(self, values: tuple[Any, ...]) -> None:
+        """The trace depends on the identity of those of ``values`` that are such functions."""
+        for fn, source in [self._entered.pop(id(v)) for v in values if id(v) in self._entered]:
+            self.world.trace.guard(source, IdentityIs(fn, id(fn)))
+
+    def close(self) -> None:
+        """Pin what is known by identity elsewhere; tell functions of the same code apart."""
+        if not self._entered:
+            return
+        codes = {fn.__code__ for fn in _known_by_identity(self.world)}
+        self.pin(tuple(fn for fn, _ in self._entered.values() if fn.__code__ in codes))
+        alike: dict[CodeType, list[Source]] = {}
+        for fn, source in self._entered.values():
+            alike.setdefault(fn.__code__, []).append(source)
+        for first, *others in alike.values():
+            if others:
+                self.world.trace.guard(first, AllDistinct(tuple(others)))
+
+
+def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
+    """A nested function that is an argument, or an item of one."""
+    while isinstance(source, Item):
+        source = source.of
+    return bool(fn.__code__.co_flags & _NESTED) and isinstance(source, Local)
+
+
+def _known_by_identity(world: MirrorWorld) -> Iterator[FunctionType]:
+    """Functions whose identity other guards demand."""
+    for guard in world.trace.guards:
+        read = _IDENTITIES.get(type(guard.check))
+        if read is not None:
+            yield from _functions(read(guard.check))
+
+
+def _functions(values: tuple[Any, ...]) -> Iterator[FunctionType]:
+    for value in values:
+        if type(value) in (tuple, frozenset):
+            yield from _functions(tuple(value))
+            continue
+        inner = value.__func__ if type(value) in (staticmethod, classmethod) else value
+        if type(inner) is FunctionType:
+            yield inner
+
+
+_IDENTITIES: dict[type[Check], Any] = {
+    IdentityIs: lambda check: (check.obj,),
+    KeysAre: lambda check: check.keys,
+    HasKey: lambda check: (check.key,),
+    ClassUnchanged: lambda check: check.values,
+}

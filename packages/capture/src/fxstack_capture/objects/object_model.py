@@ -1,0 +1,334 @@
+"""The trace world's memory: implements ``trace.World`` on top of the registry, lazy dictionaries
+and class lookups.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
+from fxstack_capture.objects import wrapping as entering
+from fxstack_capture.objects.addresses import Addresses
+from fxstack_capture.objects.distinct import Distinctions
+from fxstack_capture.objects.instances import dict_descriptor
+from fxstack_capture.objects.kinds import functions
+from fxstack_capture.objects.kinds.append_only_lists import GrowingLists
+from fxstack_capture.objects.kinds.consumed_iterators import BegunIterators
+from fxstack_capture.objects.kinds.contexts import Contexts
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.objects.kinds.random_draws import Draws
+from fxstack_capture.objects.kinds.recreated_functions import RemadeFunctions
+from fxstack_capture.objects.protocols import abstract_classes, descriptors, stores
+from fxstack_capture.objects.protocols import loads as attributes
+from fxstack_capture.objects.protocols.classes import ClassReads
+from fxstack_capture.objects.registry import NEW_CLASS_MARK, Registry
+from fxstack_capture.objects.stable_modules import is_trusted, is_trusted_module, label_of
+from fxstack_capture.sources import InstanceDict, Source, pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import ContextVar, Token
+    from types import CellType, FunctionType
+
+    from fxstack_capture.effects.records import Effect
+    from fxstack_capture.trace import Trace
+
+
+class MirrorWorld:
+    """See ``trace.World``."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.registry = Registry()
+        self.classes = ClassReads(self)
+        self.distinctions = Distinctions(self)
+        self.addresses = Addresses(self)
+        self.remade = RemadeFunctions(self)
+        self.draws = Draws(self)
+        self.growing = GrowingLists(self)
+        self.iterators = BegunIterators(self)
+        self.contexts = Contexts(self)
+        self.plans: dict[tuple[type, str], Any] = {}
+        self.lazy: dict[int, LazyDict] = {}
+        """Dictionaries that are not complete yet, by id of the mirror dict."""
+        self.dicts: dict[int, LazyDict] = {}
+        """All lazily read dictionaries, by id of the mirror dict."""
+        self.instances: dict[int, LazyDict] = {}
+        """State of instances' dictionaries, by id of the stand-in instance."""
+        self.slots: dict[int, dict[Any, Any]] = {}
+        """What slots of stand-in instances held when first read: by id of the instance, then by
+        descriptor.
+        """
+        self.namespaces: dict[int, LazyDict] = {}
+        """Module namespaces by id of the real dict."""
+        self.cells: dict[int, functions.MirroredCell] = {}
+        """Mirrored cells by id of the stand-in cell."""
+        self.parts: dict[int, functions.Parts] = {}
+        self._made_at: dict[int, int] = {}
+        self.opaque: set[int] = set()
+        self.told_by_text: set[int] = set()
+        """Ids of pre-existing values that are guarded by their text and not by identity."""
+        self.proxies: dict[int, Any] = {}
+        """The stand-ins behind stand-ins of weak proxies, by the id of the latter."""
+        self.context: dict[ContextVar[Any], Any] = {}
+        """What the program wrote to context variables."""
+        self.tokens: dict[int, tuple[Token[Any], Any]] = {}
+        """What ``ContextVar.set`` gave, and what was there before; by the id of the token."""
+        self.cache_keys: dict[Any, Any] = {}
+        """One key object for equal keys of a ``functools.lru_cache``; by the id of that and the key."""
+        self.deferred: list[Effect] = []
+        """Calls to be made for real when the frame is left."""
+        self.contents: dict[int, tuple[Any, ...]] = {}
+        """What eagerly entered containers held at entry, by id of the stand-in."""
+        self.set_orders: dict[int, tuple[Any, ...]] = {}
+        """Members of sets of objects in the order of the original, which hashes of stand-ins do not
+        give; by id of the stand-in.
+        """
+
+    # --- entering ----------------------------------------------------------------------------
+
+    def enter(self, obj: object, source: Source) -> Any:
+        entry = self.registry.by_original.get(id(obj))
+        if entry is None:
+            return entering.enter(self, obj, source)
+        if entry.source is not source and entry.source != source:
+            varies = obj in self.remade or id(obj) in self.told_by_text or obj in self.contexts
+            if entry.standin is entry.original and not varies:
+                self.trace.guard(source, IdentityIs(obj, id(obj)))
+            else:
+                self.trace.guard(source, SameObject(entry.source))
+        if entry.standin in self.growing:
+            self.growing.expand(entry.standin)  # type: ignore[arg-type]
+        return entry.standin
+
+    def enter_from(self, obj: object, source: Source, trusted: bool) -> Any:
+        """Enter a member of a namespace; definitions of trusted ones are found again by themselves."""
+        if trusted and entering.is_definition(obj) and is_trusted(obj):
+            self.trace.guard(source, IdentityIs(obj, id(obj)))
+            return self.enter_as_itself(obj, pinned(obj, label_of(obj)))
+        return self.enter(obj, source)
+
+    def enter_as_itself(self, obj: object, source: Source) -> Any:
+        """Enter an identity-like object whose identity follows from what is guarded already."""
+        if id(obj) not in self.registry.by_original:
+            self.registry.add(obj, obj, source)
+        return obj
+
+    def enter_constant(self, obj: object, source: Source) -> Any:
+        """Enter a number that is never dynamic."""
+        self.trace.guard(source, Equals(obj))
+        return obj
+
+    def source_of(self, obj: object) -> Source | None:
+        entry = self.registry.by_standin.get(id(obj))
+        return None if entry is None else entry.source
+
+    def original_of(self, obj: object) -> Any:
+        entry = self.registry.by_standin.get(id(obj))
+        return obj if entry is None else entry.original
+
+    def is_preexisting(self, obj: object) -> bool:
+        return id(obj) in self.registry.by_standin
+
+    def note_new(self, obj: object) -> None:
+        self.registry.new[id(obj)] = obj
+        if isinstance(obj, type):
+            self._made_at[id(obj)] = self.trace.interp.root_step
+
+    def note_compared(self, left: object, right: object) -> None:
+        self.distinctions.note_compared(left, right)
+
+    def note_answers(self, kind: type, classes: Any) -> None:
+        abstract_classes.note_answers(self, kind, classes)
+
+    def made_at(self, obj: object) -> int | None:
+        """The step of the root frame during which a class was made."""
+        return self._made_at.get(id(obj))
+
+    def is_new(self, obj: object) -> bool:
+        """Whether ``obj`` was announced by ``note_new``."""
+        return id(obj) in self.registry.new or (
+            isinstance(obj, type) and NEW_CLASS_MARK in type.__dict__["__dict__"].__get__(obj)
+        )
+
+    # --- lazy dictionaries -------------------------------------------------------------------
+
+    def add_dict(self, state: LazyDict) -> LazyDict:
+        self.dicts[id(state.mirror)] = self.lazy[id(state.mirror)] = state
+        return state
+
+    def expanded(self, state: LazyDict) -> None:
+        self.lazy.pop(id(state.mirror), None)
+
+    def expand(self, obj: object) -> None:
+        state = self.lazy.get(id(obj))
+        if state is not None:
+            state.expand()
+            return
+        instance = self.instances.get(id(obj))
+        if instance is not None:
+            instance.expand()
+        if id(obj) in self.slots:
+            descriptors.expand_slots(self, obj)
+        if obj in self.growing:
+            self.growing.expand(obj)  # type: ignore[arg-type]
+
+    def namespace(self, namespace: dict[str, object]) -> LazyDict:
+        """State of a module's (or function's) globals, given the real dict or its mirror."""
+        state = self.namespaces.get(id(namespace))
+        if state is not None:
+            return state
+        if id(namespace) in self.dicts:
+            return self.dicts[id(namespace)]
+        entry = self.registry.by_original.get(id(namespace))
+        if entry is not None:
+            return self.dicts[id(entry.standin)]
+        name = namespace.get("__name__", "?")
+        source = pinned(namespace, f"globals of {name}")
+        state = LazyDict(self, namespace, {}, source, trusted=is_trusted_module(name), uniform=True)
+        self.registry.add(namespace, state.mirror, source)
+        self.namespaces[id(namespace)] = state
+        return self.add_dict(state)
+
+    def set_order(self, standin: Any) -> tuple[Any, ...] | None:
+        """The members of an entered set in the order in which the original iterates; None when any
+        order will do.
+        """
+        order = self.set_orders.get(id(standin))
+        if order is None:
+            return None
+        if len(order) != len(standin) or any(
+            ours is not theirs
+            for ours, theirs in zip(self.contents[id(standin)], standin, strict=True)
+        ):
+            raise graph_break(
+                "unsupported-object", "iteration over a set of objects that was changed"
+            )
+        return order
+
+    def own_dict(self, obj: object) -> Callable[[str], Any]:
+        """Reader of an object's instance dictionary: name to value or ABSENT."""
+        state = self.instances.get(id(obj))
+        if state is not None:
+            return state.get
+        own = descriptors.raw_dict(obj)
+        return lambda name: own.get(name, ABSENT)
+
+    def dict_get(self, mapping: dict[Any, Any], key: Any) -> Any:
+        """Value of a string key of a trace-world dict, or ABSENT."""
+        state = self.lazy.get(id(mapping))
+        return mapping.get(key, ABSENT) if state is None else state.get(key)
+
+    def bind(self, raw: object, obj: object) -> Any:
+        """The attribute that a raw class attribute becomes on an instance."""
+        return descriptors.bind(self, raw, obj, type(obj))
+
+    def instance_dict(self, obj: object) -> LazyDict | None:
+        return self.instances.get(id(obj))
+
+    def add_instance(self, standin: object, original_dict: dict[str, Any], source: Source) -> None:
+        shared = self.registry.by_original.get(id(original_dict))
+        if shared is not None:  # another object with the very same dictionary
+            self.trace.guard(InstanceDict(source), SameObject(shared.source))
+            dict_descriptor(type(standin)).__set__(standin, shared.standin)
+            self.instances[id(standin)] = self.dicts[id(shared.standin)]
+            return
+        mirror = descriptors.raw_dict(standin)
+        state = LazyDict(self, original_dict, mirror, InstanceDict(source), uniform=True)
+        self.instances[id(standin)] = state
+        self.registry.add(original_dict, mirror, state.source)
+        self.add_dict(state)
+
+    # --- attributes --------------------------------------------------------------------------
+
+    def load_attr(self, obj: object, name: str) -> Any:
+        loader = attributes.LOADERS.get(type(obj))
+        if loader is not None:
+            return loader(self, obj, name)
+        if isinstance(obj, torch.Tensor):
+            return self.trace.torch.load_attr(obj, name)
+        if name == "__dict__" and issubclass(type(obj), threading.local):
+            return attributes.load_thread_local(self, obj, name)
+        return attributes.load(self, obj, name)
+
+    def load_special(self, obj: object, name: str) -> Any:
+        raw = self.classes.lookup(type(obj), name)
+        if raw is ABSENT:
+            raise AttributeError(name)
+        return self.bind(raw, obj)
+
+    def store_attr(self, obj: object, name: str, value: object) -> None:
+        stores.store(self, obj, name, value)
+
+    def delete_attr(self, obj: object, name: str) -> None:
+        stores.delete(self, obj, name)
+
+    # --- globals -----------------------------------------------------------------------------
+
+    def load_global(
+        self, namespace: dict[str, object], builtins: dict[str, object], name: str
+    ) -> Any:
+        state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
+        value = state.mirror.get(name, ABSENT)
+        if value is not ABSENT:
+            return value
+        value = state.get(name)
+        if value is not ABSENT:
+            return value
+        state = self.namespaces.get(id(builtins)) or self.namespace(builtins)
+        value = state.get(name)
+        if value is ABSENT:
+            raise NameError(f"name '{name}' is not defined", name=name)
+        return value
+
+    def store_global(self, namespace: dict[str, object], name: str, value: object) -> None:
+        self.namespace(namespace).put(name, value)
+
+    def delete_global(self, namespace: dict[str, object], name: str) -> None:
+        if not self.namespace(namespace).remove(name):
+            raise NameError(f"name '{name}' is not defined", name=name)
+
+    def has_other_keys(self, mapping: dict[Any, Any]) -> bool:
+        """Whether a dictionary of the outside will have other keys, or another order of them, when the frame is left."""
+        entry: Any = self.registry.by_standin.get(id(mapping))
+        if entry is None:
+            return False
+        now, before = dict.__iter__(mapping), dict.__iter__(entry.original)
+        pairs: Any = zip_longest(now, map(self._standin_of, before), fillvalue=ABSENT)
+        return any(a is not b and (type(a), a) != (type(b), b) for a, b in pairs)
+
+    def _standin_of(self, obj: object) -> object:
+        entry = self.registry.by_original.get(id(obj))
+        return obj if entry is None else entry.standin
+
+    # --- functions and cells -----------------------------------------------------------------
+
+    def function_parts(
+        self, fn: FunctionType
+    ) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
+        found = self.parts.get(id(fn))
+        if found is None:
+            found = functions.parts(self, fn)
+        return found.defaults, found.kwdefaults, found.closure
+
+    def load_cell(self, cell: CellType) -> Any:
+        return functions.load_cell(self, cell)
+
+    def store_cell(self, cell: CellType, value: object) -> None:
+        cell.cell_contents = value
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Record the guards that are collected over the whole trace."""
+        self.classes.close()
+        self.distinctions.close()
+        self.iterators.close()
+        self.contexts.close()
+        self.remade.close()
+        self.addresses.close()

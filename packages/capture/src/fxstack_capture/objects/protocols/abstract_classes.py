@@ -1,0 +1,45 @@
+"""What abstract classes (``abc.ABC``) say of other classes: an answer that registering a class with them changes.
+
+Every pair of an abstract class and a class from outside is guarded once.
+"""
+
+from __future__ import annotations
+
+import abc
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.guards.records import SubclassIs
+from fxstack_capture.sources import pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.objects.object_model import MirrorWorld
+
+_mro = type.__dict__["__mro__"].__get__
+
+
+def _named(classes: Any) -> Iterator[Any]:
+    """The classes in the second argument of ``isinstance``: one, a union, or tuples of such."""
+    if isinstance(classes, (tuple, types.UnionType)):
+        for part in classes if isinstance(classes, tuple) else classes.__args__:
+            yield from _named(part)
+    else:
+        yield classes
+
+
+def note_answers(world: MirrorWorld, kind: type, classes: Any) -> None:
+    """See ``World.note_answers``. A class made in the trace has no place in guards: its bases decide in its stead."""
+    for cls in _named(classes):
+        if isinstance(cls, abc.ABCMeta) and not world.is_new(cls):
+            for known in _known(world, kind):
+                answer = bool(abc.ABCMeta.__subclasscheck__(cls, known))
+                check = SubclassIs(cls, id(cls), answer)
+                world.trace.guard(pinned(known, known.__qualname__), check)
+
+
+def _known(world: MirrorWorld, kind: type) -> tuple[type, ...]:
+    if not world.is_new(kind):
+        return (kind,)
+    return tuple(base for base in _mro(kind) if not world.is_new(base))

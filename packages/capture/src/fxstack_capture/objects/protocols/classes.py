@@ -1,0 +1,239 @@
+"""Raw lookups along the MRO of a class, and the guards that they need.
+
+A lookup takes what stands in the class dictionaries, without calling descriptors. What was read of
+a class is collected and guarded once per class (``ClassUnchanged``) when the trace is closed.
+Writes to classes of the outside are overlays: seen by later lookups, replayed as effects.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.guards.records import NOT_FOUND, ClassUnchanged
+from fxstack_capture.objects.class_flags import is_immutable
+from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.objects.stable_modules import is_trusted, label_of
+from fxstack_capture.sources import ClassAttr, pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_capture.objects.object_model import MirrorWorld
+
+dict_of = type.__dict__["__dict__"].__get__
+_mro = type.__dict__["__mro__"].__get__
+
+
+def raw_lookup(cls: type, name: str) -> Any:
+    """What stands in the first class dictionary along the MRO that has ``name``; ``NOT_FOUND``."""
+    for base in _mro(cls):
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return NOT_FOUND
+
+
+SPECIAL_METHODS = tuple(
+    f"__{name}__"
+    for name in [
+        "repr",
+        "str",
+        "bytes",
+        "format",
+        "lt",
+        "le",
+        "eq",
+        "ne",
+        "gt",
+        "ge",
+        "hash",
+        "bool",
+        "call",
+        "len",
+        "length_hint",
+        "getitem",
+        "setitem",
+        "delitem",
+        "missing",
+        "iter",
+        "next",
+        "reversed",
+        "contains",
+        "add",
+        "sub",
+        "mul",
+        "matmul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "divmod",
+        "pow",
+        "lshift",
+        "rshift",
+        "and",
+        "xor",
+        "or",
+        "radd",
+        "rsub",
+        "rmul",
+        "rmatmul",
+        "rtruediv",
+        "rfloordiv",
+        "rmod",
+        "rdivmod",
+        "rpow",
+        "rlshift",
+        "rrshift",
+        "rand",
+        "rxor",
+        "ror",
+        "iadd",
+        "isub",
+        "imul",
+        "imatmul",
+        "itruediv",
+        "ifloordiv",
+        "imod",
+        "ipow",
+        "ilshift",
+        "irshift",
+        "iand",
+        "ixor",
+        "ior",
+        "neg",
+        "pos",
+        "abs",
+        "invert",
+        "complex",
+        "int",
+        "float",
+        "index",
+        "round",
+        "trunc",
+        "floor",
+        "ceil",
+        "get",
+        "set",
+        "delete",
+        "getattribute",
+        "getattr",
+        "setattr",
+        "delattr",
+        "instancecheck",
+        "subclasscheck",
+    ]
+)
+
+_SELF_ENTERING: frozenset[type] = (
+    IMMUTABLE_TYPES
+    | IDENTITY_TYPES
+    | {types.BuiltinFunctionType, staticmethod, classmethod, property}
+)
+
+
+class ClassReads:
+    """Lookups made in one trace."""
+
+    def __init__(self, world: MirrorWorld) -> None:
+        self.world = world
+        self.cache: dict[tuple[type, str], Any] = {}
+        self.reads: dict[type, dict[str, object]] = {}
+        self.fixed: dict[type, bool] = {}
+        self.noted: set[type] = set()
+        self.ancestors: set[type] = set()
+        self.overlays: dict[type, dict[str, object]] = {}
+
+    def lookup(self, cls: type, name: str) -> Any:
+        """The raw attribute (a trace-world object) or ABSENT."""
+        key = (cls, name)
+        found = self.cache.get(key, self)
+        if found is self:
+            found = self.cache[key] = self._lookup(cls, name)
+        return found
+
+    def _lookup(self, cls: type, name: str) -> Any:
+        mro = _mro(cls)
+        if self.overlays:
+            for base in mro:
+                overlay = self.overlays.get(base)
+                if overlay is not None and name in overlay:
+                    if overlay[name] is ABSENT:
+                        continue
+                    return overlay[name]
+                if name in dict_of(base):
+                    return self._found(cls, base, name)
+        for base in mro:
+            if name in dict_of(base):
+                return self._found(cls, base, name)
+        self._note(cls, name, NOT_FOUND)
+        return ABSENT
+
+    def _found(self, cls: type, base: type, name: str) -> Any:
+        raw = dict_of(base)[name]
+        self._note(cls, name, raw)
+        kind = type(raw)
+        if kind in IMMUTABLE_TYPES or self.world.is_new(base):
+            return raw
+        source = ClassAttr(pinned(base, base.__qualname__), name)
+        if kind in _SELF_ENTERING or isinstance(raw, type):
+            definition = kind in IDENTITY_TYPES and is_trusted(raw)
+            return self.world.enter_as_itself(
+                raw, pinned(raw, label_of(raw)) if definition else source
+            )
+        return self.world.enter(raw, source)
+
+    def _note(self, cls: type, name: str, raw: object) -> None:
+        if not self._is_fixed(cls):
+            self.reads.setdefault(cls, {})[name] = raw
+
+    def _is_fixed(self, cls: type) -> bool:
+        fixed = self.fixed.get(cls)
+        if fixed is None:
+            fixed = self.fixed[cls] = is_immutable(cls) or self.world.is_new(cls)
+        return fixed
+
+    def note(self, cls: type, names: Iterable[str]) -> None:
+        """Guard what looking up ``names`` finds; the caller reads it without entering it."""
+        if not self._is_fixed(cls):
+            reads = self.reads.setdefault(cls, {})
+            for name in names:
+                if name not in reads:
+                    reads[name] = raw_lookup(cls, name)
+
+    def note_bases(self, cls: type) -> None:
+        """The program has asked what ``cls`` derives from."""
+        if not self._is_fixed(cls):
+            self.ancestors.add(cls)
+            self.reads.setdefault(cls, {})
+
+    def note_special_methods(self, cls: type) -> None:
+        """C code is about to use instances of ``cls``: guard the methods that it finds on the type
+        by itself.
+        """
+        if cls in self.noted:
+            return
+        self.noted.add(cls)
+        if is_immutable(cls):
+            return
+        for name in SPECIAL_METHODS:
+            self.lookup(cls, name)
+
+    def forget(self, cls: type) -> None:
+        """A class made by the program is finished: what was looked up while it was made is stale."""
+        self.cache.clear()
+        self.world.plans.clear()
+        self.fixed.pop(cls, None)
+        self.reads.pop(cls, None)
+
+    def store(self, cls: type, name: str, value: object) -> None:
+        """Overlay a class of the outside (``value`` may be ABSENT)."""
+        self.overlays.setdefault(cls, {})[name] = value
+        self.cache.clear()
+
+    def close(self) -> None:
+        """Record one guard per class that was read."""
+        for cls, reads in self.reads.items():
+            mro = _mro(cls) if cls in self.ancestors else ()
+            check = ClassUnchanged(tuple(reads), tuple(reads.values()), mro)
+            self.world.trace.guard(pinned(cls, cls.__qualname__), check)

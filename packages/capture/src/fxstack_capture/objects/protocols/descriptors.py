@@ -1,0 +1,295 @@
+"""Descriptors found on a class: how each kind becomes an attribute of an instance, and in which
+order.
+
+A *plan* says for one class and name what was found along the MRO, how it is bound, and whether it
+goes before the instance dictionary. Plans are kept for the length of a trace; overlaid classes make
+new ones each time.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.guards.records import SlotUnset
+from fxstack_capture.objects.class_flags import is_heap_type
+from fxstack_capture.objects.instances import declares_slots, dict_descriptor, slots
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.sources import BuiltinAttr, SlotAttr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.objects.object_model import MirrorWorld
+
+    Getter = Callable[[MirrorWorld, Any, Any, type], Any]
+
+
+def raw_dict(obj: object) -> dict[str, Any]:
+    """``obj.__dict__`` by the C descriptor."""
+    return dict_descriptor(type(obj)).__get__(obj)  # type: ignore[no-any-return]
+
+
+_MIRRORED_TYPES = frozenset(
+    {
+        int,
+        float,
+        complex,
+        collections.deque,
+        collections.defaultdict,
+        collections.OrderedDict,
+        functools.partial,
+        type({}.keys()),
+        type({}.values()),
+        type({}.items()),
+    }
+)
+"""C types whose stand-ins have all of the original's C-level state."""
+
+
+def raw_dict_or_none(obj: Any) -> dict[str, Any] | None:
+    """The instance dictionary of an object made in the trace, if its class has one."""
+    descriptor = dict_descriptor(type(obj))
+    return None if descriptor is None else descriptor.__get__(obj)
+
+
+# --- descriptors found on the type ---------------------------------------------------------------
+
+
+def get_function(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    return types.MethodType(raw, obj)
+
+
+def get_plain(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    return raw
+
+
+def _get_native(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    return raw.__get__(obj, cls)
+
+
+def _get_by_c(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    """A descriptor of a C library: one that can be set (a field of ``ctypes``) reads what no guard sees."""
+    if id(obj) in world.opaque and is_data_descriptor(world, raw):
+        what = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
+        raise graph_break("unsupported-object", what)
+    return raw.__get__(obj, cls)
+
+
+def _get_staticmethod(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    return held(world, raw, raw.__func__, "__func__")
+
+
+class _Bound:
+    """Tells whether ``classmethod`` binds a descriptor that it wraps (until 3.12 it does)."""
+
+    def __get__(self, obj: object, cls: type | None = None) -> None:
+        return None
+
+
+_BINDS_DESCRIPTORS = classmethod(_Bound()).__get__(None, object) is None  # type: ignore[arg-type]
+
+
+def _get_classmethod(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    inner = held(world, raw, raw.__func__, "__func__")
+    if type(inner) is types.FunctionType:
+        return types.MethodType(inner, cls)
+    return (
+        bind(world, inner, cls, type(cls))
+        if _BINDS_DESCRIPTORS and hasattr(type(inner), "__get__")
+        else types.MethodType(inner, cls)
+    )
+
+
+def get_property(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    if obj is None:
+        return raw
+    if raw.fget is None:
+        return raw.__get__(obj, cls)  # raises the real AttributeError
+    return world.trace.calls.call(held(world, raw, raw.fget, "fget"), (obj,), {})
+
+
+def get_cached_property(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    if obj is None:
+        return raw
+    value = world.trace.calls.call(held(world, raw, raw.func, "func"), (obj,), {})
+    state = world.instances.get(id(obj))
+    if state is not None:
+        state.put(raw.attrname, value)
+    else:
+        raw_dict(obj)[raw.attrname] = value
+    return value
+
+
+@calls_program
+def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    if obj is None:
+        return raw
+    known = world.slots.get(id(obj))
+    if id(obj) in world.opaque and is_heap_type(raw.__objclass__):
+        return _slot_of_opaque(world, raw, obj)
+    if known is None or raw in known or not is_own_slot(raw):
+        return raw.__get__(obj, cls)
+    entry = world.registry.by_standin[id(obj)]
+    try:
+        value = raw.__get__(entry.original)
+    except AttributeError:
+        world.trace.guard(entry.source, SlotUnset(raw.__objclass__, raw.__name__))
+        known[raw] = ABSENT
+        return raw.__get__(obj, cls)
+    standin = known[raw] = world.enter(
+        value, SlotAttr(entry.source, raw.__objclass__, raw.__name__)
+    )
+    raw.__set__(obj, standin)
+    return standin
+
+
+@calls_program
+def _slot_of_opaque(world: MirrorWorld, raw: Any, obj: Any) -> Any:
+    """Of an object that has no stand-in. A class may lose its slot's name while instances keep what is in it."""
+    owner, name = raw.__objclass__, raw.__name__
+    if vars(owner).get(name) is not raw:
+        raise graph_break("unsupported-object", f"slot {name} of a {type(obj).__qualname__}")
+    source = world.registry.by_standin[id(obj)].source
+    try:
+        value = raw.__get__(obj)
+    except AttributeError:
+        world.trace.guard(source, SlotUnset(owner, name))
+        raise
+    return world.enter(value, SlotAttr(source, owner, name))
+
+
+def is_own_slot(raw: Any) -> bool:
+    return declares_slots(raw.__objclass__)
+
+
+_TRACEBACK = BaseException.__dict__["__traceback__"]
+
+_OF_RUNNING_FRAMES = frozenset(
+    vars(types.FrameType)[name] for name in ("f_locals", "f_lineno", "f_lasti", "f_trace")
+)
+"""What differs from moment to moment."""
+
+
+def get_getset(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    if obj is None:
+        return raw
+    if obj in world.contexts:
+        return world.contexts.load(raw, obj)
+    if raw.__name__ == "__dict__":
+        return raw.__get__(obj, cls)  # for stand-ins this is the lazy dictionary itself
+    entry = world.registry.by_standin.get(id(obj))
+    if entry is None or raw.__name__ == "__class__":
+        return raw.__get__(obj, cls)
+    if raw in _OF_RUNNING_FRAMES:
+        raise graph_break("unsupported-object", f"{raw.__name__} of a frame")
+    if entry.original is obj:
+        value = raw.__get__(obj, cls)
+        return world.enter(value, BuiltinAttr(entry.source, raw.__name__))
+    if raw is _TRACEBACK:
+        # Its frames are of one run only.
+        raise graph_break(
+            "unsupported-object", "the traceback of an exception that was made outside"
+        )
+    if isinstance(obj, BaseException) or raw.__objclass__ in _MIRRORED_TYPES:
+        return raw.__get__(obj, cls)
+    if raw.__name__ == "__weakref__":
+        return raw.__get__(obj, cls)
+    raise graph_break("unsupported-object", f"C attribute {raw.__name__} of a {cls.__qualname__}")
+
+
+def _get_user(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    get = world.classes.lookup(type(raw), "__get__")
+    return world.trace.calls.call(get, (raw, obj, cls), {})
+
+
+def held(world: MirrorWorld, holder: Any, value: Any, name: str) -> Any:
+    """A callable held by a descriptor object: the identity of the holder settles which."""
+    entry = world.registry.by_standin.get(id(holder))
+    if entry is None or value is None:
+        return value
+    if type(value) is types.FunctionType:
+        return world.enter_as_itself(value, BuiltinAttr(entry.source, name))
+    return world.enter(value, BuiltinAttr(entry.source, name))
+
+
+_GETTERS: dict[type, Getter] = {
+    types.FunctionType: get_function,
+    staticmethod: _get_staticmethod,
+    classmethod: _get_classmethod,
+    property: get_property,
+    functools.cached_property: get_cached_property,
+    types.MemberDescriptorType: get_slot,
+    types.GetSetDescriptorType: get_getset,
+    types.MethodDescriptorType: _get_native,
+    types.WrapperDescriptorType: _get_native,
+    types.ClassMethodDescriptorType: _get_native,
+    types.BuiltinFunctionType: get_plain,
+}
+
+
+def getter_of(world: MirrorWorld, raw: Any) -> Getter:
+    kind = type(raw)
+    found = _GETTERS.get(kind)
+    if found is not None:
+        return found
+    get = world.classes.lookup(kind, "__get__")
+    if get is ABSENT:
+        return get_plain
+    return _get_user if type(get) is types.FunctionType else _get_by_c
+
+
+def bind(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+    return getter_of(world, raw)(world, raw, obj, cls)
+
+
+def is_data_descriptor(world: MirrorWorld, raw: Any) -> bool:
+    kind = type(raw)
+    if kind is types.FunctionType:
+        return False
+    lookup = world.classes.lookup
+    return lookup(kind, "__set__") is not ABSENT or lookup(kind, "__delete__") is not ABSENT
+
+
+def _plan(world: MirrorWorld, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
+    """(raw attribute or ABSENT, how to bind it, whether it goes before the instance dictionary)."""
+    raw = world.classes.lookup(cls, name)
+    if raw is ABSENT:
+        plan: tuple[Any, Getter | None, bool] = (ABSENT, None, False)
+    else:
+        getter = getter_of(world, raw)
+        plan = (raw, getter, getter is not get_plain and is_data_descriptor(world, raw))
+    if not world.classes.overlays:
+        world.plans[(cls, name)] = plan
+    return plan
+
+
+def plan_of(world: MirrorWorld, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
+    if world.classes.overlays:
+        return _plan(world, cls, name)
+    return world.plans.get((cls, name)) or _plan(world, cls, name)
+
+
+def takes_writes(world: MirrorWorld, cls: type, name: str) -> Any:
+    """The data descriptor that a store to ``name`` goes to, or ABSENT.
+
+    One without ``__get__`` is asked for stores, though the instance dictionary is read before it.
+    """
+    raw, getter, data = plan_of(world, cls, name)
+    if data or (getter is get_plain and is_data_descriptor(world, raw)):
+        return raw
+    return ABSENT
+
+
+def expand_slots(world: MirrorWorld, obj: Any) -> None:
+    """Fill every slot of a stand-in."""
+    for raw in slots(type(obj)):
+        if raw not in world.slots[id(obj)]:
+            try:
+                get_slot(world, raw, obj, type(obj))
+            except AttributeError:
+                continue

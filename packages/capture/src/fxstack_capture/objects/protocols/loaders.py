@@ -1,0 +1,289 @@
+"""Attributes of classes, modules, functions, methods and ``super`` objects, by their protocols."""
+
+from __future__ import annotations
+
+import importlib
+import types
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.callers import calls_program
+from fxstack_capture.objects.class_flags import is_immutable
+from fxstack_capture.objects.kinds.functions import guard_part
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
+from fxstack_capture.objects.protocols.classes import dict_of
+from fxstack_capture.objects.protocols.descriptors import (
+    bind,
+    get_cached_property,
+    get_function,
+    get_getset,
+    get_plain,
+    get_property,
+    get_slot,
+    getter_of,
+    plan_of,
+)
+from fxstack_capture.objects.stable_modules import is_trusted_module
+from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
+
+if TYPE_CHECKING:
+    from fxstack_capture.objects.object_model import MirrorWorld
+
+
+def load_class(world: MirrorWorld, cls: type, name: str) -> Any:
+    """``type.__getattribute__`` (or the metaclass's own)."""
+    meta = type(cls)
+    if meta is not type:
+        custom, _, _ = plan_of(world, meta, "__getattribute__")
+        if type(custom) is types.FunctionType:
+            return world.trace.calls.call(custom, (cls, name), {})
+    try:
+        return generic_load_class(world, cls, name)
+    except AttributeError as missing:
+        hook = world.classes.lookup(meta, "__getattr__") if meta is not type else ABSENT
+        if hook is ABSENT:
+            raise
+        world.trace.interp.dealt_with(missing)
+        return world.trace.calls.call(bind(world, hook, cls, meta), (name,), {})
+
+
+def generic_load_class(world: MirrorWorld, cls: type, name: str) -> Any:
+    meta = type(cls)
+    raw_meta, getter, data = plan_of(world, meta, name)
+    if data:
+        return _load_type_slot(world, raw_meta, getter, cls, name)
+    raw, get, _ = plan_of(world, cls, name)
+    if raw is not ABSENT:
+        return _bind_to_class(world, raw, get, cls)
+    if getter is not None:
+        return getter(world, raw_meta, cls, meta)
+    # The message is CPython's own; nothing is there to be found.
+    raise AttributeError(
+        f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls
+    )
+
+
+def load_from_class_alone(world: MirrorWorld, cls: type, name: str) -> Any:
+    """``object.__getattribute__`` of a class: as of any object, so that its bases are not asked and nothing is bound."""
+    meta = type(cls)
+    raw_meta, getter, data = plan_of(world, meta, name)
+    if data:
+        return _load_type_slot(world, raw_meta, getter, cls, name)
+    raw, _, _ = plan_of(world, cls, name)
+    if name in dict_of(cls):
+        return raw
+    if getter is not None:
+        return getter(world, raw_meta, cls, meta)
+    raise AttributeError(f"{meta.__name__!r} object has no attribute {name!r}", name=name, obj=cls)
+
+
+@calls_program
+def _load_type_slot(world: MirrorWorld, raw: Any, getter: Any, cls: type, name: str) -> Any:
+    """Data descriptors of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, properties of
+    metaclasses.
+    """
+    if type(raw) not in _C_DESCRIPTORS:
+        return getter(world, raw, cls, type(cls))
+    value = raw.__get__(cls)
+    if type(value) in (str, tuple, type(None), int, types.MappingProxyType) or isinstance(
+        value, type
+    ):
+        if name == "__dict__":
+            return types.MappingProxyType({k: _dict_value(world, cls, k) for k in value})
+        if name in _ANCESTRY:
+            world.classes.note_bases(cls)
+        elif (
+            (type(value) is str or name == "__doc__")
+            and not is_immutable(cls)
+            and not world.is_new(cls)
+        ):
+            source = SlotAttr(pinned(cls, cls.__qualname__), raw.__objclass__, raw.__name__)
+            return world.enter(value, source)
+        return value
+    if world.is_new(cls) or not world.is_preexisting(cls):
+        return value
+    return world.enter(value, BuiltinAttr(pinned(cls, cls.__qualname__), name))
+
+
+def _dict_value(world: MirrorWorld, cls: type, name: str) -> Any:
+    """An entry of ``cls.__dict__`` itself (which is what a lookup along the MRO finds first)."""
+    return world.classes.lookup(cls, name)
+
+
+def _bind_to_class(world: MirrorWorld, raw: Any, getter: Any, cls: type) -> Any:
+    if getter is get_function or getter is get_plain or getter is get_property:
+        return raw
+    if getter is get_slot or getter is get_getset or getter is get_cached_property:
+        return raw
+    return getter(world, raw, None, cls)
+
+
+def load_module(world: MirrorWorld, module: Any, name: str) -> Any:
+    if type(module) is not types.ModuleType and name not in module.__dict__:
+        raw, getter, data = plan_of(world, type(module), name)
+        if data and type(raw) not in _C_DESCRIPTORS:  # flags of torch.backends
+            return getter(world, raw, module, type(module))  # type: ignore[misc]
+        getattr(module, name, None)  # namespaces of operators hold what was asked for once
+    if module is torch and name in _LAZY_MODULES and name not in module.__dict__:
+        _import_apart(f"torch.{name}")
+    if module is torch and name == "manual_seed" and _is_wrapped_at_most(module.__dict__.get(name)):
+        return world.enter(_MANUAL_SEED, pinned(_MANUAL_SEED, "torch.manual_seed"))
+    value = _load_from_module(world, module, name)
+    if value is not ABSENT:
+        return value
+    if type(module) is not types.ModuleType:
+        # Lazily importing modules: an import happens once and its result is a definition.
+        value = getattr(module, name)
+        return world.enter(value, BuiltinAttr(pinned(module, module.__name__), name))
+    hook = world.namespace(module.__dict__).get("__getattr__")
+    if hook is not ABSENT:
+        return world.trace.calls.call(hook, (name,), {})
+    raise AttributeError(
+        f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module
+    )
+
+
+_MANUAL_SEED = torch.random.manual_seed
+
+
+def _is_wrapped_at_most(found: object) -> bool:
+    """Whether ``torch.manual_seed`` is what torch made, around which its own compiler puts a wrapper when it is imported.
+
+    That may be while a frame is traced, and is nothing that compiled code depends on.
+    """
+    return found is _MANUAL_SEED or getattr(found, "__wrapped__", None) is _MANUAL_SEED
+
+
+_LAZY_MODULES = frozenset(getattr(torch, "_lazy_modules", ()))
+"""What torch imports when it is asked for: no program sees when that is."""
+
+
+def _import_apart(name: str) -> None:
+    """Import in a thread of its own, in which nothing is traced."""
+    thread = Thread(target=importlib.import_module, args=(name,))
+    thread.start()
+    thread.join()
+
+
+def load_from_module_alone(world: MirrorWorld, module: Any, name: str) -> Any:
+    """``object.__getattribute__`` of a module: its ``__getattr__`` is not asked."""
+    value = _load_from_module(world, module, name)
+    if value is ABSENT:
+        cls = type(module).__name__
+        raise AttributeError(f"{cls!r} object has no attribute {name!r}", name=name, obj=module)
+    return value
+
+
+def _load_from_module(world: MirrorWorld, module: Any, name: str) -> Any:
+    """What the module or its class has, or ABSENT."""
+    state = world.namespace(module.__dict__)
+    value = state.get(name)
+    if value is not ABSENT:
+        return value
+    raw, getter, _ = plan_of(world, type(module), name)
+    if raw is ABSENT:
+        return ABSENT
+    return state.mirror if name == "__dict__" else getter(world, raw, module, type(module))  # type: ignore[misc]
+
+
+_ANCESTRY = frozenset({"__mro__", "__bases__", "__base__"})
+_C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+_FUNCTION_SLOTS = frozenset(
+    {
+        "__code__",
+        "__builtins__",
+        "__type_params__",
+    }
+)
+
+
+_TEXTS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
+_FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
+
+
+@calls_program
+def load_function(world: MirrorWorld, fn: types.FunctionType, name: str) -> Any:
+    if world.is_new(fn):
+        return getattr(fn, name)
+    entry = world.registry.by_standin.get(id(fn))
+    if entry is None:
+        entry = world.registry.add(fn, fn, pinned(fn, fn.__qualname__))
+    if name in _FUNCTION_SLOTS:
+        if name == "__code__":
+            guard_part(world, fn, name, entry.source)
+        return getattr(fn, name)
+    if name == "__globals__":
+        return world.namespace(fn.__globals__).mirror
+    if name == "__closure__":
+        return world.function_parts(fn)[2] or None
+    if name in _FUNCTION_PARTS:
+        return world.enter(getattr(fn, name), BuiltinAttr(entry.source, name))
+    state = function_dict(world, fn)
+    if name == "__dict__":
+        return state.mirror
+    value = state.get(name)
+    if value is not ABSENT:
+        return value
+    for cls in (types.FunctionType, object):
+        if name in cls.__dict__:
+            raw = cls.__dict__[name]
+            return raw.__get__(fn, types.FunctionType) if hasattr(raw, "__get__") else raw
+    raise AttributeError(f"'function' object has no attribute '{name}'", name=name, obj=fn)
+
+
+def function_dict(world: MirrorWorld, fn: types.FunctionType) -> LazyDict:
+    """State of a pre-existing function's ``__dict__``."""
+    state = world.instances.get(id(fn))
+    if state is None:
+        source = world.registry.by_standin[id(fn)].source
+        state = LazyDict(
+            world,
+            fn.__dict__,
+            {},
+            InstanceDict(source),
+            uniform=True,
+            trusted=is_trusted_module(fn.__module__),
+        )
+        world.instances[id(fn)] = state
+        world.registry.add(fn.__dict__, state.mirror, state.source)
+        world.add_dict(state)
+    return state
+
+
+def load_method(world: MirrorWorld, method: types.MethodType, name: str) -> Any:
+    if name == "__func__":
+        return method.__func__
+    if name == "__self__":
+        return method.__self__
+    if hasattr(types.MethodType, name) and name not in {"__doc__", "__module__"}:
+        return getattr(method, name)
+    return world.load_attr(method.__func__, name)
+
+
+def load_super(world: MirrorWorld, proxy: Any, name: str) -> Any:
+    """``super().name``: the lookup starts behind ``__thisclass__`` in the MRO of the object's
+    class.
+    """
+    start, obj, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
+    if cls is None or name == "__class__":
+        return getattr(proxy, name)
+    found = super_lookup(world, start, cls, name)
+    if found is ABSENT:
+        return getattr(proxy, name)
+    if obj is cls:
+        return _bind_to_class(world, found, getter_of(world, found), cls)
+    return bind(world, found, obj, cls)
+
+
+def super_lookup(world: MirrorWorld, start: type, cls: type, name: str) -> Any:
+    mro = type.__dict__["__mro__"].__get__(cls)
+    for base in mro[mro.index(start) + 1 :]:
+        overlay = world.classes.overlays.get(base)
+        if name in base.__dict__ or (overlay is not None and name in overlay):
+            return world.classes.lookup(base, name)
+        if not is_immutable(base):
+            world.classes.lookup(base, name)  # guards that it stays absent
+    return ABSENT

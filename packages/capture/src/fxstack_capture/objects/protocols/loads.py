@@ -1,0 +1,282 @@
+"""CPython's attribute protocol on trace-world objects: loads.
+
+Type lookups are raw and guarded per class (``classes``); instance dictionaries are lazy;
+descriptors and hooks written in Python are interpreted; C descriptors run natively on stand-ins
+whose state is not lazy.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import functools
+import itertools
+import random
+import threading
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.guards.records import HasKey
+from fxstack_capture.numpy_side import types as numpy_types
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.attributes import load as load_array
+from fxstack_capture.numpy_side.scalar import Scalar, item
+from fxstack_capture.objects.class_flags import is_immutable
+from fxstack_capture.objects.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, PLAIN_TYPES
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.objects.protocols.descriptors import bind, plan_of, raw_dict_or_none
+from fxstack_capture.objects.protocols.loaders import (
+    load_class,
+    load_function,
+    load_method,
+    load_module,
+    load_super,
+)
+from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict
+from fxstack_interchange.format.literals import LITERAL_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.sources import Source
+
+_ITERABLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set(), range(0), "", b"")
+_GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
+    cls.__dict__["__getattribute__"]
+    for cls in (
+        *(v for v in vars(builtins).values() if isinstance(v, type)),
+        *(collections.OrderedDict, collections.defaultdict, collections.deque),
+        *(types.SimpleNamespace, functools.partial, threading.local),
+        *(types.GeneratorType, *map(type, map(iter, _ITERABLES)), type(reversed([]))),
+        *(v for v in vars(itertools).values() if isinstance(v, type)),
+    )
+    if "__getattribute__" in cls.__dict__ and cls not in (type, super)
+)
+"""Slots of C types that are ``object.__getattribute__`` under another name."""
+
+
+@calls_program
+def load(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """An attribute of an instance of any class."""
+    cls = type(obj)
+    if isinstance(obj, types.ModuleType):
+        return load_module(world, obj, name)
+    if isinstance(obj, type):
+        return load_class(world, obj, name)
+    custom, _, _ = plan_of(world, cls, "__getattribute__")
+    if type(custom) is types.FunctionType:
+        try:
+            return world.trace.calls.call(custom, (obj, name), {})
+        except AttributeError as missing:
+            return _fallback(world, obj, name, missing)
+    if custom not in _GENERIC_GETATTRIBUTES:
+        return _load_custom_native(world, obj, name)
+    try:
+        return generic_load(world, obj, name)
+    except AttributeError as missing:
+        return _fallback(world, obj, name, missing)
+
+
+def is_generic(custom: object) -> bool:
+    """Whether a ``__getattribute__`` is that of ``object``."""
+    return custom in _GENERIC_GETATTRIBUTES
+
+
+def is_plain_attribute(world: MirrorWorld, obj: Any, name: str) -> bool:
+    """Whether an entry of the instance dictionary is what ``obj.name`` gives."""
+    cls = type(obj)
+    if isinstance(obj, (type, types.ModuleType)):
+        return False
+    custom, _, _ = plan_of(world, cls, "__getattribute__")
+    return custom in _GENERIC_GETATTRIBUTES and not plan_of(world, cls, name)[2]
+
+
+def _load_custom_native(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """Objects whose C type has an attribute protocol of its own."""
+    if id(obj) in world.opaque:
+        raise graph_break("unsupported-object", f"attribute {name} of a {type(obj).__qualname__}")
+    return getattr(obj, name)
+
+
+def _fallback(world: MirrorWorld, obj: Any, name: str, missing: AttributeError) -> Any:
+    cls = type(obj)
+    hook, _, _ = plan_of(world, cls, "__getattr__")
+    if hook is ABSENT:
+        raise missing
+    world.trace.interp.dealt_with(missing)
+    return world.trace.calls.call(bind(world, hook, obj, cls), (name,), {})
+
+
+def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """``object.__getattribute__``."""
+    cls = type(obj)
+    raw, getter, data = plan_of(world, cls, name)
+    if data:
+        return getter(world, raw, obj, cls)  # type: ignore[misc]
+    state = world.instances.get(id(obj))
+    if state is not None:
+        value = state.get(name)
+        if value is not ABSENT:
+            return value
+    elif id(obj) in world.opaque:
+        is_method = type(raw) is types.MethodDescriptorType or (
+            cls is random.Random and type(raw) is types.FunctionType
+        )
+        is_method |= type(raw).__name__ == "instancemethod"  # pybind11's
+        if cls is torch.Generator and name == "device":
+            return world.enter(obj.device, BuiltinAttr(_source(world, obj), name))
+        if is_method and not _shadowed(world, obj, name):
+            return raw.__get__(obj, cls)  # only its call looks inside
+        raise graph_break("unsupported-object", f"attribute {name} of a {cls.__qualname__}")
+    else:
+        value = _load_own(world, obj, cls, name)
+        if value is not ABSENT:
+            return value
+    if getter is not None:
+        return getter(world, raw, obj, cls)
+    raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+
+
+def _source(world: MirrorWorld, obj: Any) -> Source:
+    source = world.source_of(obj)
+    assert source is not None
+    return source
+
+
+def _load_own(world: MirrorWorld, obj: Any, cls: type, name: str) -> Any:
+    """An entry of the dictionary of an object that stands for itself (an enum member, say), or ABSENT."""
+    own = raw_dict_or_none(obj)
+    if own is None:
+        return ABSENT
+    source = world.source_of(obj)
+    if source is None or is_immutable(cls):
+        return own.get(name, ABSENT)
+    if name not in own:
+        world.trace.guard(InstanceDict(source), HasKey(name, present=False))
+        return ABSENT
+    if type(own[name]) in (int, float):  # a constant of the program, never dynamic
+        return world.enter_constant(own[name], InstanceAttr(source, name))
+    return world.enter(own[name], InstanceAttr(source, name))
+
+
+def _shadowed(world: MirrorWorld, obj: Any, name: str) -> bool:
+    """Whether the instance dictionary of an opaque object has an attribute; guarded."""
+    own, source = raw_dict_or_none(obj), world.source_of(obj)
+    if own is None or source is None:
+        return own is not None
+    world.trace.guard(InstanceDict(source), HasKey(name, name in own))
+    return name in own
+
+
+@calls_program
+def load_native(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """Exact builtin types: no instance dictionary, C descriptors only."""
+    return getattr(obj, name)
+
+
+@calls_program
+def load_builtin(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """Of a C function; the list whose method it is may not have been looked into."""
+    found = getattr(obj, name)
+    if name == "__self__":
+        world.expand(found)
+    return found
+
+
+def load_cell(world: MirrorWorld, cell: Any, name: str) -> Any:
+    return world.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
+
+
+@calls_program
+def load_symbolic(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """A symbolic number shows what the plain number has; what only that can do asks for its value."""
+    plain = PLAIN_TYPES[type(obj)]
+    if name == "__class__":
+        return plain
+    symbolic = name in _OF_SYMBOLS or name.startswith("__")
+    if symbolic and hasattr(plain, name) and hasattr(type(obj), name):
+        return load(world, obj, name)
+    return getattr(world.trace.torch.specialize(obj), name)
+
+
+_OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"))
+"""What is an expression of the number; other methods (``hex``, ``bit_length``) are about its value."""
+
+
+@calls_program
+def load_scalar(world: MirrorWorld, scalar: Scalar, name: str) -> Any:
+    """Of a NumPy scalar that changes: what its class alone tells, or that of its value."""
+    if name == "item":
+        return types.MethodType(item, scalar)
+    fact = name in ("__class__", "dtype", "ndim", "shape", "size", "itemsize", "nbytes")
+    return getattr(scalar.example if fact else scalar.settle(), name)
+
+
+def load_thread_local(world: MirrorWorld, obj: Any, name: str) -> Any:
+    """Raises AttributeError with the name that the C code gives the class."""
+    state = world.instances.get(id(obj))
+    if name == "__dict__":
+        if state is None:
+            raise graph_break("unsupported-object", f"attribute __dict__ of a {type(obj).__name__}")
+        return state.mirror
+    try:
+        return load(world, obj, name)
+    except AttributeError as error:
+        if type(obj) is threading.local:
+            error.args = (f"'_thread._local' object has no attribute {name!r}",)
+        raise
+
+
+def load_proxy(world: MirrorWorld, proxy: Any, name: str) -> Any:
+    """Of the object behind a weak proxy, where that is known."""
+    if id(proxy) not in world.proxies:
+        return load(world, proxy, name)
+    return world.load_attr(world.proxies[id(proxy)], name)
+
+
+LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
+    types.FunctionType: load_function,
+    types.ModuleType: load_module,
+    types.MethodType: load_method,
+    type: load_class,
+    super: load_super,
+    types.CellType: load_cell,
+    threading.local: load_thread_local,
+    weakref.ProxyType: load_proxy,
+    types.BuiltinFunctionType: load_builtin,
+    **dict.fromkeys(PLAIN_TYPES, load_symbolic),
+    Scalar: load_scalar,
+    Array: lambda _world, array, name: load_array(array, name),
+    **dict.fromkeys(
+        (
+            *LITERAL_TYPES,
+            *numpy_types.CONSTANT_TYPES,
+            np.finfo,
+            np.iinfo,
+            *DESCRIPTOR_TYPES,
+            bytearray,
+            list,
+            tuple,
+            dict,
+            set,
+            frozenset,
+            slice,
+            range,
+            BUILTIN_METHOD,
+            types.MethodWrapperType,
+            types.CodeType,
+            types.MappingProxyType,
+            types.GenericAlias,
+            types.UnionType,
+            torch.Size,
+        ),
+        load_native,
+    ),
+}

@@ -1,0 +1,236 @@
+"""CPython's attribute protocol on trace-world objects: stores and deletes.
+
+Nothing outside is written: instances and modules have lazy dictionaries, classes have overlays,
+slots have copies.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.class_flags import is_immutable
+from fxstack_capture.objects.constants import PLAIN_TYPES
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.objects.protocols.descriptors import (
+    get_slot,
+    held,
+    is_own_slot,
+    plan_of,
+    takes_writes,
+)
+from fxstack_capture.objects.protocols.loaders import function_dict
+
+if TYPE_CHECKING:
+    from fxstack_capture.objects.kinds.lazy_dict import LazyDict
+    from fxstack_capture.objects.object_model import MirrorWorld
+
+_object_setattr = object.__setattr__
+_object_delattr = object.__delattr__
+_UNREAD = object()  # never identical to a value
+
+
+@calls_program
+def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
+    obj = world.proxies.get(id(obj), obj)
+    cls = type(obj)
+    if isinstance(obj, torch.Tensor):
+        world.trace.torch.store_attr(obj, name, value)
+        return
+    if cls is Array:
+        raise graph_break("unsupported-object", f"assignment to ndarray.{name}")
+    if cls in weakref.ProxyTypes:  # made inside
+        raise graph_break("unsupported-object", f"assignment to {name} through a weak reference")
+    if cls is Scalar:
+        setattr(obj.settle(), name, value)  # raises
+    if cls in PLAIN_TYPES:
+        setattr(world.trace.torch.specialize(obj), name, value)  # raises
+    custom, _, _ = plan_of(world, cls, "__setattr__")
+    if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__setattr__":
+        world.trace.calls.call(custom, (obj, name, value), {})
+        return
+    generic_store(world, obj, name, value)
+
+
+@calls_program
+def delete(world: MirrorWorld, obj: Any, name: str) -> None:
+    obj = world.proxies.get(id(obj), obj)
+    cls = type(obj)
+    if isinstance(obj, torch.Tensor):
+        raise graph_break("unsupported-tensor", f"deleting attribute {name} of a tensor")
+    if cls in weakref.ProxyTypes:
+        raise graph_break("unsupported-object", f"deleting {name} through a weak reference")
+    if cls is Scalar:
+        delattr(obj.settle(), name)  # raises
+    if cls in PLAIN_TYPES:
+        delattr(world.trace.torch.specialize(obj), name)  # raises
+    custom, _, _ = plan_of(world, cls, "__delattr__")
+    if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__delattr__":
+        world.trace.calls.call(custom, (obj, name), {})
+        return
+    generic_store(world, obj, name, ABSENT)
+
+
+@calls_program
+def generic_store(world: MirrorWorld, obj: Any, name: str, value: Any) -> None:
+    """``object.__setattr__`` / ``__delattr__`` (``value`` is ABSENT), for all kinds of objects."""
+    if isinstance(obj, types.ModuleType):
+        _store_module(world, obj, name, value)
+        return
+    if isinstance(obj, type):
+        _store_class(world, obj, name, value)
+        return
+    cls = type(obj)
+    raw = takes_writes(world, cls, name)
+    if raw is not ABSENT and _store_descriptor(world, raw, obj, name, value):
+        return
+    state = world.instances.get(id(obj))
+    if (
+        state is None
+        and cls is types.FunctionType
+        and not world.is_new(obj)
+        and world.is_preexisting(obj)
+    ):
+        state = function_dict(world, obj)
+    if state is not None:
+        _write(state, obj, name, value)
+    elif id(obj) in world.opaque or world.is_preexisting(obj):
+        raise graph_break("unsupported-object", f"storing attribute {name} of a {cls.__qualname__}")
+    elif value is ABSENT:
+        _object_delattr(obj, name)
+    else:
+        _object_setattr(obj, name, value)
+
+
+def _store_module(world: MirrorWorld, module: types.ModuleType, name: str, value: Any) -> None:
+    raw = takes_writes(world, type(module), name)
+    if raw is not ABSENT and _store_descriptor(world, raw, module, name, value):
+        return
+    _write(world.namespace(module.__dict__), module, name, value)
+
+
+def _store_descriptor(world: MirrorWorld, raw: Any, obj: Any, name: str, value: Any) -> bool:
+    """Give the write to a data descriptor; False if it has no method for it (the real error
+    follows).
+    """
+    kind = type(raw)
+    method = "__delete__" if value is ABSENT else "__set__"
+    args = (raw, obj) if value is ABSENT else (raw, obj, value)
+    if kind is property:
+        fn = raw.fdel if value is ABSENT else raw.fset
+        if fn is None:
+            getattr(raw, method)(*args[1:])  # raises the real AttributeError
+        setter = held(world, raw, fn, "fdel" if value is ABSENT else "fset")
+        world.trace.calls.call(setter, args[1:], {})
+        return True
+    if kind is types.MemberDescriptorType:
+        _store_slot(world, raw, obj, value)
+        return True
+    if kind is types.GetSetDescriptorType:
+        return _store_getset(world, raw, obj, value)
+    setter = world.classes.lookup(kind, method)
+    if setter is ABSENT:
+        raise AttributeError(method)
+    world.trace.calls.call(setter, args, {})
+    return True
+
+
+@calls_program
+def _store_slot(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> None:
+    known = world.slots.get(id(obj))
+    if world.is_preexisting(obj) and not is_own_slot(raw):
+        raise graph_break(
+            "unsupported-object",
+            f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}",
+        )
+    if known is not None and is_own_slot(raw):
+        if value is not ABSENT:
+            known.setdefault(raw, _UNREAD)
+        elif known.get(raw, _UNREAD) is _UNREAD:
+            _read_slot(world, raw, obj)
+    if value is ABSENT:
+        raw.__delete__(obj)
+    else:
+        raw.__set__(obj, value)
+
+
+def _read_slot(world: MirrorWorld, raw: Any, obj: Any) -> None:
+    """Note what a slot held at first: what the program deletes may not have been there before it wrote it."""
+    written = world.slots[id(obj)].pop(raw, None) is _UNREAD
+    value = raw.__get__(obj) if written else None
+    with suppress(AttributeError):
+        get_slot(world, raw, obj, type(obj))
+    if written:
+        raw.__set__(obj, value)
+
+
+def _store_getset(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> bool:
+    if obj in world.contexts:
+        world.contexts.store(raw, obj, value)
+        return True
+    if world.is_preexisting(obj) and not isinstance(obj, BaseException):
+        if _is_stored_already(world, raw, obj, value):
+            return True
+        raise graph_break(
+            "unsupported-object",
+            f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}",
+        )
+    if value is ABSENT:
+        raw.__delete__(obj)
+    else:
+        raw.__set__(obj, value)
+    return True
+
+
+def _is_stored_already(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> bool:
+    """Whether a function has this text: ``functools.total_ordering`` gives its own functions their names again."""
+    if type(obj) is not types.FunctionType or type(value) is not str:
+        return False
+    return type(raw.__get__(obj)) is str and bool(world.load_attr(obj, raw.__name__) == value)
+
+
+def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
+    if value is not ABSENT:
+        state.put(name, value)
+    elif not state.remove(name):
+        if isinstance(obj, types.ModuleType):
+            raise AttributeError(
+                f"module {obj.__name__!r} has no attribute {name!r}", name=name, obj=obj
+            )
+        raise AttributeError(
+            f"{type(obj).__name__!r} object has no attribute {name!r}", name=name, obj=obj
+        )
+
+
+def _store_class(world: MirrorWorld, cls: type, name: str, value: Any) -> None:
+    if world.is_new(cls):
+        if value is ABSENT:
+            type.__delattr__(cls, name)
+        else:
+            type.__setattr__(cls, name, value)
+        world.classes.cache.clear()
+        world.plans.clear()
+        return
+    if is_immutable(cls):
+        type.__setattr__(cls, name, value)  # raises the real TypeError
+    if takes_writes(world, type(cls), name) is not ABSENT or (
+        name.startswith("__") and name.endswith("__")
+    ):
+        raise graph_break("unsupported-object", f"storing {name} of the class {cls.__qualname__}")
+    if (
+        value is ABSENT
+        and name not in cls.__dict__
+        and name not in world.classes.overlays.get(cls, {})
+    ):
+        raise AttributeError(
+            f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls
+        )
+    world.classes.store(cls, name, value)

@@ -1,0 +1,445 @@
+"""How each kind of pre-existing object comes in: a table by exact type, then rules by kind of
+class.
+
+Constants are guarded by value or identity and enter as themselves; definitions (functions, classes,
+modules) by identity; containers are copied; everything else becomes a bare instance of its class
+that is filled as it is read.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import functools
+import gc
+import operator
+import random
+import re
+import threading
+import types
+import weakref
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fxstack_capture import native, torch_compat
+from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
+from fxstack_capture.kernels.launching import is_kernel_class
+from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_OF
+from fxstack_capture.objects.class_flags import is_heap_type
+from fxstack_capture.objects.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, OF_THE_INTERPRETER
+from fxstack_capture.objects.instances import slots
+from fxstack_capture.objects.kinds import containers, contexts, held_parts
+from fxstack_capture.objects.kinds import user_objects as objects
+from fxstack_capture.objects.kinds.append_only_lists import GROWING_METHODS
+from fxstack_capture.objects.kinds.functions import mirror_cell
+from fxstack_capture.objects.kinds.lazy_dict import LazyDict
+from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local
+from fxstack_capture.torch_compat import CustomOpDef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.sources import Source
+
+    Handler = Callable[[MirrorWorld, Any, Source], Any]
+
+
+def enter(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """Enter an object that is not in the registry yet."""
+    handler = HANDLERS.get(type(obj))
+    if handler is None:
+        handler = _handler_of_kind(obj)
+    return handler(world, obj, source)
+
+
+def is_definition(obj: object) -> bool:
+    """Functions, classes, modules: what a trusted namespace binds once and for all."""
+    handler = HANDLERS.get(type(obj))
+    if handler is builtin_function:
+        return _is_static(obj.__self__)  # type: ignore[attr-defined]
+    return handler in (identity, function) or (
+        handler is None and isinstance(obj, (type, types.ModuleType))
+    )
+
+
+# --- constants -----------------------------------------------------------------------------------
+
+
+def identity(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    return world.enter_as_itself(obj, source)
+
+
+def member(world: MirrorWorld, obj: enum.Enum, source: Source) -> Any:
+    """A member of an enumeration: itself, as long as it is of its class."""
+    world.trace.guard(source, TypeIs(type(obj)))
+    return identity(world, obj, source)
+
+
+def function(world: MirrorWorld, obj: types.FunctionType, source: Source) -> Any:
+    """By identity, or by code where programs make one after the other."""
+    if world.remade.enter(obj, source):
+        return world.enter_as_itself(obj, source)
+    return identity(world, obj, source)
+
+
+def singleton(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    return obj
+
+
+def equal(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    world.trace.guard(source, Equals(obj))
+    return obj
+
+
+def number(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    return world.trace.torch.enter_number(obj, source)
+
+
+def range_(world: MirrorWorld, obj: range, source: Source) -> range:
+    world.trace.guard(source, RangeIs(obj.start, obj.stop, obj.step))
+    return obj
+
+
+# --- callables that hold objects -----------------------------------------------------------------
+
+
+def bound_method(world: MirrorWorld, obj: types.MethodType, source: Source) -> Any:
+    world.trace.guard(source, TypeIs(type(obj)))
+    fn = world.enter(obj.__func__, BuiltinAttr(source, "__func__"))
+    owner = world.enter(obj.__self__, BuiltinAttr(source, "__self__"))
+    return world.registry.add(obj, types.MethodType(fn, owner), source).standin
+
+
+def cell(world: MirrorWorld, obj: types.CellType, source: Source) -> Any:
+    world.trace.guard(source, TypeIs(types.CellType))
+    return mirror_cell(world, obj, source)
+
+
+def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    owner = obj.__self__
+    if _is_static(owner):
+        return identity(world, obj, source)
+    world.trace.guard(source, TypeIs(type(obj)))
+    where = BuiltinAttr(source, "__self__")
+    growing = obj.__name__ in GROWING_METHODS and _is_waiting(source)
+    standin = world.growing.enter(owner, where) if growing else None
+    if standin is None:
+        # A method in C of a number reads its value.
+        standin = world.trace.torch.specialize(world.enter(owner, where))
+    world.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
+    if standin is owner:
+        return obj
+    method = _c_method(owner, obj)
+    made = getattr(standin, obj.__name__) if method is None else method.__get__(standin)
+    return world.registry.add(obj, made, source).standin
+
+
+def _c_method(owner: object, bound: Any) -> Any:
+    """The C descriptor that ``bound`` was made of: an attribute of the object, or a class, may hide it."""
+    for cls in type(owner).__mro__:
+        found = cls.__dict__.get(bound.__name__)
+        if not isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            continue
+        if found.__get__(owner) == bound:
+            return found
+    return None
+
+
+def _is_waiting(source: Source) -> bool:
+    """Whether it lay on the stack when a graph broke: it will be called, as soon as its arguments are there."""
+    return isinstance(source, Local) and source.local.startswith((".stack", ".inner"))
+
+
+def _is_static(owner: object) -> bool:
+    """Whether a builtin belongs to a module or class, not to an object (pybind11 functions belong
+    to a record).
+    """
+    return (
+        owner is None
+        or isinstance(owner, (types.ModuleType, type))
+        or type(owner).__module__ == "pybind11_builtins"
+    )
+
+
+def partial(world: MirrorWorld, obj: functools.partial[Any], source: Source) -> Any:
+    world.trace.guard(source, TypeIs(type(obj)))
+    fn, args, keywords = (
+        objects.enter_member(world, obj, source, functools.partial, name)
+        for name in ("func", "args", "keywords")
+    )
+    world.expand(keywords)
+    standin = functools.partial.__new__(type(obj), fn)
+    functools.partial.__setstate__(standin, (fn, args, keywords, None))  # type: ignore[attr-defined]
+    return objects.register(world, obj, standin, source)
+
+
+def weak_reference(world: MirrorWorld, obj: weakref.ref[Any], source: Source) -> Any:
+    target = obj()
+    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    if target is None:
+        return world.enter_as_itself(obj, source)
+    entry = world.registry.by_original.get(id(target))
+    standin = (
+        entry.standin if entry is not None else world.enter(target, Converted(source, _REFERENT))
+    )
+    if standin is target:
+        return world.enter_as_itself(obj, source)
+    return world.registry.add(obj, weakref.ref(standin), source).standin
+
+
+def weak_proxy(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """A proxy without a callback: there is one of them for an object at a time. Its attributes are the object's."""
+    try:
+        target = obj.__sizeof__.__self__
+    except (AttributeError, ReferenceError):
+        return opaque(world, obj, source)
+    if isinstance(target, torch.Tensor) or weakref.proxy(target) is not obj:
+        return opaque(world, obj, source)
+    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    standin = world.enter(target, BuiltinAttr(BuiltinAttr(source, "__sizeof__"), "__self__"))
+    made = weakref.proxy(standin)
+    world.proxies[id(made)] = standin
+    return world.registry.add(obj, made, source).standin
+
+
+_REFERENT: Any = operator.call
+"""From a weak reference to the object, which a guard that held it would keep alive."""
+
+
+# --- kinds ---------------------------------------------------------------------------------------
+
+
+def tensor(world: MirrorWorld, obj: torch.Tensor, source: Source) -> Any:
+    standin = world.trace.torch.enter_tensor(obj, source)
+    if id(obj) not in world.registry.by_original:
+        world.registry.add(obj, standin, source)
+    return standin
+
+
+_REFERENTS: Any = gc.get_referents
+_FROM_NUMPY: Any = torch.from_numpy
+_ITEM: Any = np.generic.item
+_REPR: Any = repr
+_KNOWN_ZONES = (None, dt.UTC)
+
+
+def array(world: MirrorWorld, obj: np.ndarray[Any, Any], source: Source) -> Any:
+    """A NumPy array: the tensor over its memory, while it is one that may be written to."""
+    if obj.dtype not in TORCH_OF or not obj.flags.writeable or min(obj.strides, default=0) < 0:
+        return unread(world, obj, source)
+    world.trace.guard(source, TypeIs(np.ndarray))
+    writeable = BuiltinAttr(BuiltinAttr(source, "flags"), "writeable")
+    world.trace.guard(writeable, Equals(True))
+    tensor = world.trace.torch.enter_tensor(torch.from_numpy(obj), Converted(source, _FROM_NUMPY))
+    standin = world.trace.torch.arrays.from_tensor(tensor)
+    return world.registry.add(obj, standin, source).standin
+
+
+def scalar(world: MirrorWorld, obj: np.generic, source: Source) -> Any:
+    """A NumPy scalar: a constant, or one that changes like the number that it holds."""
+    world.trace.guard(source, TypeIs(type(obj)))
+    value = obj.item()
+    if type(value) not in (int, float):
+        world.trace.guard(Converted(source, _ITEM), Equals(value))
+        return obj
+    number = world.trace.torch.enter_number(value, Converted(source, _ITEM))
+    if number is value:
+        return obj
+    world.trace.torch.arrays.has_scalars = True
+    return world.registry.add(obj, Scalar(world.trace, number, obj), source).standin
+
+
+def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """State in compiled code: it may be passed around, but any use of it ends the graph."""
+    world.opaque.add(id(obj))
+    if hasattr(type(obj), "__next__"):
+        # Made anew for each call, and a guard that held it would keep alive what it holds.
+        world.trace.guard(source, TypeIs(type(obj)))
+        return world.enter_as_itself(obj, source)
+    return identity(world, obj, source)
+
+
+def told_by_text(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """A date or a span of time: immutable, and equal in all that it does where its text is."""
+    if getattr(obj, "tzinfo", None) not in _KNOWN_ZONES:  # others may be the program's
+        return opaque(world, obj, source)
+    world.trace.guard(source, TypeIs(type(obj)))
+    world.trace.guard(Converted(source, _REPR), Equals(repr(obj)))
+    world.told_by_text.add(id(obj))
+    return world.enter_as_itself(obj, source)
+
+
+def decimal_number(world: MirrorWorld, obj: decimal.Decimal, source: Source) -> Any:
+    """Its arithmetic depends on, and writes to, the context of the thread, and ends the graph."""
+    world.opaque.add(id(obj))
+    return told_by_text(world, obj, source)
+
+
+def unread(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """As ``opaque``, but another one of its class will do."""
+    world.opaque.add(id(obj))
+    world.trace.guard(source, TypeIs(type(obj)))
+    return world.enter_as_itself(obj, source)
+
+
+def iterator(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """One that was begun, of which every call has its own; those of known kinds can be read."""
+    entered = unread(world, obj, source)
+    world.iterators.add(obj, source)
+    return entered
+
+
+def mapping_proxy(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """A view of a dictionary, which enters; that of a class (its namespace is the class's to show) is passed around."""
+    inner = next(iter(gc.get_referents(obj)), None)
+    if not isinstance(inner, dict) or dict.__contains__(inner, "__module__"):
+        return opaque(world, obj, source)
+    world.trace.guard(source, TypeIs(types.MappingProxyType))
+    standin = world.enter(inner, Item(Converted(source, _REFERENTS), 0))
+    world.expand(standin)
+    return world.registry.add(obj, types.MappingProxyType(standin), source).standin
+
+
+def thread_local(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """What the running thread keeps there is read name by name, like the attributes of any object."""
+    identity(world, obj, source)
+    own = obj.__dict__
+    state = LazyDict(world, own, {}, BuiltinAttr(source, "__dict__"), uniform=True)
+    world.registry.add(own, state.mirror, state.source)
+    world.instances[id(obj)] = world.add_dict(state)
+    return obj
+
+
+def thread_local_of_class(world: MirrorWorld, obj: Any, source: Source) -> Any:
+    """Of a class that has no code of its own for what a new thread finds, or for reading and writing names.
+
+    A guard that reads the state of a new thread would run its ``__init__``.
+    """
+    cls = type(obj)
+    inherited = all(
+        world.classes.lookup(cls, name) is getattr(threading.local, name) for name in _OF_LOCALS
+    )
+    return (thread_local if inherited and not slots(cls) else opaque)(world, obj, source)
+
+
+_OF_LOCALS = ("__init__", "__new__", "__getattribute__", "__setattr__", "__delattr__")
+
+_WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()
+"""Collectives that are under way, of which every call has its own."""
+
+HANDLERS: dict[type, Handler] = {
+    type(None): singleton,
+    bool: singleton,
+    type(Ellipsis): singleton,
+    type(NotImplemented): singleton,
+    str: equal,
+    bytes: equal,
+    complex: equal,
+    int: number,
+    float: number,
+    range: range_,
+    torch.Generator: unread,
+    **dict.fromkeys(_WORK, unread),
+    torch.dtype: singleton,
+    **dict.fromkeys(OF_THE_INTERPRETER, singleton),
+    torch.layout: singleton,
+    torch.memory_format: singleton,
+    torch.qscheme: singleton,
+    torch.device: equal,
+    torch_compat.SDPBackend: identity,
+    types.FunctionType: function,
+    types.CodeType: identity,
+    types.ModuleType: identity,
+    type: identity,
+    **dict.fromkeys(DESCRIPTOR_TYPES, identity),
+    types.GenericAlias: identity,
+    types.UnionType: identity,
+    staticmethod: identity,
+    classmethod: identity,
+    property: identity,
+    functools.cached_property: identity,
+    functools.singledispatchmethod: identity,
+    functools.partialmethod: identity,
+    type(functools.lru_cache(lambda: None)): identity,
+    re.Pattern: identity,
+    re.Match: identity,
+    ContextVar: identity,
+    type(dataclasses.MISSING): identity,
+    type(dataclasses._FIELD): identity,  # type: ignore[attr-defined]
+    type(dataclasses._HAS_DEFAULT_FACTORY): identity,  # type: ignore[attr-defined]
+    type(dataclasses.KW_ONLY): identity,
+    np.ndarray: array,
+    np.ufunc: identity,
+    type(np.sum): identity,
+    **dict.fromkeys(SCALAR_TYPES, scalar),
+    **dict.fromkeys(DTYPE_CLASSES, singleton),
+    types.CellType: cell,
+    native.Optimized: identity,
+    types.MethodType: bound_method,
+    types.BuiltinFunctionType: builtin_function,
+    BUILTIN_METHOD: builtin_function,
+    types.MethodWrapperType: builtin_function,
+    functools.partial: partial,
+    weakref.ref: weak_reference,
+    weakref.ProxyType: weak_proxy,
+    tuple: containers.tuple_,
+    list: containers.list_,
+    dict: containers.dict_,
+    set: containers.set_,
+    frozenset: containers.frozenset_,
+    collections.deque: containers.deque,
+    slice: containers.slice_,
+    bytearray: containers.bytearray_,
+    types.MappingProxyType: mapping_proxy,
+    threading.local: thread_local,
+    random.Random: unread,
+    **held_parts.HANDLERS,
+    types.TracebackType: unread,
+    types.FrameType: unread,
+    torch.Size: containers.size,
+    **dict.fromkeys((dt.date, dt.datetime, dt.time, dt.timedelta), told_by_text),
+    decimal.Decimal: decimal_number,
+}
+
+
+_OPERATORS = (
+    torch_compat.OpOverload,
+    torch_compat.OpOverloadPacket,
+    torch_compat.HigherOrderOperator,
+    CustomOpDef,
+)
+
+
+def _handler_of_kind(obj: Any) -> Handler:
+    """For types outside of the table."""
+    if isinstance(obj, torch.Tensor):
+        return tensor
+    cls = type(obj)
+    if isinstance(obj, enum.Enum):
+        return member
+    if issubclass(cls, (type, types.ModuleType)):
+        return identity
+    if issubclass(cls, _OPERATORS) or is_kernel_class(cls):
+        return identity
+    if issubclass(cls, functools.partial):
+        return partial
+    if issubclass(cls, threading.local):
+        return thread_local_of_class
+    if issubclass(cls, contexts.CLASS):
+        return contexts.enter
+    return objects.handler(cls) or (iterator if _is_native_iterator(cls) else opaque)
+
+
+def _is_native_iterator(cls: type) -> bool:
+    """Iterators of CPython itself: their classes cannot be changed."""
+    return hasattr(cls, "__next__") and not is_heap_type(cls)

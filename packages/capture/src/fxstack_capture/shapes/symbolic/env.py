@@ -1,0 +1,188 @@
+"""The ShapeEnv of a trace: torch's, with the user's location for each guard and without stack walks."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+
+from fxstack_capture import torch_compat
+from fxstack_capture.shapes.symbolic.axioms import Axioms
+from fxstack_capture.shapes.symbolic.caches import with_own_caches
+from fxstack_capture.shapes.symbolic.decisions import LineDecisions
+from fxstack_capture.shapes.symbolic.floats import FloatArithmetic, as_functions
+from fxstack_capture.shapes.symbolic.nodes import Memo, remembering
+from fxstack_capture.shapes.symbolic.overflow_guards import Magnitudes, fits, growing_parts
+from fxstack_capture.torch_compat import GuardSource, SLoc
+from fxstack_capture.torch_compat import Source as TorchSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fxstack_capture.sources import Source
+
+UserStack = tuple[tuple[str, int, str], ...]
+
+
+class NamedSource(TorchSource):  # type: ignore[misc]
+    """One of our sources in the form that ShapeEnv asks for."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def guard_source(self) -> GuardSource:
+        return GuardSource.LOCAL
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedSource) and self.source == other.source
+
+    def __hash__(self) -> int:
+        return hash(self.source)
+
+
+@with_own_caches
+class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
+    """Notes the user's stack for every guard, in ``guard_stacks``, in the order of ``guards``."""
+
+    settings: Any
+    """Torch's frozen record of settings."""
+    _resimplify_floor_div_axioms: bool
+
+    def __init__(self, user_stack: Callable[[], UserStack], **settings: Any) -> None:
+        self.answers: dict[Any, Any] = {}
+        self.replaced = 0
+        """How often a symbol has been given a value; torch counts it from 2.12 on."""
+        super().__init__(**settings)
+        self._user_stack = user_stack
+        self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
+        self.memo = Memo()
+        self.axioms = Axioms()
+        self._lines = LineDecisions()
+        self.floats = FloatArithmetic()
+        self._magnitudes = Magnitudes(self.backed_var_to_val)
+        # ShapeEnv's other caches (see caches.py) are emptied when they meet another version: without one of its own
+        # this environment would stay in them for good.
+        self._version_counter = id(self)
+        self._needs_scalar_outputs = False
+        self.drawn: set[sympy.Symbol] = set()
+        """Numbers that differ from run to run: nothing may be decided by them."""
+
+    def depends_on_drawn(self, expr: sympy.Basic) -> bool:
+        """Whether ``expr`` is computed from numbers that differ from run to run."""
+        if not self.drawn or not isinstance(expr, sympy.Basic):
+            return False
+        return not self.drawn.isdisjoint(as_functions(expr, self.floats.computed).free_symbols)
+
+    def origin_of(self, expr: sympy.Basic) -> str:
+        """For people: what kind of number nothing can be decided by."""
+        origin = "drawn at random" if self.depends_on_drawn(expr) else "computed from a tensor"
+        return f"a number {origin} ({expr})"
+
+    def demand_decided(self, expr: sympy.Basic) -> None:
+        """Raise GuardOnDataDependentSymNode if ``expr`` differs from run to run."""
+        if self.depends_on_drawn(expr):
+            raise GuardOnDataDependentSymNode(expr, f"{expr} differs from run to run")
+
+    def evaluate_expr(
+        self,
+        orig_expr: sympy.Basic,
+        hint: Any = None,
+        fx_node: Any = None,
+        size_oblivious: bool = False,
+        fallback_value: bool | None = None,
+        **settings: Any,
+    ) -> Any:
+        if self.depends_on_drawn(orig_expr):
+            known = self._maybe_evaluate_static(orig_expr)
+            if known is not None:
+                return known
+            self.demand_decided(orig_expr)
+        if self._magnitudes.may_overflow(orig_expr):
+            self._specialize(orig_expr)
+            if hint is not None and orig_expr.free_symbols <= self.backed_var_to_val.keys():
+                return sympy.sympify(hint)  # exact: sympy's functions are infinite at 64 bits
+        if not size_oblivious:
+            decided = self._lines.decide(self, orig_expr, hint)
+            if decided is not None:
+                return sympy.true if decided else sympy.false
+        return super().evaluate_expr(
+            orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings
+        )
+
+    def demand_words(self, expr: sympy.Basic, may_grow: Callable[[sympy.Symbol], bool]) -> bool:
+        """Whether graphs, whose integers have 64 bits, can compute ``expr``; guarded where its symbols may grow at will."""
+        if self.depends_on_drawn(expr):
+            return True
+        if self._magnitudes.may_overflow(expr):
+            return False
+        for part in growing_parts(expr):
+            symbols = part.free_symbols
+            if (
+                part.is_integer
+                and symbols <= self.backed_var_to_val.keys()
+                and any(map(may_grow, symbols))
+            ):
+                self.evaluate_expr(fits(part))
+        return True
+
+    def _specialize(self, expr: sympy.Basic) -> None:
+        """Guard the values of the symbols of ``expr``."""
+        for symbol in expr.free_symbols & self.backed_var_to_val.keys():
+            if symbol not in self.replacements and symbol != expr:
+                super().evaluate_expr(symbol, self.backed_var_to_val[symbol])
+
+    def _maybe_evaluate_static(self, expr: sympy.Basic, **settings: Any) -> Any:
+        if self._resimplify_floor_div_axioms and settings.get("axioms") is None:
+            self._resimplify_floor_div_axioms = False
+            self.axioms.simplify_divisions(self.simplify)
+        return super()._maybe_evaluate_static(expr, **settings)
+
+    # ShapeEnv empties the cache of the method through it.
+    _maybe_evaluate_static.cache_clear = torch_compat.maybe_evaluate_static.cache_clear  # type: ignore[attr-defined]
+
+    def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+        self.replaced += 1
+        super()._set_replacement(a, tgt, msg)
+
+    def create_symintnode(self, sym: sympy.Expr, **settings: Any) -> Any:
+        made = super().create_symintnode(sym, **settings)
+        if not isinstance(made, int):
+            remembering(made.node)
+        return made
+
+    @contextmanager
+    def scalar_outputs_allowed(self) -> Iterator[None]:
+        """Inside, ``item()`` gives an unbacked symbol; the stages that trace the graph again need that too."""
+        self._needs_scalar_outputs = True
+        before = self.settings
+        self.settings = replace(before, allow_scalar_outputs=True)
+        try:
+            yield
+        finally:
+            self.settings = before
+
+    def create_symfloatnode(self, sym: sympy.Expr, **settings: Any) -> Any:
+        made = super().create_symfloatnode(sym, **settings)
+        remembering(made.node)
+        return made
+
+    def close(self) -> None:
+        """The trace is over: do not keep it (and the program's tensors) alive through this."""
+        if self._needs_scalar_outputs:
+            self.settings = replace(self.settings, allow_scalar_outputs=True)
+        self._user_stack = tuple
+
+    def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:  # noqa: ARG002
+        if prefix == "eval":  # others are suppressed, or become assertions of the graph
+            self.guard_stacks.append((g, self._user_stack()))
+
+    def _get_stack_summary(self, *_args: Any, **_kwargs: Any) -> tuple[SLoc, str]:
+        return SLoc("", ""), ""

@@ -1,0 +1,146 @@
+"""Everything that a ShapeEnv assumed, as guard records over sources.
+
+Four kinds, and together they are complete: numbers that share a symbol or follow from others are equal to
+it; every symbol is within its range; every comparison that tracing decided holds; sizes that stayed plain
+integers are part of ``TensorIs``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import sympy
+
+from fxstack_capture.guards.records import ShapeHolds
+from fxstack_capture.shapes.contract import ShapeContractError
+from fxstack_capture.shapes.contract_checks import check_contract
+from fxstack_capture.shapes.symbolic.floats import as_functions
+from fxstack_capture.shapes.symbolic.words import at_line, readable, shown_name
+from fxstack_capture.torch_compat import SymT, int_oo, symbol_is_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.guards.records import Guard
+    from fxstack_capture.shapes.geometry import Geometry
+    from fxstack_capture.shapes.symbolic.env import UserStack
+    from fxstack_capture.sources import Source
+
+_LARGEST = sympy.Float(sys.float_info.max)
+
+Located = tuple["Source", ShapeHolds, "UserStack"]
+
+
+def shape_guards(geometry: Geometry) -> list[Located]:
+    """(source, record, user's stack) of every demand on symbolic numbers.
+
+    Raises:
+        ShapeContractError: they are more than the contract allows.
+    """
+    if not geometry.is_used:
+        return []
+    check_contract(geometry)
+    env = geometry.env
+    fixed = _specialised(geometry)
+    found = [
+        *((expr, names, ()) for expr, names in _equalities(geometry)),
+        *((expr, {}, ()) for expr in _ranges(geometry, fixed)),
+        *(
+            (_is_fixed(geometry, symbol, value), {}, _why_fixed(geometry, symbol))
+            for symbol, value in fixed.items()
+        ),
+    ]
+    backed = geometry.primary.keys() - env.drawn
+    computed = geometry.computed
+    for expr, stack in env.guard_stacks:
+        rest = as_functions(expr.xreplace(fixed), computed)
+        if rest is not sympy.true and rest.free_symbols <= backed:
+            found.append((rest, {}, stack))
+    # Once for all texts (``readable``): each change of this setting empties sympy's cache.
+    with sympy.evaluate(False):
+        located = [_record(geometry, expr, names, stack) for expr, names, stack in found]
+    return [guard for guard in located if guard is not None]
+
+
+def is_demand_of_unbacked(guard: Guard | None) -> bool:
+    """Whether a guard is about a size that tracing knew nothing of: what the program demands of it may be wrong even then."""
+    return (
+        guard is not None
+        and isinstance(guard.check, ShapeHolds)
+        and any(symbol_is_type(symbol, SymT.UNBACKED_INT) for symbol, _ in guard.check.symbols)
+    )
+
+
+def check_strict(geometry: Geometry) -> None:
+    """Raise if a dimension that was marked dynamic turned out to be one number."""
+    for symbol, source in geometry.strict.items():
+        value = geometry.env.replacements.get(symbol, symbol) if symbol.is_Symbol else symbol
+        if value.is_number:
+            name = shown_name(geometry, source)
+            raise ShapeContractError(
+                f"{name} was marked dynamic, but the program works only for {name} == "
+                f"{value}{_because(geometry, symbol)}\n"
+                "fix: change the program so that it works for other sizes, or use maybe_mark_dynamic "
+                "(or no mark) to let it be specialised."
+            )
+
+
+def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
+    if not symbol.is_Symbol:
+        return ": sizes 0 and 1 are always specialised, because broadcasting depends on them."
+    for expr, stack in geometry.env.guard_stacks:
+        if symbol in expr.free_symbols and stack:
+            return f", because of{at_line(readable(geometry, expr, {}), stack)}"
+    return "."
+
+
+def _specialised(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
+    """Symbols that the trace found to be one number."""
+    return {
+        symbol: value
+        for symbol in (*geometry.primary, *geometry.computed)
+        if (value := geometry.env.replacements.get(symbol)) is not None and value.is_number
+    }
+
+
+def _is_fixed(geometry: Geometry, symbol: sympy.Symbol, value: sympy.Basic) -> sympy.Basic:
+    return sympy.Eq(as_functions(symbol, geometry.computed), value, evaluate=False)
+
+
+def _why_fixed(geometry: Geometry, symbol: sympy.Symbol) -> UserStack:
+    stacks = [s for expr, s in geometry.env.guard_stacks if symbol in expr.free_symbols]
+    return stacks[0] if stacks else ()
+
+
+def _equalities(geometry: Geometry) -> Iterator[tuple[sympy.Basic, dict[sympy.Symbol, Source]]]:
+    for index, binding in enumerate(geometry.bindings):
+        first = geometry.primary.get(binding.expr)
+        if first is None or first[0] != binding.source:
+            own = sympy.Symbol(f"n{index}", integer=True)
+            yield sympy.Eq(own, binding.expr, evaluate=False), {own: binding.source}
+
+
+def _ranges(geometry: Geometry, fixed: dict[sympy.Symbol, sympy.Basic]) -> Iterator[sympy.Basic]:
+    for symbol in geometry.primary:
+        known = geometry.env.var_to_range.get(symbol)
+        if known is None or symbol in fixed or symbol in geometry.env.drawn:
+            continue
+        # ``evaluate=False``: the symbol's own assumptions (positive) must not make the check vanish.
+        if symbol.is_integer is None:  # a float: what was traced holds for finite numbers
+            yield sympy.Ge(symbol, -_LARGEST, evaluate=False)
+            yield sympy.Le(symbol, _LARGEST, evaluate=False)
+        if known.lower not in (-int_oo, -sympy.oo):
+            yield sympy.Ge(symbol, known.lower, evaluate=False)
+        if known.upper not in (int_oo, sympy.oo):
+            yield sympy.Le(symbol, known.upper, evaluate=False)
+
+
+def _record(
+    geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source], stack: UserStack
+) -> Located | None:
+    symbols = sorted(expr.free_symbols, key=str)
+    if not symbols:
+        return None
+    bound = tuple((s, names[s] if s in names else geometry.primary[s][0]) for s in symbols)
+    return bound[0][1], ShapeHolds(expr, bound, readable(geometry, expr, names)), stack

@@ -1,0 +1,209 @@
+"""``torch.autograd.Function.apply``: one node of the graph, whose Python is read for guards.
+
+The methods of the user's class run again, as they are, whenever the graph runs (or a later stage traces
+them). So what they read of the world outside must be guarded: ``forward`` (with ``setup_context``) and
+``backward`` are interpreted once, in rehearsal; the nodes that this makes are taken back. A rehearsal that
+would have an effect outside, or that cannot be interpreted, ends the graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.torch_side.autograd import function_arguments
+from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_capture.torch_side.subclasses.wrapping import plain_below
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+
+class Applied:
+    """``function.apply`` as the target of a node, under the name of the user's class.
+
+    ``templates`` say how arguments are made that a node cannot hold (``function_arguments``), by position; their tensors
+    are the last operands. Graphs run while torch functions of classes are off; ``asks`` says that they are on in the methods.
+    """
+
+    def __init__(
+        self,
+        function: type[torch.autograd.Function],
+        templates: Mapping[int, Any],
+        tensors: int,
+        *,
+        asks: bool,
+        makes_wrappers: bool,
+    ) -> None:
+        self.function = function
+        self.templates = templates
+        self.tensors = tensors
+        self.asks = asks
+        self.makes_wrappers = makes_wrappers
+        """Whether the methods make wrapper subclasses, which later stages have to take apart."""
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        # torch.fx prints what lies below ``torch`` by its path, and there lies the class.
+        self.__module__ = function.__module__.replace("torch", "applied", 1)
+
+    @property
+    def __fxstack_parts__(self) -> tuple[Any, ...]:
+        """All that the meaning of a call follows from, for keys of programs on disk."""
+        return (self.function, dict(self.templates), self.tensors, self.asks)
+
+    def __call__(self, *args: Any) -> Any:
+        if self.asks:
+            with torch_compat.EnableTorchFunction():  # type: ignore[attr-defined]
+                return self._apply(*args)
+        return self._apply(*args)
+
+    def _apply(self, *args: Any) -> Any:
+        if self.templates:
+            end = len(args) - self.tensors
+            operands, own = args[end:], list(args[:end])
+            for place, template in self.templates.items():
+                own[place] = function_arguments.make(template, operands)
+            return self.function.apply(*own)  # type: ignore[no-untyped-call]
+        return self.function.apply(*args)  # type: ignore[no-untyped-call]
+
+
+class RehearsedContext:
+    """Stands in for ``ctx`` while the methods are interpreted."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.materialize_grads = True
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        pass
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialize_grads = value
+
+
+def apply(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The rule for ``Function.apply``; ``fn`` is bound to the class, or the class is the first argument."""
+    owner = getattr(fn, "__self__", None)
+    cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
+    if kwargs:
+        raise graph_break("unsupported-call", f"{cls.__qualname__}.apply with keyword arguments")
+    if tracer.transforms.concern(inputs, {}):
+        _demand_no_outer_gradient(cls, inputs)
+    wrappers = tracer.wrappers
+    known = wrappers.count
+    _rehearse(tracer, cls, inputs)
+    made = function_arguments.Templates(tracer)
+    special = {place: value for place, value in enumerate(inputs) if _needs_template(value)}
+    templates = {place: made.of(value) for place, value in special.items()}
+    given = tuple(None if place in templates else value for place, value in enumerate(inputs))
+    target = Applied(
+        cls,
+        templates,
+        len(made.operands),
+        asks=not tracer.overrides.level and any(map(wrappers.asks, inputs)),
+        makes_wrappers=wrappers.count > known,
+    )
+    try:
+        return tracer.record(target, (*given, *made.operands), {})
+    except AttributeError as error:
+        if not templates:
+            raise
+        text = f"{cls.__qualname__} with an object that it looks into ({error})"
+        raise graph_break("unsupported-call", text) from error
+
+
+def _needs_template(value: object) -> bool:
+    kinds = function_arguments
+    return kinds.is_function(value) or kinds.is_object(value) or kinds.is_named_tuple(value)
+
+
+def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
+    """Transforms call the methods; the graph below them, which autograd would differentiate, has no such node."""
+    below = (plain_below(x) for x in inputs if isinstance(x, torch.Tensor))
+    if torch.is_grad_enabled() and any(x.requires_grad for x in below):
+        text = f"{cls.__qualname__} under torch.func, of tensors that require grad"
+        raise graph_break("unsupported-call", text)
+
+
+def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
+    before = Surroundings(tracer.trace, *inputs)
+    mark = tracer.builder.mark()
+    enabled = torch.is_grad_enabled()
+    needs = tuple(isinstance(x, torch.Tensor) and x.requires_grad and enabled for x in inputs)
+    try:
+        torch_compat.set_grad_enabled(False)
+        with tracer.assumptions.none_inside(nested=False):
+            context, output = _forward(tracer, cls, inputs, needs)
+            torch_compat.set_grad_enabled(enabled)
+            changed = before.have_changed()  # a backward, which runs later, may take it back
+            torch_compat.set_grad_enabled(False)
+            if any(needs):
+                _backward(tracer, cls, context, output)
+    except GraphBreak:
+        raise
+    except Exception as error:
+        raise graph_break("unsupported-call", f"{cls.__qualname__} ({error})") from error
+    finally:
+        torch_compat.set_grad_enabled(enabled)
+        tracer.builder.roll_back(mark)
+    if changed or before.have_changed():
+        raise graph_break(
+            "unsupported-call", f"{cls.__qualname__}, which changes objects other than its own"
+        )
+
+
+def _forward(
+    tracer: TorchTracer, cls: Any, inputs: Sequence[Any], needs: tuple[bool, ...]
+) -> tuple[RehearsedContext, Any]:
+    call = tracer.trace.calls.call
+    own = _copies(tracer, inputs)
+    context = RehearsedContext(needs)
+    tracer.trace.world.note_new(context)
+    if cls.setup_context is torch_compat.SingleLevelFunction.setup_context:
+        return context, call(cls.forward, (context, *own), {})
+    output = call(cls.forward, own, {})
+    call(cls.setup_context, (context, own, output), {})
+    return context, output
+
+
+def _copies(tracer: TorchTracer, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Stand-ins of their own: ``forward`` may write to its inputs or return them."""
+    if tracer.transforms.concern(inputs, {}):
+        return tuple(
+            tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x
+            for x in inputs
+        )
+    own = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in inputs)
+    for real, copy in zip(inputs, own, strict=True):
+        if isinstance(real, torch.Tensor):
+            tracer.builder.alias(copy, real)
+    return own
+
+
+def _backward(tracer: TorchTracer, cls: Any, context: RehearsedContext, output: Any) -> None:
+    outputs = output if isinstance(output, tuple) else (output,)
+    gradients = tuple(
+        tracer.record(torch.empty_like, (x,), {}) if isinstance(x, torch.Tensor) else None
+        for x in outputs
+    )
+    method = cls.backward
+    if method is torch.autograd.Function.backward:
+        method = cls.vjp
+    tracer.trace.calls.call(method, (context, *gradients), {})

@@ -1,0 +1,269 @@
+"""``torch.autograd.grad`` and ``backward`` inside of the program.
+
+Stand-ins carry autograd history like real tensors, so gradients are taken on them for real, and
+``torch.autograd.grad`` becomes one node. ``backward`` is that, for the leaves that the history leads to,
+followed by what ``AccumulateGrad`` does: a gradient is kept, copied to the leaf's layout, or added in place.
+
+Where history leads out of the trace, or hooks wait along it, the graph ends: plain Python differentiates.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_side.fakes.writes import is_leaf
+from fxstack_capture.torch_side.rules.attributes import HOOKS, hooks_of
+from fxstack_capture.torch_side.subclasses.overrides import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_HOOKS = torch_compat.top_saved_tensors_default_hooks
+_GRAD = inspect.signature(torch.autograd.grad)
+_BACKWARD = inspect.signature(torch.autograd.backward)
+_METHOD = inspect.signature(torch.Tensor.backward)
+
+OUTSIDE = "torch::autograd::Error"
+"""The name of the history of inputs that are no leaves (``fakes.with_history``)."""
+
+
+@calls_program
+def grad(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The rule for ``torch.autograd.grad``."""
+    if tracer.transforms.concern(args, kwargs):
+        return tracer.record(fn, args, kwargs)
+    bound = _GRAD.bind(*args, **kwargs)
+    _demand_inside(tracer, tree_leaves(bound.arguments["outputs"]))
+    return _record(tracer, fn, bound.args, bound.kwargs)
+
+
+@calls_program
+def method(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """The rule for ``Tensor.backward``."""
+    owner = getattr(fn, "__self__", None)
+    bound = _METHOD.bind(*((owner, *args) if isinstance(owner, torch.Tensor) else args), **kwargs)
+    given = dict(bound.arguments)
+    _differentiate(tracer, [given.pop("self")], [given.pop("gradient", None)], **given)
+
+
+@calls_program
+def backward(
+    tracer: TorchTracer, _fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """The rule for ``torch.autograd.backward``."""
+    given = dict(_BACKWARD.bind(*args, **kwargs).arguments)
+    if given.pop("grad_variables", None) is not None:
+        raise graph_break("unsupported-call", "torch.autograd.backward with grad_variables")
+    roots = _listed(given.pop("tensors"))
+    gradients = given.pop("grad_tensors", None)
+    tensors = [None] * len(roots) if gradients is None else _listed(gradients)
+    _differentiate(tracer, roots, tensors, **given)
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, torch.Tensor) else list(value)
+
+
+def _differentiate(
+    tracer: TorchTracer,
+    roots: list[Any],
+    gradients: list[Any],
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    if create_graph:
+        raise graph_break("unsupported-call", "backward with create_graph=True")
+    if tracer.transforms.concern(roots, {}):
+        raise graph_break("unsupported-call", "backward inside of a torch.func transform")
+    leaves = _demand_inside(tracer, roots)
+    if inputs is not None:
+        wanted = _listed(inputs)
+        if not wanted or not all(any(w is leaf for leaf in leaves) for w in wanted):
+            raise graph_break("unsupported-call", "backward with inputs that are not its leaves")
+        leaves = wanted
+    if not leaves:
+        raise graph_break("unsupported-call", "backward of a tensor without leaves")
+    found = _record(
+        tracer, torch.autograd.grad, (roots, leaves, gradients, retain_graph, False, True, True), {}
+    )
+    busy = [tensor for tensor in (*roots, *gradients) if isinstance(tensor, torch.Tensor)]
+    for leaf, gradient in zip(leaves, found, strict=True):
+        if gradient is not None:
+            _accumulate(tracer, leaf, gradient, busy)
+            busy.append(gradient)
+
+
+def _record(tracer: TorchTracer, fn: Any, args: Any, kwargs: Any) -> Any:
+    if _HOOKS(True) is not None:  # they pack and unpack what this gradient needs, too
+        raise graph_break("unsupported-call", "torch.autograd under saved-tensor hooks")
+    tracer.differentiated = True
+    try:
+        return tracer.record(fn, args, kwargs)
+    except GraphBreak:
+        raise
+    except Exception as error:  # plain Python says what is wrong, in torch's words
+        raise graph_break("unsupported-call", f"torch.autograd ({error})") from error
+
+
+def _accumulate(
+    tracer: TorchTracer, leaf: torch.Tensor, gradient: torch.Tensor, busy: Sequence[torch.Tensor]
+) -> None:
+    """What ``AccumulateGrad`` does (torch/csrc/autograd/functions/accumulate_grad.h)."""
+    with tracer.overrides.at(Level.ALL_OFF):  # autograd asks nobody
+        old = tracer.load_attr(leaf, "grad")
+    if old is not None:
+        tracer.record(torch.Tensor.add_, (old, gradient), {})
+        return
+    with tracer.unrecorded():
+        shared = any(_storage(gradient) == _storage(other) for other in busy)
+        keep = not shared and _fits(gradient, leaf)
+        layout = torch.preserve_format if is_dense(leaf) else torch.contiguous_format
+    if not keep:
+        plain = tracer.record(torch.Tensor.detach, (leaf,), {})
+        made = tracer.record(torch.empty_like, (plain,), {"memory_format": layout})
+        gradient = tracer.record(torch.Tensor.copy_, (made, gradient), {})
+    else:
+        tracer.leave_as(gradient, as_base)
+    tracer.store_attr(leaf, "grad", gradient)
+
+
+def as_base(gradient: torch.Tensor) -> torch.Tensor:
+    """``gradient`` as a view of nothing: the graph may have made it as a view, autograd keeps no such thing."""
+    return gradient.data
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether no two elements share memory and none is unused between them."""
+    expected: Any = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Whether a gradient has the layout that a leaf's gradient should have."""
+    if not is_dense(leaf):
+        return bool(gradient.is_contiguous())
+    strides = zip(leaf.size(), gradient.stride(), leaf.stride(), strict=True)
+    return all(size == 1 or mine == theirs for size, mine, theirs in strides)
+
+
+# --- history -------------------------------------------------------------------------------------
+
+
+def _demand_inside(tracer: TorchTracer, roots: Sequence[Any]) -> list[torch.Tensor]:
+    """The leaves that the history of ``roots`` leads to; it must be known whole, and without hooks."""
+    if not all(isinstance(root, FakeTensor) for root in roots):
+        raise graph_break("unsupported-call", "torch.autograd on what is not a tensor")
+    tracer.guard_flag(torch.is_anomaly_enabled)
+    if torch.is_anomaly_enabled():  # it looks at all gradients
+        raise graph_break("unsupported-call", "a gradient in anomaly mode")
+    with tracer.unrecorded():
+        leaves = [_leaf_at(tracer, node) for node in history(roots)]
+    return [leaf for leaf in leaves if leaf is not None]
+
+
+def _leaf_at(tracer: TorchTracer, node: Any) -> torch.Tensor | None:
+    """The leaf whose gradient a node accumulates; None for a node inside of the history."""
+    if node.name() == OUTSIDE:
+        raise graph_break("unsupported-call", "a gradient through history outside of the graph")
+    leaf: torch.Tensor | None = getattr(node, "variable", None)
+    if leaf is not None:
+        _demand_known(tracer, leaf)
+    return leaf
+
+
+def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
+    """Nodes of the autograd graph behind ``roots``, each once."""
+    seen: set[Any] = set()
+    work = [_function_of(root) for root in roots]
+    while work:
+        node = work.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node
+        work += [following for following, _ in reversed(node.next_functions)]
+
+
+def _function_of(root: torch.Tensor) -> Any:
+    if root.requires_grad and is_leaf(root) is not False:
+        # None of a view of a leaf made under no_grad, and in inference mode.
+        with suppress(AssertionError, AttributeError):
+            return torch.autograd.graph.get_gradient_edge(root).node
+        return None
+    return root.grad_fn if is_leaf(root) is False else None
+
+
+def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:
+    if not tracer.builder.is_known(leaf):
+        raise graph_break("unsupported-call", "a gradient of a tensor outside of the graph")
+    if tracer.source_of(leaf) is not None and any(hooks_of(tracer, leaf, name) for name in HOOKS):
+        raise graph_break("unsupported-call", "a gradient of a tensor that has hooks")
+
+
+# --- what is left of history ---------------------------------------------------------------------
+
+
+def is_spent(tensor: torch.Tensor) -> bool:
+    """Whether the history of a stand-in was freed by a gradient: taking another one raises an error."""
+    with suppress(
+        RuntimeError
+    ):  # a view that autograd gives no function: who asks for it gets the error
+        return any(map(_is_freed, history([tensor])))
+    return False
+
+
+def _is_freed(node: Any) -> bool:
+    """Asked of what the node has saved: to run it would call the program's backward functions."""
+    try:
+        for name in _saved_names(type(node)):  # type: ignore[arg-type]
+            getattr(node, name, None)
+    except RuntimeError as error:
+        return _SECOND_TIME in str(error)
+    return False
+
+
+@cache
+def _saved_names(kind: Any) -> tuple[str, ...]:
+    return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
+
+
+_SECOND_TIME = "Trying to backward through the graph a second time"
+_MESSAGE = (
+    f"{_SECOND_TIME} (or directly access saved tensors after they have already been freed). Saved "
+    "intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access "
+    "saved tensors after calling backward."
+)
+
+
+def with_spent_history(tensor: torch.Tensor) -> torch.Tensor:
+    """A detached ``tensor`` as something that requires grad and whose history was freed."""
+    spend = torch_compat.DelayedError(_MESSAGE, 1)
+    with torch.enable_grad():
+        return spend(tensor.detach().requires_grad_())  # type: ignore[no-any-return]

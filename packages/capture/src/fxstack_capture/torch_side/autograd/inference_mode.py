@@ -1,0 +1,168 @@
+"""``torch.inference_mode`` that is entered and left inside of a trace.
+
+The mode is on for real meanwhile, so that stand-ins are the inference tensors, and operators raise the errors, of eager. The
+graph has the grad mode that comes with it and computes ordinary tensors; those that are inference tensors in eager become
+such, over the same memory, when they leave the graph. ``Region`` takes the place of torch's C object in the ``with`` block,
+and goes on where the graph breaks.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side.global_state import state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+    Args = tuple[Any, ...]
+    Rule = Callable[[TorchTracer, Callable[..., Any], Args, dict[str, Any]], Any]
+
+
+class Region:
+    """``torch._C._InferenceMode``, whose guard exists only where the mode is on for the program itself."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+        self.guard: Any = None
+
+    def __enter__(self) -> None:
+        self.guard = torch_compat.InferenceMode(self.mode)
+        self.guard.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        guard, self.guard = self.guard, None
+        guard.__exit__(*error)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A region that the trace is in: torch's state outside of it and at its beginning."""
+
+    region: Region
+    guard: Any
+    outside: state.State
+    begin: state.State
+
+
+class Regions:
+    """The regions of one trace, from the outermost."""
+
+    def __init__(self) -> None:
+        self.outer = torch.is_inference_mode_enabled()
+        self.used = False
+        self.open: list[Open] = []
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Leave all of them at the end of a trace."""
+        try:
+            yield
+        finally:
+            while self.open:
+                self.leave()
+
+    def enter(self, region: Region) -> None:
+        self.used = True
+        outside = state.present()
+        guard = torch_compat.InferenceMode(region.mode)
+        guard.__enter__()  # type: ignore[no-untyped-call]
+        self.open.append(Open(region, guard, outside, state.present()))
+
+    def leave(self) -> None:
+        self.open.pop().guard.__exit__(None, None, None)
+
+    def delta(self, entry: state.State) -> tuple[list[state.Redo], state.State]:
+        """Calls that enter the open regions again from ``entry``, and the state that this leads to.
+
+        A graph that has run has set some of the state already, so it is set whether it differs from ``entry`` or not.
+        """
+        redo: list[state.Redo] = []
+        now = state.present()
+        for opened in self.open:
+            redo += state.all_of(opened.outside, (entry, opened.begin, now))
+            redo.append((Region.__enter__, (opened.region,)))
+            entry = opened.begin
+        return redo, entry
+
+
+def _make(_tracer: TorchTracer, _fn: Any, args: Args, kwargs: dict[str, Any]) -> Region:
+    if kwargs or len(args) != 1 or type(args[0]) is not bool:
+        raise graph_break("unsupported-call", "torch._C._InferenceMode of what is no bool")
+    made = Region.__new__(Region)
+    made.__dict__.update(mode=args[0], guard=None)
+    return made
+
+
+def _enter(tracer: TorchTracer, _fn: Any, args: Args, _kwargs: dict[str, Any]) -> None:
+    regions, (region,) = tracer.regions, args
+    if regions.outer:
+        raise graph_break("unsupported-call", "torch.inference_mode inside of inference mode")
+    if tracer.transforms.inside:
+        raise graph_break("unsupported-call", "torch.inference_mode under a transform")
+    before = state.present()
+    regions.enter(region)
+    _write(tracer, before)
+
+
+def _leave(tracer: TorchTracer, _fn: Any, args: Args, _kwargs: dict[str, Any]) -> None:
+    opened = tracer.regions.open
+    if not opened or opened[-1].region is not args[0]:
+        raise graph_break("unsupported-call", "the end of a torch.inference_mode from outside")
+    before = state.present()
+    tracer.regions.leave()
+    _write(tracer, before)
+
+
+def _write(tracer: TorchTracer, before: state.State) -> None:
+    for redo in state.in_graph(before, state.present()):
+        tracer.record_effect(*redo)
+
+
+def leaves_as(tensor: torch.Tensor) -> Callable[[Any], Any] | None:
+    """What makes of a tensor of the graph what eager has, in a trace with regions."""
+    if tensor.is_inference():
+        return as_inference
+    made = torch_compat.get_creation_meta(tensor) if tensor._is_view() else None
+    return as_view_made_inside if made == _MADE_INSIDE else None
+
+
+_MADE_INSIDE = torch_compat.CreationMeta.INFERENCE_MODE
+
+
+def as_inference(tensor: torch.Tensor) -> torch.Tensor:
+    """An inference tensor over the memory of ``tensor``."""
+    with torch.inference_mode():
+        made = tensor.new_empty(0)
+        offset, size, stride = tensor.storage_offset(), tensor.size(), tensor.stride()
+        made.set_(tensor.untyped_storage(), offset, size, stride)
+        made = torch_compat.neg_view(made) if tensor.is_neg() else made
+        return torch_compat.conj_view(made) if tensor.is_conj() else made
+
+
+def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
+    """The view of an ordinary tensor, which may not be changed in place when inference mode has ended."""
+    if tensor._is_view():
+        torch_compat.set_creation_meta(tensor, _MADE_INSIDE)
+    return tensor
+
+
+def demand_followed(regions: Regions, made: torch.Tensor) -> None:
+    """Leaves that are inference tensors are made in plain Python."""
+    if regions.open and made.is_inference():
+        raise graph_break("unsupported-tensor", "a leaf that requires grad, in inference mode")
+
+
+RULES: dict[Any, Rule] = {
+    torch_compat.InferenceMode: _make,
+    Region.__enter__: _enter,
+    Region.__exit__: _leave,
+}

@@ -1,0 +1,79 @@
+"""Leaves that the program makes: parameters, and what requires grad for their sake.
+
+A leaf that stays inside gets a gradient that nobody can see. A result that requires grad for such leaves alone is, for
+the stages after capture, one that requires none; it gets a history that drops its gradient.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.autograd import gradients
+from fxstack_capture.torch_side.fakes.writes import is_leaf
+from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
+
+if TYPE_CHECKING:
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+
+@calls_program
+def make(tracer: TorchTracer, data: Any, requires_grad: bool) -> torch.Tensor:
+    """``torch.nn.Parameter(data, requires_grad)``; raises what that raises."""
+    if not isinstance(data, FakeTensor) or shown_class(data) is not None:
+        raise graph_break(
+            "unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph"
+        )
+    if requires_grad and not (data.is_floating_point() or data.is_complex()):
+        torch_compat.make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises
+    made: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})
+    if requires_grad:
+        tracer.record(torch.Tensor.requires_grad_, (made,), {})
+    made._is_param = True  # type: ignore[attr-defined]
+    tracer.leave_as(made, as_parameter)
+    return made
+
+
+def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
+    """The very tensor that the graph gives, whose history leads to it, with the class that it should have."""
+    tensor.__class__ = nn.Parameter
+    return tensor
+
+
+def has_hidden_history(tracer: TorchTracer, tensor: torch.Tensor) -> bool:
+    """Whether a result requires grad, and all leaves of its history were made in the graph."""
+    if not tensor.requires_grad or is_leaf(tensor) is not False:
+        return False
+    for node in gradients.history([tensor]):
+        leaf = getattr(node, "variable", None)
+        outside = leaf is not None and tracer.source_of(leaf) is not None
+        if outside or node.name() == gradients.OUTSIDE:
+            return False
+    return True
+
+
+class _Dropped(torch.autograd.Function):
+    """The identity; the gradient goes to a leaf that nobody holds."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
+        return tensor.data
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ARG004
+        return None, None
+
+
+def with_hidden_history(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` as something that requires grad and is no leaf."""
+    if tensor.requires_grad:  # the graph itself ran
+        return tensor
+    with torch.enable_grad():
+        leaf = torch.empty(0, requires_grad=True)
+        return _Dropped.apply(tensor, leaf)  # type: ignore[no-any-return, no-untyped-call]

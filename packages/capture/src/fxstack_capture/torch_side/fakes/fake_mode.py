@@ -1,0 +1,274 @@
+"""The fake-tensor mode of a trace: torch's, with results of known operators made from recipes."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import (
+    FakeTensor,
+    FakeTensorConverter,
+    FakeTensorMode,
+    OpOverload,
+    TorchDispatchMode,
+    nested_tensor,
+    should_allow_numbers_as_tensors,
+)
+from fxstack_capture.torch_compat import higher_order_ops as _higher_order_ops
+from fxstack_capture.torch_side.fakes.fake_kernels import kernel_of, plain_convolution, promoting
+from fxstack_capture.torch_side.fakes.operator_cache import (
+    MASKS,
+    SYMBOLIC,
+    Fresh,
+    OperatorCache,
+    Same,
+    View,
+    is_predictable,
+    key_of,
+    process_cache,
+    recipe_of,
+)
+from fxstack_capture.torch_side.fakes.size_checks import SIZE_RULES, check_sizes
+from fxstack_interchange.eager_facts.checks import RefusedArgumentsError, has_symbols, refuses
+from fxstack_interchange.eager_facts.dtypes import differ, eager_dtypes, in_dtypes
+from fxstack_interchange.eager_facts.layouts import as_said, eager_strides
+from fxstack_interchange.eager_facts.raising import refuses_data
+from fxstack_interchange.eager_facts.undefined import with_undefined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from fxstack_capture.torch_side.fakes.operator_cache import Part, Recipe
+
+_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+_NO_KWARGS: dict[str, Any] = {}
+_INDEX = torch.ops.aten.index.Tensor
+_DEVICE = torch.ops.prim.device.default
+_NUMBER = torch.ops.aten._local_scalar_dense.default
+
+
+class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
+    """Same results as ``FakeTensorMode``, which it asks whenever it has no recipe."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        return False
+
+    def __init__(self) -> None:
+        """Sets what ``FakeTensorMode.__init__`` sets, which would load torch's own compiler.
+
+        A test compares the attributes with those of torch's class.
+        """
+        TorchDispatchMode.__init__(self)
+        self.allow_fallback_kernels = True
+        self.propagate_real_tensors = False
+        self.fake_tensor_converter = FakeTensorConverter(copy_data=False, export=False)
+        self.static_shapes = True
+        self.allow_scalar_outputs = False
+        self._allow_unsafe_data_ptr_access = False
+        self.allow_meta = True
+        self.cache_enabled = False
+        self.cache_crosscheck_enabled = False
+        self.allow_non_fake_inputs = False
+        self.in_kernel_invocation = False
+        self.enter_stack: list[Any] = []
+        self.shape_env: ShapeEnv | None = None
+        self._stack_trace = traceback.StackSummary()
+        self._stack = None
+        self._mode_key = torch_compat.TorchDispatchModeKey.FAKE
+        self.nt_tensor_id_initial_count = nested_tensor._tensor_id_counter
+        self.nt_tensor_id_counter = self.nt_tensor_id_initial_count
+        self._recipes = process_cache()
+        self._symbolic_recipes = OperatorCache()
+        self.asked: torch.Tensor | None = None
+        """The tensor whose number torch has asked for, in vain, in the last operator."""
+        self.operators: set[Any] = set()
+        """What has run in this trace."""
+        self.data_checks = 0
+        """How many calls may raise for the data of their tensors."""
+        self._asking = 0
+        """How many calls torch is working out: those below them are not the program's."""
+        self._refusals = 0
+        """How many calls eager would refuse, if a program made them."""
+        self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
+        self._templates: dict[torch.device, dict[str, Any]] = {}
+        _share_rules()
+
+    def use_symbols(self, env: ShapeEnv) -> None:
+        """From now on sizes may be symbolic."""
+        self.shape_env = env
+        self.static_shapes = False
+
+    @property
+    def avoid_device_init(self) -> bool:
+        return self._avoids_devices
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or _NO_KWARGS
+        if func is _DEVICE:  # asked by kernels several times a call
+            return args[0].device
+        self.operators.add(func)
+        self.data_checks += refuses_data(func, args)
+        if func is _NUMBER:
+            self.asked = args[0]
+        try:
+            result = self._run(func, types, args, kwargs)
+        except RuntimeError as error:
+            if _shares_what_it_writes(func, args):
+                raise graph_break("unsupported-call", f"{func} of tensors that overlap") from error
+            raise
+        self.asked = None
+        return result
+
+    def _run(self, func: Any, types: Sequence[type], args: Any, kwargs: Any) -> Any:
+        if self.in_kernel_invocation:
+            return self._ask_torch(func, types, args, kwargs)
+        if not is_predictable(func):
+            result = self._ask_torch(func, types, args, kwargs)
+            self._demand_accepted(func, args, kwargs, result)
+            return self._laid_out(func, args, kwargs, result)
+        return self._predict(func, types, args, kwargs)
+
+    def _predict(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        convolution = plain_convolution(func, args)
+        if convolution is not None and self.shape_env is not None:
+            return convolution(self, func, args, kwargs)
+        tensors: list[FakeTensor] = []
+        key = key_of(func, args, kwargs, tensors)
+        if key is None or (func is _INDEX and any(t.dtype in MASKS for t in tensors[1:])):
+            return self._as_eager(self._ask_torch, func, types, args, kwargs)
+        recipes = self._symbolic_recipes if SYMBOLIC in key else self._recipes
+        recipe = recipes.get(key)
+        if recipe is not None:
+            return self._make(recipe, tensors)
+        refusals = self._refusals
+        result = self._as_eager(self._compute, func, types, args, kwargs, tensors)
+        if self._refusals != refusals:  # the next one to call it may be the program
+            return result
+        # An operator that changes the metadata of its arguments has no recipe.
+        recipe = recipe_of(result, tensors)
+        if recipe is not None and key_of(func, args, kwargs, []) == key:
+            recipes.put(key, recipe)
+        return result
+
+    def _as_eager(
+        self, make: Callable[..., Any], func: Any, types: Any, args: Any, kwargs: Any, *more: Any
+    ) -> Any:
+        """What ``make`` says, but eager's refusals of arguments, and the dtypes and strides that eager returns."""
+        dtypes = eager_dtypes(func, args, kwargs)
+        if func in SIZE_RULES:
+            with self:
+                check_sizes(func, args)
+        result = make(promoting(func, args), types, args, kwargs, *more)
+        if dtypes is not None and differ(result, dtypes):
+            with self:
+                result = in_dtypes(result, dtypes)
+        self._demand_accepted(func, args, kwargs, result)
+        return self._laid_out(func, args, kwargs, result)
+
+    def _demand_accepted(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if not refuses(func, args, kwargs, result):
+            return
+        self._refusals += 1
+        if self._asking:
+            # A decomposition calls it (``rand_like`` of integers), which eager does not run.
+            return
+        if has_symbols((args, kwargs)):  # another call may be in order
+            raise graph_break("unsupported-call", f"{func}, which eager refuses in this call")
+        raise RefusedArgumentsError
+
+    @staticmethod
+    def _laid_out(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        result = with_undefined(func, args, kwargs, result)
+        strides = eager_strides(func, args, kwargs, result)
+        return result if strides is None else as_said(result, strides)
+
+    def _compute(
+        self, func: Any, types: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]
+    ) -> Any:
+        kernel = kernel_of(func)
+        ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
+        if (
+            kernel is None
+            or not ordinary
+            or (not tensors and should_allow_numbers_as_tensors(func))
+        ):
+            return self._ask_torch(func, types, args, kwargs)
+        try:
+            return kernel(self, func, args, kwargs)
+        except NotImplementedError:  # torch has more to try, a real kernel on zeros for one
+            return self._ask_torch(func, types, args, kwargs)
+
+    def _ask_torch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Torch's own dispatch, which would log with a traceback what may be the program's error."""
+        disabled, _LOG.disabled = _LOG.disabled, True
+        self._asking += 1
+        try:
+            return self.dispatch(func, types, args, kwargs)
+        finally:
+            self._asking -= 1
+            _LOG.disabled = disabled
+
+    def _make(self, recipe: Recipe, tensors: list[FakeTensor]) -> Any:
+        made = [self._part(part, tensors) for part in recipe.parts]
+        return made[0] if recipe.container is None else recipe.container(made)
+
+    def _part(self, part: Part, tensors: list[FakeTensor]) -> FakeTensor:
+        if type(part) is Same:
+            return tensors[part.of]
+        if type(part) is Fresh:
+            meta = torch.empty_strided(part.size, part.stride, dtype=part.dtype, device="meta")
+            return self.wrap(meta, part.device)
+        assert type(part) is View
+        base = tensors[part.of]
+        inference = base.is_inference()
+        if inference is torch.is_inference_mode_enabled():
+            return self._view(part, base)
+        with torch.inference_mode(inference):  # a view is what its base is
+            return self._view(part, base)
+
+    def _view(self, part: View, base: FakeTensor) -> FakeTensor:
+        meta = torch.empty(0, dtype=part.dtype, device="meta")
+        meta.set_(base.untyped_storage(), part.offset, part.size, part.stride)
+        return self.wrap(meta, base.fake_device)
+
+    def wrap(self, meta: torch.Tensor, device: torch.device) -> FakeTensor:
+        """A fake over a meta tensor; what is the same for all fakes of a device is copied from the first."""
+        template = self._templates.get(device)
+        if template is None:
+            made = FakeTensor(self, meta, device)
+            self._templates[device] = dict(made.__dict__)
+            return made
+        made = torch_compat.make_subclass(
+            FakeTensor, meta, False, dispatch_device=True, device_for_backend_keys=device
+        )
+        torch_compat.set_throw_on_mutable_data_ptr(made)
+        made.__dict__.update(template)
+        return made
+
+
+def _shares_what_it_writes(func: Any, args: Any) -> bool:
+    """Whether a call writes to memory of another argument: eager's first error is about that, before all others."""
+    first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()
+    if not any(x.alias_info is not None and x.alias_info.is_write for x in first):
+        return False
+    storages = [x.untyped_storage()._cdata for x in args if isinstance(x, FakeTensor)]
+    return storages[:1] != [] and storages[0] in storages[1:]
+
+
+def _share_rules() -> None:
+    """Higher-order operators find their rule by the exact class of a mode: ours is that of torch's."""
+    for operator in _higher_order_ops.values():
+        rules = operator.python_key_table
+        if FakeTensorMode in rules and CaptureFakeMode not in rules:
+            rules[CaptureFakeMode] = rules[FakeTensorMode]

@@ -1,0 +1,212 @@
+"""Fake stand-ins of real tensors: same metadata, same sharing of storages, no data.
+
+Written here rather than taken from ``CaptureFakeMode.from_tensor``, because that also fakes gradients and
+bases, allocates symbols for the *values* of integer scalars, and costs ten times as much for parameters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side.fakes.writes import is_leaf
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_capture.torch_compat import FakeTensor
+    from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
+
+    Geometry = tuple[
+        tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...], int | torch.SymInt
+    ]
+    """Size, strides and storage offset."""
+
+
+def with_history(fake: FakeTensor) -> FakeTensor:
+    """Any history will do: it says "not a leaf" and fails when differentiated through."""
+    add_history = torch_compat.DelayedError(
+        "a stand-in of a graph input has no history to differentiate", 1
+    )
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        return cast("FakeTensor", add_history(fake.requires_grad_()))
+
+
+class _ViewOfAFunction(torch.autograd.Function):
+    """A view with a history of its own, of a base that has none: only a custom function can return one."""
+
+    @staticmethod
+    def forward(
+        _context: Any, base: torch.Tensor, _anchor: torch.Tensor, real: torch.Tensor, geometry: Any
+    ) -> Any:
+        return _part(base, real, *geometry)
+
+    @staticmethod
+    def backward(_context: Any, *_gradients: Any) -> Any:
+        raise AssertionError("a stand-in of a graph input has no history to differentiate")
+
+
+def _part(
+    base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offset: Any
+) -> torch.Tensor:
+    """A part of ``base`` of the given geometry and of ``real``'s dtype, made by operators that autograd follows."""
+    if real.dtype == base.dtype:
+        part = base.as_strided(sizes, strides, offset)
+    elif base.is_complex() and base.dtype.to_real() == real.dtype:
+        numbers = torch.view_as_real(base.conj() if base.is_conj() else base)
+        part = numbers.as_strided(sizes, strides, offset)
+    elif real.is_complex() and real.dtype.to_real() == base.dtype and not base.is_neg():
+        pairs = base.as_strided((*sizes, 2), (*(2 * s for s in strides), 1), 2 * offset)
+        part = torch.view_as_complex(pairs)
+    else:
+        raise graph_break("unsupported-tensor", "a differentiable view of another dtype")
+    if part.is_conj() is not real.is_conj():
+        part = part.conj()
+    return part if part.is_neg() is real.is_neg() else torch_compat.neg_view(part)
+
+
+def _anchor() -> torch.Tensor:
+    return torch.empty(0, device="meta", requires_grad=True)
+
+
+def _is_same_number(number: int | torch.SymInt, other: int | torch.SymInt) -> bool:
+    """Whether two sizes are the same, without a guard."""
+    if isinstance(number, torch.SymInt) and isinstance(other, torch.SymInt):
+        return bool(number.node.expr == other.node.expr)
+    return type(number) is type(other) and number == other
+
+
+class Faker:
+    """Makes fakes for one trace; tensors that share a storage give fakes that share one."""
+
+    def __init__(self, mode: CaptureFakeMode) -> None:
+        self.mode = mode
+        # Real objects are kept so that their addresses cannot be reused while the trace runs.
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._fakes: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
+        self._entered: dict[int, tuple[torch.Tensor, Geometry]] = {}
+        self.implied: set[int] = set()
+        """The ids of fakes made only because another tensor is a view of what they stand for: nothing guards them."""
+
+    def known(self, real: torch.Tensor) -> FakeTensor | None:
+        """The fake made of this very tensor object before."""
+        found = self._fakes.get(id(real))
+        return None if found is None else found[1]
+
+    def fake(
+        self,
+        real: torch.Tensor,
+        sizes: Sequence[int | torch.SymInt],
+        strides: Sequence[int | torch.SymInt],
+        offset: int | torch.SymInt,
+    ) -> FakeTensor:
+        """A fake of ``real`` with the given, possibly symbolic, geometry."""
+        known = self.known(real)
+        if known is not None:
+            return known
+        base = real._base
+        if base is not None and (real.requires_grad or base.requires_grad):
+            made = self._view(real, base, sizes, strides, offset)
+        else:
+            made = self._fresh(real, sizes, strides, offset)
+        if made.requires_grad is not real.requires_grad or is_leaf(made) is not real.is_leaf:
+            raise graph_break("unsupported-tensor", "a tensor whose history has no stand-in")
+        if isinstance(real, torch.nn.Parameter):
+            made._is_param = True
+        self._fakes[id(real)] = real, made
+        self._entered[id(made)] = real, (tuple(sizes), tuple(strides), offset)
+        return made
+
+    def as_entered(self, values: Sequence[Any]) -> list[Any]:
+        """Fakes in the place of ``values``, as these were before the program gave them another size, layout or history."""
+        earlier = Faker(self.mode)
+        earlier._storages = self._storages
+        return [self._as_entered(value, earlier) for value in values]
+
+    def _as_entered(self, value: Any, earlier: Faker) -> Any:
+        entry = self._entered.get(id(value))
+        if entry is None:
+            return value
+        real, (sizes, strides, offset) = entry
+        before = (*sizes, *strides, offset)
+        now = (*value.shape, *value.stride(), value.storage_offset())
+        unmoved = len(now) == len(before) and all(map(_is_same_number, now, before))
+        if unmoved and value.requires_grad is real.requires_grad and is_leaf(value) is real.is_leaf:
+            return value
+        return earlier.fake(real, sizes, strides, offset)
+
+    def _fresh(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
+        inference = real.is_inference()
+        without_modes = torch_compat.DisableTorchDispatch()
+        try:
+            if inference is torch.is_inference_mode_enabled():
+                made = self._wrapped(real, sizes, strides, offset)
+            else:
+                with torch.inference_mode(inference):
+                    made = self._wrapped(real, sizes, strides, offset)
+        finally:
+            del without_modes  # its life is the region
+        if not real.requires_grad:
+            return made
+        if inference:
+            with torch.inference_mode():
+                return cast("FakeTensor", made.requires_grad_())
+        made.requires_grad_()
+        return made if real.is_leaf else with_history(made)
+
+    def _wrapped(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
+        meta = self._meta(real, sizes, strides, offset)
+        if real.is_conj():
+            meta = torch_compat.conj_view(meta)
+        if real.is_neg():
+            meta = torch_compat.neg_view(meta)
+        return self.mode.wrap(meta, real.device)
+
+    def _meta(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
+        storage = real.untyped_storage()
+        known = self._storages.get(storage._cdata)
+        static = all(type(number) is int for number in (*sizes, *strides, offset))
+        filled = offset == 0 and real.is_contiguous() and storage.nbytes() == real.nbytes
+        if known is None and static and filled:
+            meta = torch.empty_strided(sizes, strides, dtype=real.dtype, device="meta")
+            self._storages[storage._cdata] = storage, meta.untyped_storage()
+            return meta
+        if known is None and not static:
+            # The size of the storage is symbolic too; what lies beyond the tensor is left out.
+            meta = torch.empty_strided(sizes, strides, dtype=real.dtype, device="meta")
+            self._storages[storage._cdata] = storage, meta.untyped_storage()
+            if type(offset) is int and offset == 0:
+                return meta
+        elif known is None:
+            whole = torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta")
+            self._storages[storage._cdata] = storage, whole.untyped_storage()
+        meta = torch.empty(0, dtype=real.dtype, device="meta")
+        return meta.set_(self._storages[storage._cdata][1], offset, sizes, strides)
+
+    def _view(
+        self, real: torch.Tensor, base: torch.Tensor, sizes: Any, strides: Any, offset: Any
+    ) -> FakeTensor:
+        """A view that autograd knows to be one: writing to it must be (il)legal as for the real one."""
+        if real.untyped_storage()._cdata != base.untyped_storage()._cdata:  # after real.data = ...
+            raise graph_break("unsupported-tensor", "a view that has other memory than its base")
+        implied = self.known(base) is None
+        fake_base = self.fake(base, base.size(), base.stride(), base.storage_offset())
+        if implied:
+            self.implied.add(id(fake_base))
+        has_history = real.requires_grad and not real.is_leaf
+        inference = torch.inference_mode(real.is_inference())  # it changes the grad mode, too
+        with inference, torch.set_grad_enabled(has_history), self.mode:
+            if has_history and not base.requires_grad:
+                geometry = (sizes, strides, offset)
+                apply = cast("Any", _ViewOfAFunction.apply)
+                made = cast("FakeTensor", apply(fake_base, _anchor(), real, geometry))
+            else:
+                made = cast("FakeTensor", _part(fake_base, real, sizes, strides, offset))
+        if real.requires_grad and not has_history:
+            made.requires_grad_()
+        creation_meta = torch_compat.get_creation_meta(real)
+        torch_compat.set_creation_meta(made, creation_meta)
+        return made

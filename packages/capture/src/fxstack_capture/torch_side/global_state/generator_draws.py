@@ -1,0 +1,123 @@
+"""Random tensors from a generator of the program's own (``torch.randn(3, generator=g)``).
+
+Nothing but other draws from the same generator can tell when such a tensor is drawn, so the replacement draws it before the
+graph runs, in order with the others (``objects.kinds.random_draws``), and the graph takes it as an input. The generator that torch uses by
+default is another matter: operators of the graph draw from it, too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import AllDistinct, IdentityIs
+from fxstack_capture.sources import pinned
+from fxstack_capture.torch_side.recording.execution import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal)
+
+
+def draw(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The rule for ``FUNCTIONS``."""
+    generator = kwargs.get("generator")
+    if generator is None or tracer.transforms.inside:
+        return tracer.record(fn, args, kwargs)
+    rest = {name: value for name, value in kwargs.items() if name != "generator"}
+    if generator is torch.default_generator and _on_cpu(rest.get("device")):
+        _guard_same(tracer, generator)
+        return tracer.record(fn, args, rest)
+    _demand_alone(tracer, fn, generator, args, rest)
+    example = _example(fn, generator, args, rest)
+    # Torch's defaults may be others where the tensor is drawn.
+    rest.update(dtype=example.dtype, device=example.device)
+    _guard_own(tracer, generator)
+    source = tracer.trace.world.draws.add(_from(fn), generator, args, rest)  # type: ignore[attr-defined]
+    return tracer.enter_drawn(example, source)
+
+
+def seed(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The rule for ``Generator.manual_seed``: done in order with the draws."""
+    generator, *rest = args
+    _demand_alone(tracer, fn, generator, tuple(rest), kwargs)
+    _guard_own(tracer, generator)
+    tracer.trace.world.draws.add(fn, generator, tuple(rest), kwargs)  # type: ignore[attr-defined]
+    return generator
+
+
+def _guard_own(tracer: TorchTracer, generator: torch.Generator) -> None:
+    others = tuple(pinned(other, "torch.default_generator") for other in _defaults())
+    source = tracer.trace.world.source_of(generator)
+    assert source is not None
+    tracer.trace.guard(source, AllDistinct(others))
+
+
+def _guard_same(tracer: TorchTracer, generator: torch.Generator) -> None:
+    source = tracer.trace.world.source_of(generator)
+    assert source is not None
+    tracer.trace.guard(source, IdentityIs(generator, id(generator)))
+
+
+def _on_cpu(device: Any) -> bool:
+    """Whether a tensor that is made for ``device`` lies on CPU, where the default generator is torch's own choice."""
+    made_for = torch.get_default_device() if device is None else torch.device(device)
+    return bool(made_for.type == "cpu")
+
+
+def _from(fn: Callable[..., Any]) -> Callable[..., Any]:
+    drawn = partial(_draw, fn)
+    drawn.__name__ = name_of(fn)  # type: ignore[attr-defined]
+    return drawn
+
+
+def _draw(fn: Callable[..., Any], generator: torch.Generator, *args: Any, **kwargs: Any) -> Any:
+    return fn(*args, generator=generator, **kwargs)
+
+
+def _defaults() -> tuple[torch.Generator, ...]:
+    return (torch.default_generator, *torch.cuda.default_generators)
+
+
+def _demand_alone(
+    tracer: TorchTracer,
+    fn: Callable[..., Any],
+    generator: Any,
+    args: tuple[Any, ...],
+    rest: Mapping[str, Any],
+) -> None:
+    """End the graph unless the draw depends on constants and a generator from outside alone."""
+    plain = all(map(_is_plain, (*args, *rest.values())))
+    special = rest.keys() - {"size", "dtype", "device", "low", "high", "n", "mean", "std", "seed"}
+    world: Any = tracer.trace.world
+    own = type(generator) is torch.Generator and world.is_preexisting(generator)
+    if not (plain and own) or special or any(generator is other for other in _defaults()):
+        text = f"{name_of(fn)} with a generator of the program's own"
+        raise graph_break("unsupported-call", text)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (tuple, list, torch.Size):
+        return all(map(_is_plain, value))
+    return type(value) in (int, float, torch.dtype, torch.device, str, type(None))
+
+
+def _example(
+    fn: Callable[..., Any], generator: torch.Generator, args: Any, rest: dict[str, Any]
+) -> torch.Tensor:
+    try:
+        made: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)
+    except Exception as error:  # the program's: it happens in plain Python
+        text = f"{name_of(fn)}, which raises {type(error).__name__}"
+        raise graph_break("unsupported-call", text) from error
+    return made

@@ -1,0 +1,75 @@
+"""What torch's modules and its class of tensors held when this package was imported.
+
+An operator that torch has written in Python is recorded as one node, and compiled programs are kept under the names of their
+operators. Both presuppose that names, code and defaults are torch's own; what has been replaced is interpreted, or left to
+plain Python.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.objects.stable_modules import is_trusted
+
+_MODULES = (
+    *(torch, torch.nn.functional, torch.functional, torch_compat.tensor_module, torch.sparse),
+    *(torch.signal.windows.windows, torch_compat.lobpcg, torch_compat.lowrank, torch_compat.C),
+    *(m for m in vars(torch_compat.C).values() if isinstance(m, ModuleType)),
+)
+_NAMESPACES = {id(vars(module)): (vars(module), dict(vars(module))) for module in _MODULES}
+_TENSOR = dict(torch.Tensor.__dict__)
+
+
+def _is_foreign(name: str, value: object) -> bool:
+    if isinstance(value, property):
+        return hasattr(torch_compat.TensorBase, name) and not is_trusted(value.fget)
+    return isinstance(value, FunctionType) and not is_trusted(value)
+
+
+_FOREIGN = frozenset(name for name, value in _TENSOR.items() if _is_foreign(name, value))
+"""What another package has replaced before."""
+
+
+def _made_of(fn: FunctionType) -> tuple[Any, ...]:
+    return fn.__code__, fn.__defaults__, fn.__kwdefaults__
+
+
+_FUNCTIONS = {
+    value: _made_of(value)
+    for held in (*(names for _, names in _NAMESPACES.values()), _TENSOR)
+    for value in held.values()
+    if isinstance(value, FunctionType)
+}
+
+
+def is_original(namespace: dict[str, object], name: str, value: object) -> bool:
+    """Whether ``value`` is what torch put there; where that is not known, whether it is a definition of torch's."""
+    if isinstance(value, FunctionType) and not is_unchanged(value):
+        return False
+    _, held = _NAMESPACES.get(id(namespace), (None, {}))
+    return held[name] is value if name in held else is_trusted(value)
+
+
+def torchs_own(name: str, otherwise: object) -> object:
+    """What ``torch.name`` is, whatever the program has put there."""
+    return _NAMESPACES[id(vars(torch))][1].get(name, otherwise)
+
+
+def is_unchanged(fn: FunctionType) -> bool:
+    """Whether a function has the code and the defaults that it came with."""
+    known = _FUNCTIONS.get(fn)
+    if known is None:
+        return True
+    return fn.__code__ is known[0] and fn.__defaults__ is known[1] and fn.__kwdefaults__ is known[2]
+
+
+def is_original_method(name: str) -> bool:
+    """Whether ``torch.Tensor.name`` is torch's own, or a method that the program has added."""
+    value = torch.Tensor.__dict__.get(name)
+    if value is not _TENSOR.get(name):
+        return name not in _TENSOR and not hasattr(torch_compat.TensorBase, name)
+    return name not in _FOREIGN and (type(value) is not FunctionType or is_unchanged(value))

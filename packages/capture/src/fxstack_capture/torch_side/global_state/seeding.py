@@ -1,0 +1,72 @@
+"""``torch.manual_seed``, ``get_rng_state`` and ``set_rng_state``: nodes that keep their place among the draws of a graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.sources import pinned
+from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.recording.execution import name_of
+from fxstack_interchange.operators.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+    Args = tuple[Any, ...]
+    Rule = Callable[[TorchTracer, Callable[..., Any], Args, dict[str, Any]], Any]
+
+_SIGNED = range(-(1 << 63), 1 << 63)
+
+
+def _manual_seed(tracer: TorchTracer, fn: Any, args: Args, kwargs: dict[str, Any]) -> Any:
+    (seed,) = _only(tracer, fn, "seed", args, kwargs)
+    if type(seed) is not torch.SymInt and (type(seed) is not int or seed not in _SIGNED):
+        raise graph_break("side-effect-call", "torch.manual_seed of what is no number of 64 bits")
+    tracer.record(MANUAL_SEED, (seed,), {})
+    generator = torch.default_generator
+    world: Any = tracer.trace.world
+    return world.enter(generator, pinned(generator, "torch.default_generator"))
+
+
+def _get_state(tracer: TorchTracer, fn: Any, args: Args, kwargs: dict[str, Any]) -> Any:
+    _demand_plain(tracer, fn)
+    return tracer.record(GET_STATE, args, kwargs)
+
+
+def _set_state(tracer: TorchTracer, fn: Any, args: Args, kwargs: dict[str, Any]) -> None:
+    (state,) = _only(tracer, fn, "new_state", args, kwargs)
+    with tracer.unrecorded():
+        fits = isinstance(state, FakeTensor) and _is_state(state)
+    if not fits:
+        raise graph_break("side-effect-call", "torch.set_rng_state of what is no state")
+    tracer.record(SET_STATE, (state,), {})
+
+
+def _is_state(tensor: FakeTensor) -> bool:
+    described = (tensor.dtype, tensor.device.type, tuple(tensor.shape))
+    return described == (torch.uint8, "cpu", (STATE_SIZE,)) and tensor.is_contiguous()
+
+
+def _only(tracer: TorchTracer, fn: Any, name: str, args: Args, kwargs: dict[str, Any]) -> Args:
+    """The one argument, or whatever makes the call an error."""
+    _demand_plain(tracer, fn)
+    if len(args) + len(kwargs) != 1 or not kwargs.keys() <= {name}:
+        raise graph_break("side-effect-call", f"{name_of(fn)} with other arguments than its own")
+    return (*args, *kwargs.values())
+
+
+def _demand_plain(tracer: TorchTracer, fn: Any) -> None:
+    if tracer.transforms.inside:
+        raise graph_break("side-effect-call", f"{name_of(fn)} under a transform")
+
+
+RULES: dict[Any, Rule] = {
+    torch.random.manual_seed: _manual_seed,
+    torch.get_rng_state: _get_state,
+    torch.set_rng_state: _set_state,
+}

@@ -1,0 +1,115 @@
+"""What of torch's own names a graph relies on: it is recorded, traced again and printed in terms of them.
+
+An operator (``x + 1``) is what the class of tensors says, a method is found by its name, a function is printed under its
+qualified name, and one that is written in Python reads other names as it runs. All of these are guarded as if the program had
+read them, so replacing one (``torch.Tensor.__add__ = f``, ``mock.patch("torch.relu")``) is seen.
+"""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.objects.kinds.functions import guard_part
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.objects.protocols.classes import SPECIAL_METHODS, raw_lookup
+from fxstack_capture.sources import pinned
+from fxstack_capture.torch_compat import get_qualified_name as _get_qualified_name
+from fxstack_capture.torch_side.global_state.global_dependencies import footprint
+from fxstack_capture.torch_side.global_state.import_snapshot import is_original, is_original_method
+
+if TYPE_CHECKING:
+    from fxstack_capture.torch_side.recording.targets import Target
+    from fxstack_capture.trace import Trace
+
+_CLASSES = (torch.Tensor, torch.nn.Parameter)
+
+
+_DECIDING = tuple(
+    name
+    for name in {*SPECIAL_METHODS, *dir(torch.Tensor)} - {"__repr__", "__str__", "__format__"}
+    if name in SPECIAL_METHODS
+    or isinstance(raw_lookup(torch.Tensor, name), (property, GetSetDescriptorType))
+)
+
+
+def replaced_method() -> str | None:
+    """A special method or property of tensors that the program has replaced: what operators do then, no graph can say."""
+    for name in _DECIDING:
+        if not is_original_method(name):
+            return name
+    return None
+
+
+class NamesOfTorch:
+    """Those that one trace relies on."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: set[Any] = set()
+        self._usual: dict[FunctionType, bool] = {}
+
+    @property
+    def _world(self) -> Any:
+        return self._trace.world
+
+    def guard_operators(self) -> None:
+        """From now on the trace depends on what operators do to tensors."""
+        for cls in _CLASSES:
+            self._world.classes.note(cls, _DECIDING)
+
+    def guard_target(self, target: Target) -> None:
+        """The graph has a node that is found by name."""
+        if target.target in self._known:
+            return
+        self._known.add(target.target)
+        if target.op == "call_method":
+            self._guard_method(str(target.target))
+        elif type(target.target) in (BuiltinFunctionType, FunctionType):
+            self._guard_function(target.target)
+
+    def _guard_method(self, name: str) -> None:
+        self._world.classes.note(torch.Tensor, (name,))
+        if not is_original_method(name):
+            raise graph_break("unsupported-call", f"Tensor.{name}, whose name stands for another,")
+
+    def _guard_function(self, fn: Any) -> None:
+        if (getattr(fn, "__module__", None) or "").partition(".")[0] != "torch":
+            return
+        name = _get_qualified_name(fn)
+        if self._resolve(name) not in (fn, None):
+            raise graph_break("unsupported-call", f"{name}, whose name stands for another,")
+
+    def _resolve(self, name: str) -> Any:
+        """What a dotted name of torch stands for, guarded step by step; None where it leads through other objects."""
+        found: Any = torch
+        for part in name.split(".")[1:]:
+            if isinstance(found, type):
+                self._world.classes.note(found, (part,))
+                found = raw_lookup(found, part)
+            elif type(found) is ModuleType:
+                found = self._world.namespace(found.__dict__).get(part)
+            else:
+                return None
+        return None if found is ABSENT else found
+
+    def is_usual(self, fn: FunctionType) -> bool:
+        """Whether a function that torch has written in Python does what it always did; guards what it reads."""
+        known = self._usual.get(fn)
+        if known is None:
+            known = self._usual[fn] = self._guard_footprint(fn)
+        return known
+
+    def _guard_footprint(self, fn: FunctionType) -> bool:
+        functions, reads = footprint(fn)
+        for function in functions:
+            source = pinned(function, function.__qualname__)
+            for part in ("__code__", "__defaults__", "__kwdefaults__"):
+                if getattr(function, part) is not None:
+                    guard_part(self._world, function, part, source)
+        for namespace, name, _ in reads:
+            self._world.namespace(namespace).get(name)
+        return all(is_original(*read) for read in reads)

@@ -1,0 +1,224 @@
+"""``torch.cond``, ``while_loop``, ``map``, ``scan`` and ``associative_scan`` as nodes that hold graphs.
+
+Torch's Python around the operators is interpreted; here are the operators themselves: their functions become graphs
+(``subgraphs``), the results get the metadata that the operator gives them. What does not fit (branches whose results
+differ in size, loops that carry numbers, effects) ends the graph, and torch's own operator decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side.fakes.faker import with_history
+from fxstack_capture.torch_side.higher_order import subgraphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import fx
+
+    from fxstack_capture.torch_compat import pytree
+    from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+    Args = tuple[Any, ...]
+    Kwargs = dict[str, Any]
+    Tensors = list[torch.Tensor]
+
+_OPERATORS = torch.ops.higher_order
+
+
+class GraphsOfCall:
+    """One call of an operator while it is written down: its functions, what they share, and its operands."""
+
+    def __init__(self, tracer: TorchTracer, operator: Any) -> None:
+        if tracer.transforms.inside:
+            raise graph_break("unsupported-call", f"{operator} inside of a torch.func transform")
+        self.tracer = tracer
+        self.operator = operator
+        self.mark = tracer.builder.mark()
+        self.traced: list[Subgraph] = []
+
+    def trace(
+        self,
+        fn: Callable[..., Any],
+        likes: Sequence[torch.Tensor],
+        nested: pytree.TreeSpec | None = None,
+        *,
+        apart: bool = True,
+    ) -> Subgraph:
+        inputs = [subgraphs.stand_in(self.tracer, like) for like in likes]
+        made = subgraphs.trace(self.tracer, fn, inputs, nested, apart=apart)
+        self.traced.append(made)
+        return made
+
+    def trace_predicate(self, fn: Callable[..., Any], likes: Sequence[torch.Tensor]) -> None:
+        made = self.trace(fn, likes)
+        if len(made.outputs) > 1 or made.outputs[0].numel() != 1:
+            raise self.refuse("whose condition is not one value")
+        self.traced[-1] = replace(made, is_single=True)
+
+    def modules(self) -> tuple[list[Any], tuple[fx.Node, ...]]:
+        """A module for each function, all of which take the same free nodes behind their own inputs."""
+        free = tuple(dict.fromkeys(node for made in self.traced for node in made.free))
+        cut = [subgraphs.cut_out(self.tracer, made, free) for made in self.traced]
+        builder = self.tracer.builder
+        builder.roll_back(self.mark)
+        name = self.operator.name()
+        return [builder.module(f"{name}_graph", module) for module in cut], free
+
+    def operands(self, tensors: Sequence[Any]) -> list[fx.Node]:
+        return [self.tracer.builder.argument(value, []) for value in tensors]
+
+    def write(self, node_args: Args, results: Tensors, spec: pytree.TreeSpec) -> Any:
+        builder = self.tracer.builder
+        node = builder.add("call_function", self.operator, node_args, {})
+        self.tracer.annotate(node)
+        builder.bind(tuple(results), node)
+        self.tracer.all_bound()
+        return subgraphs.unflattened(self.tracer, list(results), spec)
+
+    def made(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
+        """New stand-ins with the metadata of ``likes``."""
+        with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
+            found = [
+                torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
+                for x in likes
+            ]
+        needs = gradient and torch.is_grad_enabled()
+        return [with_history(x) if needs and _differentiable(x) else x for x in found]
+
+    def refuse(self, why: str) -> BaseException:
+        return graph_break("unsupported-call", f"{self.operator.name()} {why}")
+
+
+def _differentiable(tensor: torch.Tensor) -> bool:
+    return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+
+
+def _any_gradient(operands: Sequence[Any], free: Sequence[fx.Node]) -> bool:
+    values = (*operands, *(node.meta["val"] for node in free))
+    return any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.device, tuple(tensor.size()), tensor.stride()
+
+
+def _same_layout(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    return len(one) == len(other) and all(
+        _layout(x) == _layout(y) for x, y in zip(one, other, strict=True)
+    )
+
+
+def _demand_tensors(call: GraphsOfCall, values: Sequence[Any]) -> None:
+    if not all(isinstance(value, torch.Tensor) for value in values):
+        raise call.refuse("of what is no tensor")
+
+
+def _slices(call: GraphsOfCall, tensors: Sequence[torch.Tensor]) -> Tensors:
+    """One element along the first dimension of each, for metadata."""
+    with call.tracer.unrecorded(), call.tracer.mode:
+        return [x[0] for x in tensors]
+
+
+def _stacked(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -> Tensors:
+    """Results of all rounds along a new first dimension, for metadata."""
+    with call.tracer.unrecorded(), call.tracer.mode, torch.no_grad():
+        return [torch.empty((length, *x.size()), dtype=x.dtype, device=x.device) for x in tensors]
+
+
+def cond(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``cond(pred, true_fn, false_fn, operands)``."""
+    pred, true_fn, false_fn, operands = bound(args, kwargs, "pred true_fn false_fn operands")
+    call = GraphsOfCall(tracer, _OPERATORS.cond)
+    flat, spec = subgraphs.flattened(tracer, operands)
+    _demand_tensors(call, flat)
+    yes, no = (call.trace(fn, flat, spec) for fn in (true_fn, false_fn))
+    if yes.spec != no.spec or not _same_layout(yes.outputs, no.outputs):
+        raise call.refuse("whose branches return different kinds of results")
+    (true_graph, false_graph), free = call.modules()
+    results = call.made(yes.outputs, gradient=_any_gradient((pred, *flat), free))
+    chosen = tracer.builder.argument(pred, [])
+    operand_nodes = (*call.operands(flat), *free)
+    return call.write((chosen, true_graph, false_graph, operand_nodes), results, yes.spec)
+
+
+def while_loop(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``while_loop(cond_fn, body_fn, carried_inputs, additional_inputs)``."""
+    names = "cond_fn body_fn carried_inputs additional_inputs"
+    cond_fn, body_fn, carried, additional = bound(args, kwargs, names)
+    call = GraphsOfCall(tracer, _OPERATORS.while_loop)
+    inputs = [*carried, *additional]
+    _demand_tensors(call, inputs)
+    call.trace_predicate(cond_fn, inputs)
+    body = call.trace(body_fn, inputs)
+    if not _same_layout(body.outputs, carried):
+        raise call.refuse("whose body returns other kinds of tensors than it gets")
+    (cond_graph, body_graph), free = call.modules()
+    results = call.made(carried, gradient=_any_gradient(inputs, free))
+    more = (*call.operands(additional), *free)
+    node_args = (cond_graph, body_graph, tuple(call.operands(carried)), more)
+    return call.write(node_args, results, body.spec)
+
+
+def map_(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``map_impl(f, xs, pos_args)``."""
+    fn, xs, more = bound(args, kwargs, "f xs pos_args")
+    call = GraphsOfCall(tracer, _OPERATORS.map_impl)
+    _demand_tensors(call, (*xs, *more))
+    body = call.trace(fn, [*_slices(call, xs), *more])
+    (graph,), free = call.modules()
+    outputs = _stacked(call, body.outputs, xs[0].size(0))
+    results = call.made(outputs, gradient=_any_gradient((*xs, *more), free))
+    node_args = (graph, call.operands(xs), (*call.operands(more), *free))
+    return call.write(node_args, results, body.spec)
+
+
+def scan(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``scan(combine_fn, init, xs, additional_inputs)``."""
+    fn, init, xs, more = bound(args, kwargs, "combine_fn init xs additional_inputs")
+    call = GraphsOfCall(tracer, _OPERATORS.scan)
+    _demand_tensors(call, (*init, *xs, *more))
+    body = call.trace(fn, [*init, *_slices(call, xs), *more])
+    carried, seen = body.outputs[: len(init)], body.outputs[len(init) :]
+    if not _same_layout(carried, init):
+        raise call.refuse("whose function returns another kind of carry than it gets")
+    (graph,), free = call.modules()
+    outputs = [*carried, *_stacked(call, seen, xs[0].size(0))]
+    results = call.made(outputs, gradient=_any_gradient((*init, *xs, *more), free))
+    node_args = (graph, call.operands(init), call.operands(xs), (*call.operands(more), *free))
+    return call.write(node_args, results, body.spec)
+
+
+def associative_scan(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``associative_scan(combine_fn, xs, additional_inputs)``."""
+    fn, xs, more = bound(args, kwargs, "combine_fn xs additional_inputs")
+    call = GraphsOfCall(tracer, _OPERATORS.associative_scan)
+    _demand_tensors(call, (*xs, *more))
+    slices = _slices(call, xs)
+    body = call.trace(fn, [*slices, *slices, *more])
+    (graph,), free = call.modules()
+    outputs = _stacked(call, body.outputs, xs[0].size(0))
+    results = call.made(outputs, gradient=_any_gradient((*xs, *more), free))
+    node_args = (graph, call.operands(xs), (*call.operands(more), *free))
+    return call.write(node_args, results, body.spec)
+
+
+def bound(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:
+    """The arguments by position; those that are not given are empty."""
+    given = dict(zip(names.split(), args, strict=False)) | kwargs
+    return tuple(given.get(name, ()) for name in names.split())
+
+
+RULES = {
+    _OPERATORS.cond: cond,
+    _OPERATORS.while_loop: while_loop,
+    _OPERATORS.map_impl: map_,
+    _OPERATORS.scan: scan,
+    _OPERATORS.associative_scan: associative_scan,
+}

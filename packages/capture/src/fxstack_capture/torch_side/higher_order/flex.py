@@ -1,0 +1,155 @@
+"""``flex_attention`` as a node that holds two graphs: how one score is changed, and whether it counts.
+
+Both functions are traced on single numbers: a score of the query's dtype, and 32-bit positions (batch, head, query, key). They
+are run on others: eager computes scores in float32 (float64 for float64), with 64-bit positions, under ``vmap``. So
+``tensor[position]`` is a lookup in them, never the ``item()`` that it would be elsewhere.
+"""
+
+from __future__ import annotations
+
+import operator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import pytree
+from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, bound
+from fxstack_capture.torch_side.higher_order.subgraphs import cut_out
+from fxstack_interchange.operators.flex import attention_strides
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import fx
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+    Args = tuple[Any, ...]
+    Kwargs = dict[str, Any]
+_OPERATOR = torch.ops.higher_order.flex_attention
+_NAMES = "query key value score_mod block_mask scale kernel_options"
+_POSITIONS = 4
+
+
+def flex_attention(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``flex_attention(query, key, value, score_mod, block_mask, scale, kernel_options)``, ``block_mask`` as a tuple."""
+    query, key, value, score_mod, block_mask, scale, options, *more = bound(
+        args, kwargs, f"{_NAMES} score_mod_other_buffers mask_mod_other_buffers"
+    )
+    query, key, value = (_autocast(tracer, x) for x in (query, key, value))
+    call = GraphsOfCall(tracer, _OPERATOR)
+    if tracer.overrides.concern(None, (query, key, value), {}):
+        raise call.refuse("of tensors whose class, or under a mode that, torch asks about it")
+    if any(more):
+        raise call.refuse("with tensors beside those that its functions close over")
+    with _lookups(tracer):
+        position = _number(tracer, query, torch.int32)
+        score = _number(tracer, query, query.dtype)
+        call.trace(score_mod, [score, *[position] * _POSITIONS], apart=False)
+        call.trace(block_mask[-1], [position] * _POSITIONS, apart=False)
+    (score_graph, score_free), (mask_graph, mask_free) = _single_graphs(call)
+    results = _results(call, query, key, value, (*score_free, *mask_free))
+    node_args = (
+        *call.operands([query, key, value]),
+        score_graph,
+        (*call.operands(block_mask[:-1]), mask_graph),
+        *call.operands([scale, options]),
+        score_free,
+        mask_free,
+    )
+    return call.write(node_args, results, pytree.tree_structure((None,) * len(results)))
+
+
+def _autocast(tracer: TorchTracer, tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` as the operator takes it under autocast."""
+    kind = tensor.device.type
+    if not torch.is_autocast_enabled(kind) or not _casts(kind, tensor):
+        return tensor
+    target = torch.get_autocast_dtype(kind)
+    made: torch.Tensor = tracer.record(torch.Tensor.to, (tensor, target), {})
+    return made
+
+
+def _casts(kind: str, tensor: torch.Tensor) -> bool:
+    key = getattr(torch_compat.DispatchKey, f"Autocast{kind.upper()}", None)
+    known = key in _OPERATOR.py_kernels  # not in all versions of torch
+    return known and tensor.is_floating_point() and tensor.dtype is not torch.float64
+
+
+def _number(tracer: TorchTracer, query: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """One number; a score has history if the query has."""
+    with tracer.unrecorded(), tracer.mode, torch.no_grad():
+        made = torch.empty((), dtype=dtype, device=query.device)
+    return made.requires_grad_(query.requires_grad and dtype.is_floating_point)
+
+
+def _single_graphs(call: GraphsOfCall) -> list[tuple[fx.Node, tuple[fx.Node, ...]]]:
+    """A module for each function, with the outer nodes that it alone uses."""
+    for made in call.traced:
+        is_leaf = call.tracer.trace.calls.call(pytree.TreeSpec.is_leaf, (made.spec,), {})
+        if len(made.outputs) != 1 or not is_leaf:
+            raise call.refuse("whose functions do not return one tensor each")
+    cut = [cut_out(call.tracer, replace(made, is_single=True), made.free) for made in call.traced]
+    builder = call.tracer.builder
+    builder.roll_back(call.mark)
+    names = ("score_mod", "mask_mod")
+    return [
+        (builder.module(f"flex_attention_{name}", module), made.free)
+        for name, module, made in zip(names, cut, call.traced, strict=True)
+    ]
+
+
+def _results(
+    call: GraphsOfCall,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    free: tuple[fx.Node, ...],
+) -> list[torch.Tensor]:
+    """Attention laid out in memory like the query, the logarithms of the sums, and the largest scores."""
+    batch, heads, length, _ = query.size()
+    shape = (batch, heads, length, value.size(-1))
+    precise = torch.float64 if query.dtype is torch.float64 else torch.float32
+    with call.tracer.unrecorded(), call.tracer.mode, torch.no_grad():
+        strides = attention_strides(shape, query.stride())
+        out = torch.empty_strided(shape, strides, dtype=query.dtype, device=query.device)
+        sums, largest = (out.new_empty(shape[:-1], dtype=precise) for _ in range(2))
+    values = (query, key, value, *(node.meta["val"] for node in free))
+    gradient = any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
+    return [*call.made([out, sums], gradient=gradient), *call.made([largest], gradient=False)]
+
+
+@contextmanager
+def _lookups(tracer: TorchTracer) -> Iterator[None]:
+    """``tensor[...]`` with tensors and integers alone is ``aten.index``, as the operator has it in its functions."""
+
+    def getitem(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def look_up(tensor: Any, index: Any) -> Any:
+            parts = pytree.tree_leaves(index)
+            if not all(isinstance(part, (torch.Tensor, int)) for part in parts):
+                return tracer.record(fn, (tensor, index), {})
+            indices = [_as_tensor(tracer, tensor, part) for part in parts]
+            return tracer.record(torch.ops.aten.index, (tensor, indices), {})
+
+        return look_up
+
+    before = tracer.overriding
+    readers = (operator.getitem, torch.Tensor.__getitem__)
+    tracer.overriding = {**before, **{fn: getitem(fn) for fn in readers}}
+    try:
+        yield
+    finally:
+        tracer.overriding = before
+
+
+def _as_tensor(tracer: TorchTracer, tensor: torch.Tensor, index: Any) -> Any:
+    if isinstance(index, torch.Tensor):
+        return index
+    made = {"dtype": torch.int64, "device": tensor.device}
+    return tracer.record(torch.full, ((), index), made)
+
+
+RULES = {_OPERATOR: flex_attention}

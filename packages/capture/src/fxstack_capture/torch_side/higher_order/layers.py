@@ -1,0 +1,100 @@
+"""The functions of torch that push and pop the layers of ``torch.func`` and wrap tensors for them: run for real.
+
+See ``transforms``. Torch's own Python wrappers of some of them (``predispatch``), which look for an export in
+progress, are passed by.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import predispatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+    Rule = Callable[[TorchTracer, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+_C = torch_compat.functorch
+
+
+def _layer(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
+
+
+def _flag(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Reads or sets what no operator sees; what it was outside is guarded."""
+    tracer.guard_flag(_FLAGS[fn])
+    return _layer(tracer, fn, args, kwargs)
+
+
+def _enter_dual(tracer: TorchTracer, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return tracer.transforms.enter_dual(_BELOW.get(fn, fn), args, kwargs)
+
+
+def _exit_dual(tracer: TorchTracer, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return tracer.transforms.exit_dual(_BELOW.get(fn, fn), args, kwargs)
+
+
+def _add_batch_dim(tensor: torch.Tensor, dim: int, level: int) -> torch.Tensor:
+    """What torch's wrapper does: the C function takes no negative dimension."""
+    return _C._add_batch_dim(tensor, tensor.ndim + dim if dim < 0 else dim, level)  # type: ignore[no-any-return]
+
+
+_WRAPPERS = {
+    name: value
+    for name, value in vars(predispatch).items()
+    if callable(value) and hasattr(predispatch, f"{name}_impl")
+}
+_BELOW: dict[Any, Callable[..., Any]] = {
+    value: _add_batch_dim if name == "_add_batch_dim" else getattr(predispatch, f"{name}_impl")
+    for name, value in _WRAPPERS.items()
+}
+
+_LAYERS = (
+    *("_vmap_increment_nesting", "_vmap_decrement_nesting", "_add_batch_dim", "_remove_batch_dim"),
+    *("_grad_increment_nesting", "_grad_decrement_nesting", "_wrap_for_grad", "_unwrap_for_grad"),
+    *("_jvp_increment_nesting", "_jvp_decrement_nesting"),
+    *("_func_increment_nesting", "_func_decrement_nesting", "_wrap_functional_tensor"),
+    *("_unwrap_functional_tensor", "_assert_wrapped_functional", "_unwrap_batched"),
+    *("_propagate_functional_input_mutation", "get_unwrapped", "unwrap_if_dead"),
+    *("set_inplace_requires_grad_allowed", "get_inplace_requires_grad_allowed"),
+    *("is_batchedtensor", "is_gradtrackingtensor", "is_functionaltensor", "is_dead_tensor_wrapper"),
+    *("maybe_get_level", "maybe_get_bdim", "current_level", "get_dynamic_layer_stack_depth"),
+)
+_OTHERS = (
+    torch_compat.make_dual,  # type: ignore[attr-defined]
+    torch_compat.unpack_dual,  # type: ignore[attr-defined]
+    *(getattr(torch, f"_{name}_functional_tensor") for name in ("to", "from", "is")),
+    torch_compat.functional_sync,
+    torch_compat.are_functorch_transforms_active,
+)
+
+_MESSAGE = torch_compat.saved_tensors_hooks_get_disabled_error_message
+_FLAGS: dict[Any, Callable[[], Any]] = {
+    torch_compat.is_fwd_grad_enabled: torch_compat.is_fwd_grad_enabled,
+    torch_compat.set_fwd_grad_enabled: torch_compat.is_fwd_grad_enabled,
+    _MESSAGE: _MESSAGE,
+    torch_compat.saved_tensors_hooks_disable: _MESSAGE,
+    torch_compat.saved_tensors_hooks_enable: _MESSAGE,
+}
+"""Function -> what reads the flag that it is about."""
+
+RULES: dict[Any, Rule] = {
+    **dict.fromkeys(_FLAGS, _flag),
+    **dict.fromkeys((getattr(_C, name) for name in _LAYERS if hasattr(_C, name)), _layer),
+    **dict.fromkeys(_OTHERS, _layer),
+    **dict.fromkeys(_WRAPPERS.values(), _layer),
+    torch_compat.enter_dual_level: _enter_dual,
+    torch_compat.exit_dual_level: _exit_dual,
+    **{
+        getattr(predispatch, name): rule
+        for name, rule in (("_enter_dual_level", _enter_dual), ("_exit_dual_level", _exit_dual))
+        if hasattr(predispatch, name)  # torch 2.11 has no such wrappers
+    },
+}

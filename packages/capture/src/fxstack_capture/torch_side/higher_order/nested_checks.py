@@ -1,0 +1,84 @@
+"""``torch._check`` of a number that data decide, in a function of a higher-order operator.
+
+In the graph itself such a fact is assumed, and asserted when the graph has run. In a nested graph it holds where the
+function runs, which it may not: it becomes an assertion of the nested graph, and nothing outside relies on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import fx
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+    Args = tuple[Any, ...]
+    Kwargs = dict[str, Any]
+
+_ASSERT = torch.ops.aten._assert_scalar.default
+_UNSAID = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, "
+    "please report an enhancement request to PyTorch.)"
+)
+_FACTS = {
+    torch_compat.check: lambda condition: condition,
+    torch_compat.check_is_size: lambda size: size >= 0,
+}
+
+
+def check_number(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``torch._check`` and relatives: facts about symbols become assertions of the graph."""
+    if not args or not isinstance(args[0], (torch.SymBool, torch.SymInt)):
+        return tracer.trace.interp.call_function(fn, args, kwargs)
+    region = tracer.assumptions.region
+    symbols = free_unbacked_symbols(args[0]) if region is not None else set()
+    if not symbols:
+        return fn(args[0])
+    if fn not in _FACTS or not tracer.assumptions.may_assert:
+        raise graph_break("unsupported-call", f"torch.{fn.__name__} in a function of an operator")
+    fact = _FACTS[fn](args[0])
+    if not statically_known_true(fact):
+        _write(tracer, fact, _message(tracer, *args[1:], **kwargs))
+        if are_of(tracer, region, symbols):
+            fn(args[0])
+    return None
+
+
+def _write(tracer: TorchTracer, fact: torch.SymBool, message: str) -> None:
+    builder = tracer.builder
+    node = builder.add("call_function", _ASSERT, (builder.argument(fact, []), message), {})
+    node.meta.update(val=None, example_value=None)
+    tracer.annotate(node)
+
+
+def _message(tracer: TorchTracer, message: Any = None, **_more: Any) -> str:
+    return _UNSAID if message is None else str(tracer.trace.calls.call(message, (), {}))
+
+
+def are_of(tracer: TorchTracer, region: fx.Node, symbols: Iterable[Any]) -> bool:
+    """Whether all of these numbers are computed behind the node with which a nested graph begins."""
+    return all(tracer.symbols.is_after(symbol, region) for symbol in symbols)
+
+
+def assumed_outside(tracer: TorchTracer, region: fx.Node, known: set[Any]) -> bool:
+    """Whether anything but what was ``known`` is assumed of a number that the nested graph does not compute."""
+    return any(
+        not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - known
+    )
+
+
+def facts(tracer: TorchTracer) -> set[Any]:
+    """What is assumed of numbers that data decide."""
+    if not tracer.geometry.is_used:
+        return set()
+    held = tracer.geometry.env.deferred_runtime_asserts.values()
+    return {assertion.expr for assertions in held for assertion in assertions}

@@ -1,0 +1,131 @@
+"""Selective checkpoints: what a program's policy says of the operators of a region, as tags of the graph's nodes.
+
+The policy is asked about every ATen operator that a node comes to, in order, as eager asks it in the forward; it is
+interpreted, so what it reads is guarded and what it counts is counted. A node that comes to several operators gets
+the strongest answer: what is to be saved of it is saved.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import checkpoint as _checkpoint
+
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+Policy = _checkpoint.CheckpointPolicy
+
+_TAGS: dict[object, str] = {
+    getattr(Policy, policy): tag
+    for policy, tag in (
+        ("MUST_SAVE", "must_save"),
+        ("MUST_CPU_OFFLOAD", "must_save"),
+        ("PREFER_SAVE", "prefer_save"),
+        ("PREFER_CPU_OFFLOAD", "prefer_save"),
+        ("MUST_RECOMPUTE", "must_recompute"),
+        ("PREFER_RECOMPUTE", "prefer_recompute"),
+    )
+    if hasattr(Policy, policy)
+} | {True: "must_save", False: "prefer_recompute"}
+
+_SAVES = ("must_save", "prefer_save")
+_STRENGTH = (*_SAVES, "must_recompute", "prefer_recompute")
+
+_CONTEXT = _checkpoint.SelectiveCheckpointContext
+_TELLS_OUTPUT = "op_output" in inspect.signature(_CONTEXT.__init__).parameters
+
+
+@contextmanager
+def selecting(
+    tracer: Any, policy: Callable[..., Any], *, draws_again: bool = False
+) -> Iterator[None]:
+    """Inside, ``policy`` says which operators' results are saved for a backward.
+
+    ``draws_again``: recomputation is to draw other random numbers, so whatever draws some ends the graph.
+    """
+    before, tracer.selection = tracer.selection, Selection(tracer, policy, draws_again=draws_again)
+    try:
+        yield
+    finally:
+        tracer.selection = before
+
+
+@contextmanager
+def choosing(tracer: Any) -> Iterator[None]:
+    """Around the program's function that makes the contexts of a checkpoint."""
+    before, tracer.choosing = tracer.choosing, True
+    try:
+        yield
+    finally:
+        tracer.choosing = before
+
+
+def is_choosing(tracer: Any) -> bool:
+    """Whether the contexts that are made are for a checkpoint of the trace."""
+    return bool(tracer.choosing)
+
+
+class Selection(TorchDispatchMode):
+    """One region. As a mode it notes which operators a call comes to; ``tag`` asks the policy about them."""
+
+    def __init__(
+        self, tracer: TorchTracer, policy: Callable[..., Any], *, draws_again: bool
+    ) -> None:
+        super().__init__()
+        self._draws_again = draws_again
+        self._tracer = tracer
+        self._policy = policy
+        self._seen: list[tuple[Any, Any, Any, Any]] = []
+        self._saved: set[int] = set()
+        self._results: list[object] = []
+        """What lies in the memory of ``_saved``, so that no other tensor gets its address."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if self._draws_again and torch.Tag.nondeterministic_seeded in func.tags:
+            raise graph_break("unsupported-call", "a checkpoint that draws anew what it recomputes")
+        if func not in _checkpoint.SAC_IGNORED_OPS:
+            self._seen.append((func, args, kwargs, out))
+        return out
+
+    def tag(self, node: torch.fx.Node) -> None:
+        """Give ``node`` the strongest answer about what it came to."""
+        seen, self._seen = self._seen, []
+        answers = {self._ask(*each) for each in seen} or {"prefer_recompute"}
+        node.meta["recompute"] = min(answers, key=_STRENGTH.index)
+
+    def _ask(self, func: Any, args: Any, kwargs: Any, out: Any) -> str:
+        if func._schema.is_mutable and not self._saved.isdisjoint(_memory((args, kwargs))):
+            raise _changes_what_is_saved(func)
+        calls = self._tracer.trace.calls
+        told = {"op_output": out} if _TELLS_OUTPUT else {}
+        context = calls.call(_CONTEXT, (), {"is_recompute": False, **told})
+        tag = _TAGS.get(calls.call(self._policy, (context, func, *args), kwargs))
+        if tag is None:
+            raise graph_break("unsupported-call", "a checkpoint whose policy gives no policy")
+        if tag in _SAVES:
+            if func._schema.is_mutable:
+                raise _changes_what_is_saved(func)  # its version counter rises after eager saves it
+            self._results.append(out)
+            self._saved |= _memory(out)
+        return tag
+
+
+def _changes_what_is_saved(func: object) -> GraphBreak:
+    """Eager raises in the backward, or was told to go on with the changed tensor."""
+    return graph_break("unsupported-call", f"{func}, which writes to what a policy saved")
+
+
+def _memory(values: object) -> set[int]:
+    leaves = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    return {leaf.untyped_storage()._cdata for leaf in leaves}

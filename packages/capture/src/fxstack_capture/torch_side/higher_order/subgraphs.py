@@ -1,0 +1,198 @@
+"""A function as a graph of its own: what ``torch.cond``, ``while_loop``, ``map`` and ``scan`` call.
+
+The function is called like any other, on stand-ins of its own (``parameter`` nodes); the nodes that this makes are
+then moved out of the graph into a ``GraphModule``. What they use of the graph before them, closures over tensors and
+symbolic sizes, becomes further inputs.
+
+Nobody knows how often such a function runs, or whether it does. So whatever it does beside computing its results ends
+the graph: plain Python says what it thinks of it. Guards that it needed stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import FakeTensor, pytree
+from fxstack_capture.torch_side.higher_order import nested_checks
+from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_capture.torch_side.recording.execution import name_of
+from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
+from fxstack_interchange.modules import make_graph_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+
+def parameter() -> None:
+    """The target of the nodes that stand for the inputs of a function until its graph is cut out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """``outputs`` are stand-ins of the flat results, ``spec`` how they are nested; ``free`` nodes of the outer graph."""
+
+    nodes: tuple[fx.Node, ...]
+    results: tuple[fx.Node, ...]
+    outputs: tuple[torch.Tensor, ...]
+    spec: pytree.TreeSpec
+    free: tuple[fx.Node, ...] = ()
+    is_single: bool = False
+    """Whether it gives one value rather than a tuple."""
+
+
+def stand_in(tracer: TorchTracer, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of its own with the metadata of ``like``, whose value is not known: another one comes in each round."""
+    with tracer.unrecorded(), tracer.mode, torch.no_grad():
+        made = like.detach()
+    if isinstance(made, FakeTensor):
+        made.constant = None
+        made.item_memo = None  # from torch 2.15 on what ``item()`` gives
+    return made.requires_grad_() if like.requires_grad else made
+
+
+def flattened(tracer: TorchTracer, value: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    """The leaves of a container of the trace, and how they are nested; what it reads of the program is guarded."""
+    leaves, spec = tracer.trace.calls.call(pytree.tree_flatten, (value,), {})
+    return leaves, spec
+
+
+def unflattened(tracer: TorchTracer, leaves: list[Any], spec: pytree.TreeSpec) -> Any:
+    return tracer.trace.calls.call(pytree.tree_unflatten, (leaves, spec), {})
+
+
+def trace(
+    tracer: TorchTracer,
+    fn: Callable[..., Any],
+    inputs: Sequence[torch.Tensor],
+    nested: pytree.TreeSpec | None,
+    *,
+    apart: bool = True,
+) -> Subgraph:
+    """Call ``fn`` on ``inputs``, which are new stand-ins; the caller takes the nodes back (``roll_back``).
+
+    ``nested``: how the arguments are made of them; None: they are the arguments. ``apart``: whether results must have
+    memory of their own.
+    """
+    builder = tracer.builder
+    mark = builder.mark()
+    for fake in inputs:
+        builder.bind(fake, builder.add("call_function", parameter, (), {}))
+    written, tracer.mutated_storages = tracer.mutated_storages, set()
+    before, known = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
+    try:
+        args = inputs if nested is None else unflattened(tracer, list(inputs), nested)
+        with tracer.assumptions.none_inside(nested=True):
+            value = _called(tracer, fn, tuple(args))
+        outputs, spec = flattened(tracer, value)
+        if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
+            raise _refusal(fn, "which does not return tensors alone")
+        results = tuple(builder.node_of(out) for out in outputs)
+        if before.have_changed():
+            raise _refusal(fn, "which changes what was there before it")
+        if nested_checks.assumed_outside(tracer, mark, known):
+            raise _refusal(fn, "which assumes something of a number from outside")
+        made = Subgraph(_since(builder, mark), results, tuple(outputs), spec)
+        free = tuple(n for n in _outer(made) if type(n.meta["val"]) not in _FIXED)
+        made = replace(made, free=free)
+        outside = _demand_unwritten(tracer, fn, made, inputs)
+        if apart:
+            _demand_apart(fn, made, outside)
+    finally:
+        tracer.mutated_storages |= written
+    return made
+
+
+def _called(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """What ``fn`` returns. It may never run: an exception that it raises while it is traced is not the program's yet."""
+    try:
+        return tracer.trace.calls.call(fn, args, {})
+    except Exception as error:
+        text = f"which raises {type(error).__name__} ({error})"
+        raise _refusal(fn, text) from error
+
+
+def _refusal(fn: object, why: str) -> BaseException:
+    return graph_break("unsupported-call", f"{name_of(fn)} in a higher-order operator, {why}")
+
+
+_FIXED = (torch.SymFloat, torch.SymBool)
+"""Numbers that no operator takes as an operand: the graph is specialised on them."""
+
+
+def _since(builder: Any, mark: fx.Node) -> tuple[fx.Node, ...]:
+    """The operators after ``mark``; placeholders, which come first in a graph, stay in the outer one."""
+    found: list[fx.Node] = []
+    node = builder.graph._root.prev
+    while node is not mark and node.op not in ("placeholder", "root"):
+        found.insert(0, node)
+        node = node.prev
+    return tuple(found)
+
+
+def _outer(made: Subgraph) -> tuple[fx.Node, ...]:
+    """Nodes of the outer graph that the function uses."""
+    own = set(made.nodes)
+    used = [source for node in made.nodes for source in node.all_input_nodes]
+    return tuple(
+        dict.fromkeys(n for n in (*used, *made.results) if n not in own and n.op != "get_attr")
+    )
+
+
+def _demand_unwritten(
+    tracer: TorchTracer, fn: object, made: Subgraph, inputs: Sequence[torch.Tensor]
+) -> set[int]:
+    """Nothing from outside is written to; the memory of what is."""
+    values = [node.meta["val"] for node in made.free]
+    if not all(isinstance(value, (torch.Tensor, torch.SymInt)) for value in values):
+        raise _refusal(fn, "which uses something that is no tensor or number")
+    outside = [value for value in (*inputs, *values) if isinstance(value, torch.Tensor)]
+    if any(map(is_wrapped, outside)):
+        raise _refusal(fn, "inside of a torch.func transform")
+    memory = {_memory(value) for value in outside}
+    if memory & tracer.mutated_storages:
+        raise _refusal(fn, "which writes to a tensor from outside")
+    return memory
+
+
+def _demand_apart(fn: object, made: Subgraph, outside: set[int]) -> None:
+    """Results have memory of their own."""
+    own = [_memory(value) for value in made.outputs]
+    if outside.intersection(own) or len(set(own)) < len(own):
+        raise _refusal(fn, "which returns memory of its inputs, or the same memory twice")
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def cut_out(tracer: TorchTracer, made: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:
+    """The function as a module: its own inputs, then the ``free`` nodes; the nodes themselves stay."""
+    graph = fx.Graph()
+    here: dict[fx.Node, Any] = {
+        node: tracer.specialize(node.meta["val"])
+        for node in _outer(made)
+        if type(node.meta["val"]) in _FIXED
+    }
+    own = [node for node in made.nodes if node.target is parameter]
+    for position, source in enumerate((*own, *free)):
+        here[source] = graph.placeholder(f"arg{position}")
+        here[source].meta = dict(source.meta)
+    root = torch.nn.Module()
+    for node in made.nodes:
+        if node.target is not parameter:
+            here[node] = graph.node_copy(node, here.__getitem__)
+            if node.op == "get_attr":
+                name = str(node.target)
+                root.add_module(name, tracer.builder.modules[name])
+    found = tuple(here[node] for node in made.results)
+    output = graph.output(found[0] if made.is_single else found)
+    output.meta["val"] = made.outputs[0] if made.is_single else made.outputs
+    graph.lint()
+    return make_graph_module(root, graph, "Subgraph")

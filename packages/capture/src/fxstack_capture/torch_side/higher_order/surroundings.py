@@ -1,0 +1,130 @@
+"""Whether a function that is called while tracing has an effect beside the results that it computes.
+
+One that will run more often than it is traced, or less often, must leave everything that others can see as it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from types import CellType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.effects import Effects, diff
+from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.instances import slots
+from fxstack_capture.torch_side.global_state import state
+from fxstack_interchange.format.symbols import SYMBOLIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fxstack_capture.trace import Trace
+
+_MOST_OBJECTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Equal where nothing was written, drawn, or set in between; ``effects`` keeps alive what ``written`` identifies."""
+
+    effects: Effects = field(compare=False)
+    written: tuple[Any, ...]
+    draws: int
+    attributes: int
+    modes: tuple[Any, ...]
+
+
+class Surroundings:
+    """What all can see (objects from outside, generators, attributes of tensors, torch's state) as it is now.
+
+    With it what the objects hold that were made in the trace and that ``roots`` lead to.
+    """
+
+    def __init__(self, trace: Trace, *roots: Any) -> None:
+        self._trace = trace
+        self._roots = roots
+        self._seen = _seen(trace)
+        self._held = self._reachable()
+
+    def have_changed(self) -> bool:
+        """Whether anything is other than it was.
+
+        Objects that ``roots`` no longer lead to were found to be from outside, and effects on them are seen otherwise.
+        """
+        if _seen(self._trace) != self._seen:
+            return True
+        after = self._reachable()
+        return any(after.get(key, held) != held for key, held in self._held.items())
+
+    def _reachable(self) -> dict[int, tuple[int, ...]]:
+        return dict(_reachable(self._roots, self._trace.world.is_preexisting))
+
+
+def _seen(trace: Trace) -> _Seen:
+    world: Any = trace.world
+    effects = diff(world)
+    torch_side = trace.torch
+    attributes = sum(
+        torch_side.construction_of(write.tensor) is None for write in torch_side.attribute_writes
+    )
+    draws = len(world.draws.made)
+    return _Seen(effects, effects.identity(), draws, attributes, tuple(state.present()))
+
+
+def _reachable(
+    roots: tuple[Any, ...], is_preexisting: Callable[[object], bool]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Each object made in the trace, and the objects that it holds, by id."""
+    seen: set[int] = set()
+    work = deque(roots)
+    while work and len(seen) < _MOST_OBJECTS:
+        value = work.popleft()
+        if id(value) in seen or is_preexisting(value):
+            continue
+        seen.add(id(value))
+        parts = _parts(value)
+        if parts is not None:
+            yield id(value), tuple(map(id, parts))
+            work.extend(parts)
+
+
+def _parts(value: Any) -> list[Any] | None:
+    """What an object holds, without running code of its class; None for those of which others tell."""
+    cls = type(value)
+    if issubclass(cls, (type, torch.Tensor, Scalar, *SYMBOLIC)):
+        return None
+    if cls is FunctionType:
+        own = (value.__closure__, value.__defaults__, (value.__kwdefaults__ or {}).values())
+        return [part for group in own for part in group or ()]
+    if cls is CellType:
+        try:
+            return [value.cell_contents]
+        except ValueError:
+            return []
+    if cls is MethodType:
+        return [value.__self__, value.__func__]
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        attributes = {}
+    return [*_items(value, cls), *attributes.values(), *_slots(value, cls)]
+
+
+def _items(value: Any, cls: type) -> list[Any]:
+    if issubclass(cls, dict):
+        return [*dict.keys(value), *dict.values(value)]
+    for kind in (list, tuple, set, frozenset, deque):
+        if issubclass(cls, kind):
+            return list(kind.__iter__(value))
+    return []
+
+
+def _slots(value: Any, cls: type) -> Iterator[Any]:
+    for member in slots(cls):
+        try:
+            yield member.__get__(value)
+        except AttributeError:
+            yield member

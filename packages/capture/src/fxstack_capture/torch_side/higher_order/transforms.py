@@ -1,0 +1,232 @@
+"""``torch.func`` and forward-mode AD: torch's own layers run for real over stand-ins, the graph is written below them.
+
+``vmap``, ``grad``, ``jvp`` and their relatives are Python around a few C functions that push and pop layers and
+wrap tensors. The Python is interpreted like any other; the C functions, and whatever torch is asked to do while a
+layer is on, run for real (``run``). What the layers ask of torch in the end, on plain tensors, is seen by a dispatch
+mode and becomes nodes: the graph holds ordinary operators and knows nothing of transforms. Autograd of the program
+itself lies above that mode, so the operators are those that eager would differentiate.
+
+The program sees wrapped tensors meanwhile, which no node computes: a graph cannot break while a layer is on, so the
+entry points are calls that are not linked (``interpreter.stopping``) and run in plain Python instead.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import (
+    FakeTensor,
+    TorchDispatchMode,
+    temporarily_clear_interpreter_stack,
+    tree_leaves,
+    tree_map_only,
+    unset_fake_temporarily,
+)
+from fxstack_capture.torch_side.fakes.writes import written_arguments
+from fxstack_capture.torch_side.global_state import state
+from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of
+from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_C = torch_compat.functorch
+_LIFT = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default})
+_LEAVE = {
+    _C.TransformType.Vmap: _C._vmap_decrement_nesting,
+    _C.TransformType.Grad: _C._grad_decrement_nesting,
+    _C.TransformType.Jvp: _C._jvp_decrement_nesting,
+    _C.TransformType.Functionalize: _C._func_decrement_nesting,
+}
+"""One by one: torch 2.11 cannot take off several layers of different kinds."""
+_UNRECORDED = frozenset({torch.ops.prim.device.default})
+_META = torch.device("meta")
+_ZEROS = torch.ops.aten._efficientzerotensor.default
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_TO_COPY = torch.ops.aten._to_copy.default
+_SCALAR_TENSOR = torch.ops.aten.scalar_tensor.default
+"""What torch's rules for batches convert is a tensor that stands for a number; if that is symbolic, the number arrives."""
+_LARGEST_LITERAL = 4096
+"""Elements of a tensor made from Python numbers inside of a transform, which the graph writes out."""
+
+
+class Transforms:
+    """The layers that are on in one trace, and what the graph believes torch's global state to be below them."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        self._tracer = tracer
+        self._used = False
+        self._dual_levels = 0
+        self._believed: list[tuple[Any, ...]] | None = None
+        self._mode = _BelowTransforms(self)
+        self._has_zeros = False
+
+    @property
+    def inside(self) -> bool:
+        return self._used and (_C.get_dynamic_layer_stack_depth() > 0 or self._dual_levels > 0)
+
+    def concern(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether a call is to run below layers, or on what they left behind (``vjp`` is differentiated afterwards)."""
+        if not self._used:
+            return False
+        return self.inside or any(map(is_wrapped, tree_leaves((args, kwargs))))
+
+    # --- running ---------------------------------------------------------------------------------
+
+    @calls_program
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``fn`` for real; raises the program's exception, or GraphBreak: then plain Python finds the exact one."""
+        self._used = True
+        if self._believed is None:
+            self._believed = state.present()
+        try:
+            with self._tracer.unrecorded(), self._dispatcher(), self._tracer.mode, self._mode:
+                result = fn(*args, **kwargs)
+        except Exception as error:
+            if self._tracer.trace.options.fullgraph and not isinstance(error, UNSUPPORTED):
+                raise
+            text = f"{name_of(fn)} under torch.func ({first_line(error)})"
+            raise graph_break("unsupported-call", text) from error
+        if not self.inside:
+            self._catch_up(state.present())
+            self._believed = None
+        return result
+
+    def _dispatcher(self) -> Any:
+        symbolic = self._tracer.mode.shape_env is not None
+        return torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
+
+    def _catch_up(self, wanted: list[tuple[Any, ...]]) -> None:
+        """Bring the state that the graph's next operator runs under to ``wanted``."""
+        assert self._believed is not None
+        for redo in state.in_graph(self._believed, wanted):
+            self._tracer.record_effect(*redo)
+        self._believed = wanted
+
+    # --- writing down ----------------------------------------------------------------------------
+
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator that arrived below all layers; its tensors are stand-ins."""
+        if func in _UNRECORDED:
+            return func(*args, **kwargs)
+        self._catch_up(state.seen_below())
+        if func in _LIFT and not isinstance(args[0], FakeTensor):
+            return self._literal(func, args[0])
+        if func is _ZEROS:
+            self._has_zeros = True
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
+        if self._has_zeros:
+            args, kwargs = tree_map_only(torch.Tensor, _faked_zeros, (args, kwargs))
+            if self._is_about_shapes(args, kwargs):
+                return func(*args, **kwargs)
+            self._write_zeros((args, kwargs))
+        if func is _TO_COPY and isinstance(args[0], _SYMBOLIC):
+            whole = isinstance(args[0], torch.SymInt)
+            dtype = kwargs.get("dtype") or (torch.int64 if whole else torch.float64)
+            func, kwargs = _SCALAR_TENSOR, {"dtype": dtype}
+        builder = self._tracer.builder
+        tensors: list[torch.Tensor] = []
+        node_args = tuple([builder.argument(arg, tensors) for arg in args])
+        node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
+        result = func(*args, **kwargs)
+        self._note_mutations(func, args, kwargs)
+        self._write(func, node_args, node_kwargs, result)
+        return result
+
+    def _write(self, target: Any, args: Any, kwargs: Any, result: Any) -> None:
+        node = self._tracer.builder.add("call_function", target, args, kwargs)
+        self._tracer.annotate(node)
+        self._tracer.builder.bind(result, node)
+        self._tracer.all_bound()
+
+    def _is_about_shapes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Torch works out the metadata of what it adds to zeros, or multiplies with them, on the meta device."""
+        if kwargs.get("device") == _META:
+            return True
+        known = self._tracer.builder.is_known
+        tensors = (x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor))
+        return any(x.device == _META and not known(x) for x in tensors)
+
+    def _write_zeros(self, values: Any) -> None:
+        """Nodes for zeros that an operator of the graph reads; most are read by torch's rules for zeros alone."""
+        known = self._tracer.builder.is_known
+        for x in tree_leaves(values):
+            if isinstance(x, FakeTensor) and x._is_zerotensor() and not known(x):
+                made_as = {"dtype": x.dtype, "device": x.device}
+                self._write(_ZEROS, (list(x.shape),), made_as, x)
+
+    def _literal(self, func: Any, real: torch.Tensor) -> Any:
+        """A tensor made of Python numbers."""
+        if real.numel() > _LARGEST_LITERAL:
+            raise graph_break(
+                "unsupported-tensor", "a large tensor of Python numbers in torch.func"
+            )
+        fake = func(real)
+        with unset_fake_temporarily():
+            numbers = real.tolist()
+        self._write(torch.tensor, (numbers,), {"dtype": real.dtype}, fake)
+        return fake
+
+    def _note_mutations(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        for position, name in written_arguments(func):
+            value = args[position] if position < len(args) else kwargs.get(name)
+            for tensor in tree_leaves(value):
+                if isinstance(tensor, torch.Tensor):
+                    self._tracer.note_mutated(tensor)
+
+    def suspended(self) -> AbstractContextManager[object]:
+        """Torch calls inside do not pass the layers."""
+        return temporarily_clear_interpreter_stack() if self.inside else nullcontext()
+
+    # --- levels ----------------------------------------------------------------------------------
+
+    def enter_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._dual_levels += 1
+        return self.run(fn, args, kwargs)
+
+    def exit_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._dual_levels -= 1
+        return self.run(fn, args, kwargs)
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Take all layers off at the end, whatever has happened between."""
+        try:
+            yield
+        finally:
+            if self._used:
+                while _C.get_dynamic_layer_stack_depth():
+                    _LEAVE[_C.peek_interpreter_stack().key()]()
+                for level in reversed(range(self._dual_levels)):
+                    torch_compat.exit_dual_level(level=level)
+
+
+def _faked_zeros(tensor: torch.Tensor) -> torch.Tensor:
+    """A stand-in for zeros without memory, which are real meanwhile: torch views and compares them without asking a mode."""
+    if isinstance(tensor, FakeTensor) or not tensor._is_zerotensor():
+        return tensor
+    return torch_compat.efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+class _BelowTransforms(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        return False
+
+    def __init__(self, transforms: Transforms) -> None:
+        super().__init__()
+        self._transforms = transforms
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._transforms.record(func, args, kwargs or {})

@@ -1,0 +1,138 @@
+"""Numbers in small CPU tensors that the guards can read: step counts of optimizers, say.
+
+An optimizer adds one to a tensor, asks it for its number, and decides by it. The number is what the tensor
+held when the call began, which guards may look at, plus what the graph adds; so it is a number like any other
+argument, known while tracing, instead of one that only the running graph knows.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.guards.records import Equals, TypeIs
+from fxstack_capture.shapes.geometry import can_be_symbolic
+from fxstack_capture.sources import Converted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
+"""Below which whole numbers of a dtype can be counted without rounding."""
+
+
+_IS_WHOLE: Callable[[Any], bool] = float.is_integer
+
+
+class Counters:
+    """What is known of storages of one number: what was added to them, or what they were made with."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        self._tracer = tracer
+        self._added: dict[int, float] = {}
+        self._made: dict[int, float] = {}
+        self._read: dict[int, Any] = {}
+
+    def note_made(self, target: Any, args: tuple[Any, ...], result: Any) -> None:
+        """A call has been recorded that may have made a tensor of a known number."""
+        value_in = _MAKERS.get(target) if isinstance(result, torch.Tensor) else None
+        if value_in is not None and _is_small(result) and not result.is_complex():
+            value = value_in(args)
+            if type(value) in (int, float):
+                self._made[_storage(result)] = float(value)
+
+    def note_changed(self, tensor: torch.Tensor, added: float | None) -> None:
+        """``tensor`` was written to; ``added`` to its number where that is all."""
+        key = _storage(tensor)
+        known = self._added.get(key, 0.0)
+        if added is None or not _is_small(tensor):
+            self._added[key] = math.nan
+        else:
+            self._added[key] = known + added
+
+    def number(self, tensor: torch.Tensor) -> Any:
+        """The number in ``tensor``, now; None where it is not known."""
+        if not _is_small(tensor) or tensor.dtype not in _EXACT:
+            return None
+        added = self._added.get(_storage(tensor), 0.0)
+        if math.isnan(added):
+            return None
+        start = self._start(tensor, counting=added != 0)
+        return None if start is None else start + added if added else start
+
+    def _start(self, tensor: torch.Tensor, *, counting: bool) -> Any:
+        key = _storage(tensor)
+        if key in self._made:
+            return self._made[key]
+        if key not in self._read:
+            self._read[key] = self._enter(tensor)
+        value, real, source = self._read[key]
+        if counting and value is not None:
+            if not real.is_integer() or abs(real) >= _EXACT[tensor.dtype] / 2:
+                return None
+            self._tracer.trace.guard(Converted(source, _IS_WHOLE), Equals(True))
+            bool(value < _EXACT[tensor.dtype] / 2)  # a guard
+            bool(value > -_EXACT[tensor.dtype] / 2)
+        return value
+
+    def _enter(self, tensor: torch.Tensor) -> tuple[Any, float, Any]:
+        tracer = self._tracer
+        original, tensor_source = tracer.original_of(tensor)
+        if original is None or tensor_source is None:
+            return None, 0.0, None
+        tracer.builder.demand_present(tensor)
+        source = Converted(tensor_source, torch.Tensor.item)
+        with tracer.unrecorded():
+            real = original.item()
+        if not can_be_symbolic(real) or tracer.trace.options.dynamic is False:
+            tracer.trace.guard(source, Equals(real))
+            return real, real, source
+        tracer.trace.guard(source, TypeIs(float))
+        return tracer.geometry.real_number(real, source), real, source
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is all that its storage holds: one number in the memory of the host."""
+    return (
+        tensor.dim() == 0
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and tensor.untyped_storage().nbytes() == tensor.element_size()
+    )
+
+
+def additions(target: Any, args: tuple[Any, ...], kwargs: Any) -> dict[int, float]:
+    """The tensors, by id, that a call adds a whole number to, and which number."""
+    if target not in _ADDERS or kwargs or len(args) != 2 or not _is_whole(args[1]):
+        return {}
+    tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)
+    return {id(tensor): float(args[1]) for tensor in tensors}
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and value.is_integer())
+
+
+_ADDERS = frozenset({operator.iadd, "add_", "__iadd__", torch_compat.foreach_add_})
+
+
+def _first(args: tuple[Any, ...]) -> Any:
+    return args[0] if len(args) == 1 else None
+
+
+_MAKERS: dict[Any, Callable[[tuple[Any, ...]], Any]] = {
+    torch.tensor: _first,
+    torch.as_tensor: _first,
+    torch.zeros: lambda _args: 0,
+    torch.ones: lambda _args: 1,
+}

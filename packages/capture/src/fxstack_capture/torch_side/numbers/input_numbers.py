@@ -1,0 +1,80 @@
+"""Numbers from outside, and functions of them that have no form in symbols: constants, or inputs of the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.callers import calls_program
+from fxstack_capture.guards.records import Equals, IdentityIs, TypeIs, WordIs
+from fxstack_capture.shapes.geometry import can_be_symbolic
+from fxstack_capture.shapes.policy import Kind, plan_number
+from fxstack_capture.sources import Converted
+from fxstack_capture.torch_side.numbers.number_formulas import NumberFormulas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+
+class InputNumbers:
+    """Those of one trace."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        self._trace = tracer.trace
+        self._history = tracer.history
+        self._geometry = tracer.geometry
+        self._formulas = NumberFormulas(tracer.geometry)
+        self._functions: dict[Source, Any] = {}
+
+    def enter(self, value: float, source: Source) -> Any:
+        """See ``trace.TorchSide.enter_number``."""
+        trace, contract = self._trace, self._trace.contract
+        kind = plan_number(
+            value, source, self._history, trace.options, contract, choices=trace.choices
+        )
+        if kind is Kind.STATIC or not can_be_symbolic(value):
+            self._trace.guard(source, Equals(value))
+            return value
+        hint = None if contract is None else contract.numbers.get(source)
+        if hint is not None and isinstance(value, int):
+            self._trace.guard(source, WordIs())
+            return self._geometry.contracted_number(value, source, hint)
+        return self._symbol(value, source)
+
+    def place_of(self, number: Any) -> Source | None:
+        """See ``trace.TorchSide.place_of``."""
+        hint = number.node.hint
+        return None if hint is None else self._formulas.source_of(number.node.expr, hint)
+
+    @calls_program
+    def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
+        """``fn``, C code without effects, of a symbolic number that an input holds.
+
+        The guards compute it, so it is exact; where it raises for the number of another call, they do not hold. None for
+        numbers that are drawn, computed of several or not known yet, and where the result cannot be symbolic.
+        """
+        source = self.place_of(number)
+        if source is None:
+            return None
+        found = Converted(source, fn)
+        if found not in self._functions:
+            try:
+                value = fn(number.node.hint)
+            except (ValueError, OverflowError):  # the program's error
+                return None
+            if type(value) is bool:
+                self._trace.guard(found, IdentityIs(value, id(value)))
+                return value
+            if not can_be_symbolic(value):
+                return None
+            self._functions[found] = self._symbol(value, found)
+        return self._functions[found]
+
+    def _symbol(self, value: float, source: Source) -> Any:
+        if isinstance(value, int):
+            self._trace.guard(source, WordIs())
+            return self._geometry.number(value, source)
+        self._trace.guard(source, TypeIs(type(value)))
+        return self._geometry.real_number(value, source)

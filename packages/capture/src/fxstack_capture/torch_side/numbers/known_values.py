@@ -1,0 +1,124 @@
+"""Values of tensors that the program computes from numbers of its own alone: ``torch.linspace(0, rate, depth)[2].item()``.
+
+Where Python asks for the value of a tensor, the nodes that lead to it are followed back. If they are few, read no input
+and draw no random numbers, they are run for real: what comes out is what the graph would compute in every call.
+"""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType, MethodDescriptorType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import FakeTensor, OpOverload, TorchDispatchMode
+from fxstack_capture.torch_compat import disable_current_modes as _disable_current_modes
+
+if TYPE_CHECKING:
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_MOST_NODES = 256
+_MOST_ELEMENTS = 4096
+_CALLABLE = (BuiltinFunctionType, MethodDescriptorType, OpOverload)
+_UNWRITTEN = frozenset(
+    ["empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"]
+)
+
+
+class _NotKnownError(Exception):
+    """The value depends on more than numbers of the program."""
+
+
+def value_of(tracer: TorchTracer, tensor: torch.Tensor) -> torch.Tensor | None:
+    """A real tensor equal to ``tensor``, a stand-in; None where its value is not known while tracing."""
+    if type(tensor) is not FakeTensor or tracer.transforms.inside:
+        return None
+    node = tracer.builder.maker_of(tensor)
+    if node is None:
+        return None
+    try:
+        with tracer.unrecorded():
+            nodes = _history(tracer, node)
+            with torch.no_grad(), _disable_current_modes(), _Checked():
+                return _run(nodes)
+    except _NotKnownError:
+        return None
+
+
+def _history(tracer: TorchTracer, last: fx.Node) -> list[fx.Node]:
+    """``last`` and all that it is computed from, in the order of the graph."""
+    found: set[fx.Node] = set()
+    waiting = [last]
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        _demand_known(tracer, node)
+        found.add(node)
+        if len(found) > _MOST_NODES:
+            raise _NotKnownError
+        waiting.extend(node.all_input_nodes)
+    return sorted(found)
+
+
+def _demand_known(tracer: TorchTracer, node: fx.Node) -> None:
+    if node.op != "call_method" and not (
+        node.op == "call_function" and isinstance(node.target, _CALLABLE)
+    ):
+        raise _NotKnownError
+    for made in torch_compat.tree_leaves(node.meta.get("val")):
+        if not _is_small(made) or made.untyped_storage()._cdata in tracer.mutated_storages:
+            raise _NotKnownError
+
+
+def _is_small(made: Any) -> bool:
+    return (
+        type(made) is FakeTensor
+        and made.device.type == "cpu"
+        and made.layout is torch.strided
+        and not made._has_symbolic_sizes_strides
+        and made.numel() <= _MOST_ELEMENTS
+    )
+
+
+def _run(nodes: list[fx.Node]) -> torch.Tensor:
+    values: dict[fx.Node, Any] = {}
+    for node in nodes:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        values[node] = _call(node, args, kwargs)
+        _demand_like(values[node], node.meta["val"])
+    return values[nodes[-1]]  # type: ignore[no-any-return]
+
+
+def _call(node: fx.Node, args: Any, kwargs: Any) -> Any:
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
+
+
+def _demand_like(found: Any, standin: Any) -> None:
+    """The state that a node was made under (autocast, the default dtype) may have been another."""
+    leaves = torch_compat.tree_leaves
+    for mine, theirs in zip(leaves(found), leaves(standin), strict=True):
+        if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
+            raise _NotKnownError
+
+
+class _Checked(TorchDispatchMode):
+    """Lets operators of torch run that compute the same from the same."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        if random or func.namespace not in ("aten", "prims", "prim") or func._schema.is_mutable:
+            raise _NotKnownError
+        if func._schema.name.rpartition("::")[2] in _UNWRITTEN:
+            raise _NotKnownError
+        return func(*args, **(kwargs or {}))

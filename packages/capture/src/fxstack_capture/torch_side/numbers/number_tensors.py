@@ -1,0 +1,168 @@
+"""Tensors of numbers that tracing does not know, alone or in (nested) lists: ``torch.tensor([rows, columns])``.
+
+A symbolic number becomes a tensor of its own and stays symbolic; so does a tensor of one element, which torch would ask for
+its number. Those of a list are stacked. A list of another kind is left to torch, which takes the plain numbers.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.recording.execution import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_NOTHING: dict[str, Any] = {}
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_REAL = (float, torch.SymFloat)
+_LISTS = (list, tuple, torch.Size)
+_LARGEST = 2**53
+"""Whole numbers up to here are themselves in every dtype that lists are made of."""
+
+
+SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
+"""Keywords of operators that take numbers."""
+
+
+def with_scalars(tracer: TorchTracer, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Tensors where an operator takes a number: torch calls ``item()``, whose value Python never sees."""
+    names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
+    return {
+        name: tracer.number_in(value)
+        if name in names and isinstance(value, FakeTensor) and value.dim() == 0
+        else value
+        for name, value in kwargs.items()
+    }
+
+
+def takes(data: Any, kwargs: dict[str, Any]) -> bool:
+    dtype = kwargs.get("dtype")
+    if dtype is not None and not isinstance(dtype, torch.dtype):  # a class of Python, or a mistake
+        return False
+    if type(data) not in _LISTS:
+        return type(data) in _SYMBOLIC
+    leaves = list(_leaves(data))
+    unknown = {FakeTensor if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in leaves}
+    if unknown.isdisjoint((*_SYMBOLIC, FakeTensor)) or _shape(data) is None:
+        return False
+    if FakeTensor in unknown and torch.device(kwargs.get("device") or "cpu").type != "cpu":
+        return False
+    return all(_fits_in_list(leaf, _dtype_of(leaves, kwargs)) for leaf in leaves)
+
+
+def _leaves(data: Any) -> Iterator[Any]:
+    if type(data) in _LISTS:
+        for item in data:
+            yield from _leaves(item)
+    else:
+        yield data
+
+
+def _shape(data: Any) -> tuple[int, ...] | None:
+    """The sizes of a nested list; None where its lists are not of one length."""
+    if type(data) not in _LISTS:
+        return ()
+    shapes = {_shape(item) for item in data}
+    inner = shapes.pop() if len(shapes) == 1 else None
+    return None if inner is None else (len(data), *inner)
+
+
+def _dtype_of(leaves: list[Any], kwargs: dict[str, Any]) -> torch.dtype:
+    """What torch makes of all of them together."""
+    given: torch.dtype | None = kwargs.get("dtype")
+    return given or reduce(torch.promote_types, map(_own_dtype, leaves))
+
+
+def _own_dtype(leaf: Any) -> torch.dtype:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype
+    return torch.get_default_dtype() if type(leaf) in _REAL else torch.int64
+
+
+def _fits_in_list(leaf: Any, dtype: torch.dtype) -> bool:
+    if isinstance(leaf, torch.Tensor):
+        return _is_one_number(leaf) and _keeps_value(leaf.dtype, dtype)
+    real = dtype.is_floating_point
+    return (dtype is torch.int64 or (real and dtype.itemsize > 1)) and _plain(leaf, real)
+
+
+def _is_one_number(tensor: torch.Tensor) -> bool:
+    """Whether torch would take it for a number without a word."""
+    plain = type(tensor) is FakeTensor and tensor.layout is torch.strided
+    sizes = plain and all(type(size) is int and size == 1 for size in tensor.shape)
+    return sizes and tensor.device.type == "cpu" and not tensor.requires_grad
+
+
+def _keeps_value(source: torch.dtype, target: torch.dtype) -> bool:
+    """Whether a number on its way through Python becomes what a conversion of tensors gives."""
+    if source == target or (source.is_floating_point and target.is_floating_point):
+        return True
+    small = (torch.int8, torch.int16, torch.int32)
+    return source in small and target is torch.int64
+
+
+def _plain(value: Any, real: bool) -> bool:
+    kind = type(value)
+    if kind is torch.SymInt:  # where the program's own number is too large, torch is to say so
+        value = 0 if value.node.hint is None else value.node.hint
+    elif kind is not int:
+        return real and kind in _REAL
+    return -_LARGEST <= value <= _LARGEST  # type: ignore[no-any-return]
+
+
+def make(tracer: TorchTracer, data: Any, kwargs: dict[str, Any]) -> Any:
+    """``kwargs`` are those of ``torch.tensor``."""
+    options = {name: value for name, value in kwargs.items() if value is not None}
+    requires_grad = options.pop("requires_grad", False)
+    options["dtype"] = _dtype_of(list(_leaves(data)), kwargs)
+    made = _stacked(tracer, data, options)
+    if requires_grad:
+        return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
+    return made
+
+
+def _stacked(tracer: TorchTracer, data: Any, options: dict[str, Any]) -> Any:
+    if type(data) in _LISTS:
+        return tracer.record(torch.stack, ([_stacked(tracer, v, options) for v in data],), {})
+    if isinstance(data, torch.Tensor):
+        return _of_tensor(tracer, data, options["dtype"])
+    return _of_number(tracer, data, options)
+
+
+def new_tensor(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``Tensor.new_tensor``: as ``torch.tensor``, of the tensor's dtype and device if none are given."""
+    if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
+        like, data = args
+        given = {name: value for name, value in kwargs.items() if value is not None}
+        options = {"dtype": like.dtype, "device": like.device, **given}
+        if takes(data, options) and _fits(data, options["dtype"]):
+            return make(tracer, data, options)
+    return tracer.record(fn, args, kwargs)
+
+
+def _fits(number: Any, dtype: torch.dtype) -> bool:
+    """A float alone is not asked for as a whole number."""
+    return type(number) is not torch.SymFloat or dtype.is_floating_point
+
+
+def _of_tensor(tracer: TorchTracer, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
+    made = tracer.record(torch.Tensor.reshape, (tensor, ()), _NOTHING)
+    if dtype.is_floating_point and tensor.dtype != dtype:
+        made = tracer.record(torch.Tensor.to, (made, torch.float64), _NOTHING)  # Python's float
+    return made if made.dtype == dtype else tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
+
+
+def _of_number(tracer: TorchTracer, number: Any, options: dict[str, Any]) -> Any:
+    dtype = options["dtype"]
+    if not dtype.is_floating_point:
+        return tracer.record(torch.scalar_tensor, (number,), options)
+    # what is too large for it becomes infinite
+    made = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
+    return tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)

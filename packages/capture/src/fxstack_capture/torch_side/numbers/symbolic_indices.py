@@ -1,0 +1,131 @@
+"""``tensor[i]`` where ``i`` is a symbolic number: a ``select``, which takes one.
+
+torch's subscription asks an index for its value, which would compile anew for every value, and is impossible for a
+number that comes out of a tensor. It means ``select`` at the index's dimension, and what is left of the subscription
+after it, so that is what is written down.
+"""
+
+from __future__ import annotations
+
+import operator
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+
+from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.fakes import writes
+from fxstack_capture.torch_side.numbers import known_values
+from fxstack_capture.torch_side.rules import numpy_indices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
+_EVERYTHING = slice(None)
+_MASKS = frozenset({torch.bool, torch.uint8})
+
+
+def read(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """``tensor[index]``."""
+    if kwargs or len(args) != 2:
+        return tracer.record(fn, args, kwargs)
+    args = args[0], _with_numbers(tracer, numpy_indices.plain(tracer, args[1]))
+    if not _has_symbol(args[1]):
+        return tracer.record(fn, args, {})
+    tensor, rest = _selected(tracer, *args)
+    return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
+
+
+def write(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """``tensor[index] = value``."""
+    if kwargs or len(args) != 3 or _is_refused(args[0]):
+        return tracer.record(fn, args, kwargs)
+    args = args[0], _with_numbers(tracer, numpy_indices.plain(tracer, args[1])), args[2]
+    if not _has_symbol(args[1]):
+        return tracer.record(fn, args, {})
+    tensor, rest = _selected(tracer, *args[:2])
+    return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
+
+
+def _with_numbers(tracer: TorchTracer, index: Any) -> Any:
+    """``index`` with the numbers of tensors that torch asks for theirs.
+
+    Those of slices make sizes that depend on data, so they are asked for only where the program allows that.
+    """
+    if tracer.transforms.inside:
+        return index
+
+    def number(value: Any) -> Any:
+        known = known_values.value_of(tracer, value)
+        return tracer.number_in(value) if known is None else int(known)
+
+    def item(value: Any) -> Any:
+        if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
+            bounds = (value.start, value.stop, value.step)
+            return slice(*(number(x) if _is_number(x) and x.numel() == 1 else x for x in bounds))
+        return number(value) if _is_number(value) and value.dim() == 0 else value
+
+    return tuple(map(item, index)) if type(index) is tuple else item(index)
+
+
+def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
+    return type(value) is FakeTensor and value.dtype in _INTEGERS
+
+
+def _is_refused(tensor: torch.Tensor) -> bool:
+    """Whether autograd raises for the store as a whole."""
+    may_be_leaf = tensor.requires_grad and writes.is_leaf(tensor) is not False
+    return bool(may_be_leaf and torch.is_grad_enabled())
+
+
+def _has_symbol(index: Any) -> bool:
+    """Whether an item is symbolic, and all items are such that their dimensions are known."""
+    if type(index) is torch.SymInt:
+        return True
+    return (
+        type(index) is tuple
+        and any(type(item) is torch.SymInt for item in index)
+        and all(_dimensions(item) is not None for item in index)
+    )
+
+
+def _dimensions(item: Any) -> int | None:
+    """How many of the tensor's dimensions an item of an index stands for; None if that depends on more than its kind."""
+    if item is None or isinstance(item, EllipsisType):
+        return 0
+    if isinstance(item, torch.Tensor):
+        return item.dim() if item.dtype in _MASKS else 1
+    return 1 if type(item) in (int, torch.SymInt, slice) else None
+
+
+def _selected(
+    tracer: TorchTracer, tensor: torch.Tensor, index: Any
+) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    """The tensor after its symbolic indices, and the index that is left."""
+    items = index if type(index) is tuple else (index,)
+    if not any(isinstance(item, EllipsisType) for item in items):
+        items = (*items, ...)
+    behind = tensor.dim() - sum(_dimensions(item) or 0 for item in items)
+    last = max(place for place, item in enumerate(items) if type(item) is torch.SymInt)
+    rest: list[Any] = []
+    dim = 0
+    for place, item in enumerate(items):
+        if type(item) is torch.SymInt:
+            with tracer.geometry.env.scalar_outputs_allowed():  # where the element lies, too
+                tensor = tracer.record(torch.select, (tensor, dim, item), {})
+            continue
+        if item is None and place < last:  # its stride is that of what is still to be selected from
+            tensor = tracer.record(torch.unsqueeze, (tensor, dim), {})
+            rest.append(_EVERYTHING)
+            dim += 1
+            continue
+        rest.append(item)
+        dim += behind if isinstance(item, EllipsisType) else _dimensions(item) or 0
+    return tensor, () if len(rest) == 1 else tuple(rest)  # the one is ``...``

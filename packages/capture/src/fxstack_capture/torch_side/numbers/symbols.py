@@ -1,0 +1,165 @@
+"""Symbolic numbers as graph nodes: symbols are inputs, expressions are computed where they are used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from torch import fx
+
+from fxstack_capture import torch_compat
+from fxstack_capture.sources import Size, StorageOffset, Stride
+from fxstack_capture.torch_compat import OptimizedPythonReferenceAnalysis, sympy_interp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_capture.shapes.geometry import Geometry
+    from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.recording.graph import GraphBuilder
+
+
+class GraphAnalysis(OptimizedPythonReferenceAnalysis):  # type: ignore[misc]
+    """How a sympy function is computed on nodes; what torch leaves to sympy itself is Python arithmetic."""
+
+    @staticmethod
+    def int_truediv(a: Any, b: Any) -> Any:
+        return a / b
+
+    @staticmethod
+    def trunc_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004 - torch's signature; its own rule returns x
+        return torch.sym_int(x)
+
+    @staticmethod
+    def floor_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004
+        return torch.sym_int(x // 1)
+
+    @staticmethod
+    def ceil_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004
+        return -torch.sym_int(-x // 1)
+
+
+class Symbols:
+    """From sympy symbols and expressions to nodes; every expression is computed once."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        self.sources: Mapping[sympy.Symbol, tuple[Source, Any]] = geometry.primary
+        """Where each input symbol is found, and the symbolic number made of it alone."""
+        self._nodes: dict[sympy.Basic, fx.Node] = {}
+
+    def bind(self, value: Any, node: fx.Node) -> None:
+        """``node`` computes ``value`` (an unbacked symbol, say)."""
+        self._nodes.setdefault(value.node.expr, node)
+
+    def can_compute(self, expr: sympy.Basic) -> bool:
+        """Whether every symbol of ``expr`` is an input or computed by a node."""
+        return all(map(self._is_known, expr.free_symbols))
+
+    def _is_known(self, symbol: sympy.Symbol) -> bool:
+        return symbol in self._nodes or symbol in self.sources or symbol in self._geometry.computed
+
+    def is_after(self, symbol: sympy.Symbol, mark: fx.Node) -> bool:
+        """Whether a node behind ``mark`` computes ``symbol``."""
+        node = self._nodes.get(symbol)
+        return node is not None and mark < node
+
+    def forget(self, gone: set[fx.Node]) -> None:
+        """These nodes were taken back."""
+        self._nodes = {expr: node for expr, node in self._nodes.items() if node not in gone}
+
+    def is_new(self, result: Any) -> bool:
+        """Whether ``result`` holds a symbol that no node or input gives yet."""
+        if isinstance(result, (tuple, list)):
+            return any(self.is_new(item) for item in result)
+        if not symbolic_number(result):
+            return False
+        return not self.can_compute(result.node.expr)
+
+    def node_of(self, value: Any, builder: GraphBuilder) -> Any:
+        """The node (or plain number, where the expression turned out constant) for a symbolic number."""
+        expr = value.node.expr
+        if expr.is_number or expr in (sympy.true, sympy.false):
+            return value.node.pytype(expr)
+        node = self._nodes.get(expr)
+        if node is None:
+            if type(value) is torch.SymInt and not expr.is_Symbol:
+                if not value.node.shape_env.demand_words(expr, self._may_grow):
+                    return int(value)
+                expr = value.node.expr  # guards may have decided it
+            node = self._compute(expr, value, builder)
+        return node
+
+    def _may_grow(self, symbol: sympy.Symbol) -> bool:
+        """Whether it is a number of the program; sizes are those of tensors that exist."""
+        return symbol in self.sources and not isinstance(
+            self.sources[symbol][0], Size | Stride | StorageOffset
+        )
+
+    def assumed(self, expr: sympy.Basic, value: torch.SymBool, builder: GraphBuilder) -> fx.Node:
+        """The node for an assumption: computed as it was made, since by now it is what ``value`` is simplified with."""
+        node = self._nodes.get(expr)
+        return self._compute(expr, value, builder) if node is None else node
+
+    def _compute(self, expr: sympy.Basic, value: Any, builder: GraphBuilder) -> fx.Node:
+        graph = builder.graph
+        tracer = fx.proxy.GraphAppendingTracer(graph)
+        names = sorted(expr.free_symbols, key=str)
+        env = {name: fx.Proxy(self._symbol_node(name, builder), tracer) for name in names}
+        node: fx.Node
+        if expr in env:
+            return env[expr].node
+        last = next(iter(reversed(graph.nodes)))
+        with torch_compat.EnableTorchFunction():  # type: ignore[attr-defined]  # which proxies rely on
+            node = sympy_interp(GraphAnalysis, env, expr).node
+        _annotate_after(last, graph)
+        if value is not None:
+            node.meta.update(val=value, example_value=value)
+        self._nodes[expr] = node
+        return node
+
+    def _float_node(self, symbol: sympy.Symbol, builder: GraphBuilder) -> fx.Node:
+        """The very operation of the program whose result ``symbol`` stands for."""
+        computed = self._geometry.computed[symbol]
+        operands = [self._operand(operand, builder) for operand in computed.operands]
+        node = builder.graph.call_function(computed.operation.function, tuple(operands))
+        value = node.target(*fx.map_arg(node.args, lambda n: n.meta["val"]))  # type: ignore[operator]
+        node.meta.update(val=value, example_value=value)
+        return node
+
+    def _operand(self, operand: Any, builder: GraphBuilder) -> Any:
+        if not isinstance(operand, sympy.Basic):
+            return operand
+        node = self._nodes.get(operand)
+        return self._compute(operand, None, builder) if node is None else node
+
+    def bind_input(self, symbol: sympy.Symbol, builder: GraphBuilder) -> None:
+        """Make ``symbol`` an input unless it is one."""
+        node = self._nodes.get(symbol)
+        if node is None or node._erased:
+            self._nodes.pop(symbol, None)
+            self._symbol_node(symbol, builder)
+
+    def _symbol_node(self, symbol: sympy.Symbol, builder: GraphBuilder) -> fx.Node:
+        node = self._nodes.get(symbol)
+        if node is None and symbol in self._geometry.computed:
+            node = self._nodes[symbol] = self._float_node(symbol, builder)
+        if node is None:
+            source, value = self.sources[symbol]
+            node = self._nodes[symbol] = builder.placeholder(source, value)
+        return node
+
+
+def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
+    """Give the nodes after ``last`` their values, by computing them on the values of their arguments."""
+    node = last.next
+    while node is not graph._root:
+        args = fx.map_arg(node.args, lambda n: n.meta["val"])
+        result = node.target(*args)  # type: ignore[operator]
+        node.meta.update(val=result, example_value=result)
+        node = node.next
+
+
+def symbolic_number(value: object) -> bool:
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -1,0 +1,93 @@
+"""Arguments that torch does not take as they are, and what the call is made with instead.
+
+Tensors where torch wants a number: ends of slices, sizes, values to fill with (``x[: ends[0]]``, ``x.view(rows, -1)``).
+Torch asks such a tensor for its number and never looks at it again, so where tracing knows the number (``known_values``) it
+stands in for the tensor. Comparisons of changing numbers where torch wants a bool (``x.sum(0, keepdim=i > 3)``): they are
+decided, and so guarded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.torch_side.numbers import known_values
+
+if TYPE_CHECKING:
+    from fxstack_capture.breaks import GraphBreak
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_CONTAINERS = (tuple, list, torch.Size)
+
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def accepted(
+    tracer: TorchTracer, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
+) -> Arguments | None:
+    """What to make a call with that was refused for ``reason``; None if nothing else would do."""
+    instead = _with_number(tracer, args, kwargs, reason)
+    if instead is None and reason.record.reason.id == "internal-error":
+        return with_decisions(args, kwargs)
+    return instead
+
+
+def _with_number(
+    tracer: TorchTracer, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
+) -> Arguments | None:
+    """The arguments with a number in place of the tensor that torch has asked for one, in vain; None if it is not known.
+
+    A tensor that occurs twice may be wanted for its number in one place and for itself in the other.
+    """
+    asked, tracer.mode.asked = tracer.mode.asked, None
+    if asked is None or reason.record.reason.id != "data-dependent-value":
+        return None
+    if _occurrences((args, kwargs), asked) != 1:
+        return None
+    known = known_values.value_of(tracer, asked)
+    if known is None or known.numel() != 1:
+        return None
+    found: Arguments = _replaced((args, kwargs), asked, known.item())
+    return found
+
+
+def with_decisions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+    """The arguments with True or False in place of comparisons of symbolic numbers; None if there is none to decide."""
+    if not any(map(_is_open, (*args, *kwargs.values()))):
+        return None
+    named = {name: _decided(value) for name, value in kwargs.items()}
+    return tuple(map(_decided, args)), named
+
+
+def _is_open(value: Any) -> bool:
+    return type(value) is torch.SymBool and value.node.has_hint()
+
+
+def _decided(value: Any) -> Any:
+    return bool(value) if _is_open(value) else value
+
+
+def _occurrences(value: Any, tensor: torch.Tensor) -> int:
+    return (value is tensor) + sum(_occurrences(part, tensor) for part in _parts(value))
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    if type(value) is slice:
+        return value.start, value.stop, value.step
+    if type(value) is dict:
+        return tuple(value.values())
+    return tuple(value) if type(value) in _CONTAINERS else ()
+
+
+def _replaced(value: Any, tensor: torch.Tensor, number: Any) -> Any:
+    if value is tensor:
+        return number
+    if type(value) is slice:
+        return slice(*_replaced(_parts(value), tensor, number))
+    if type(value) is dict:
+        return {name: _replaced(part, tensor, number) for name, part in value.items()}
+    if type(value) in _CONTAINERS:
+        return type(value)([_replaced(part, tensor, number) for part in value])
+    return value

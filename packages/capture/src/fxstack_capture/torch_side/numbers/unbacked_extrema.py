@@ -1,0 +1,93 @@
+"""``min``, ``max`` and ``bool`` of numbers that only the running graph knows: no branch, a selection in the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import FakeTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_COMPARE: dict[Any, Any] = {max: torch.gt, min: torch.lt}
+
+
+def extremum(tracer: TorchTracer, fn: Callable[..., Any], first: Any, second: Any) -> Any:
+    """Python's answer: the second where it compares as larger (smaller), else the first, NaN or not.
+
+    In double precision, which Python computes in. Numbers that are known while tracing are compared by Python.
+    """
+    if _is_whole(first) and _is_whole(second) and (_is_open(first) or _is_open(second)):
+        return _SYMBOLIC[fn](first, second)
+    if not (_is_float(first) and _is_float(second) and (_is_open(first) or _is_open(second))):
+        return fn(first, second)
+    pair = [_as_tensor(tracer, number) for number in (first, second)]
+    better = tracer.record(_COMPARE[fn], (pair[1], pair[0]), {})
+    chosen = tracer.record(torch.where, (better, pair[1], pair[0]), {})
+    return tracer.number_in(chosen)
+
+
+def _is_float(number: Any) -> bool:
+    return type(number) in (float, torch.SymFloat)
+
+
+def _is_whole(number: Any) -> bool:
+    return type(number) in (int, torch.SymInt)
+
+
+def _is_open(number: Any) -> bool:
+    """Whether tracing does not know it."""
+    return isinstance(number, (torch.SymInt, torch.SymFloat)) and not number.node.has_hint()
+
+
+_SYMBOLIC: dict[Any, Callable[..., Any]] = {max: torch.sym_max, min: torch.sym_min}
+
+
+def _as_tensor(tracer: TorchTracer, number: Any) -> torch.Tensor:
+    options = {"dtype": torch.float64, "device": torch.device("cpu")}
+    return tracer.record(torch.scalar_tensor, (number,), options)  # type: ignore[no-any-return]
+
+
+def open_truth(tracer: TorchTracer, value: Any) -> torch.SymBool | None:
+    """``bool(value)`` where numbers out of tensors are captured and this is one that tracing does not know."""
+    if not tracer.trace.options.capture_scalar_outputs:
+        return None
+    if type(value) is FakeTensor and all(type(n) is int and n == 1 for n in value.shape):
+        value = tracer.number_in(value)
+    if not isinstance(value, _NUMBERS) or value.node.has_hint():
+        return None
+    truth = value if isinstance(value, torch.SymBool) else value != 0
+    return None if truth.node.expr in (sympy.true, sympy.false) else truth
+
+
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def decided(tracer: TorchTracer, truth: torch.SymBool) -> Any:
+    """The bool that ``truth`` is now, guarded; ``truth`` itself where nobody knows it, or it differs from run to run."""
+    node = truth.node
+    if not node.has_hint() or tracer.geometry.env.depends_on_drawn(node.expr):
+        return truth
+    return specialized(tracer, truth)
+
+
+def specialized(tracer: TorchTracer, value: Any) -> Any:
+    """The plain number that a symbolic one is now, which is guarded; other values as they are."""
+    convert = _PLAIN.get(type(value))
+    if convert is None:
+        return value
+    try:
+        return convert(value)
+    except GuardOnDataDependentSymNode as error:
+        text = tracer.geometry.env.origin_of(value.node.expr)
+        raise graph_break("data-dependent-branch", text) from error
+
+
+_PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}

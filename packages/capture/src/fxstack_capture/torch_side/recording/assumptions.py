@@ -1,0 +1,130 @@
+"""Truths of tensors that a trace has assumed (``interpreter.checks``), and whether its graph can be taken back.
+
+A frame whose assumption was wrong runs again in plain Python, from its beginning. So nothing may have happened by
+then: the graph must not have written to its inputs, changed torch's state or called operators of unknown effect.
+Random numbers, those of Python's generators too, are drawn again from the state before.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import fx
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_OWN = frozenset({"aten", "prims", "prim"})
+_INDEXING = frozenset(
+    {
+        *("index", "index_put", "index_put_", "index_select", "index_add", "index_copy", "gather"),
+        *("scatter", "scatter_add", "scatter_reduce", "take", "embedding", "nll_loss_forward"),
+        *("_embedding_bag", "index_fill", "one_hot", "put", "_unsafe_index", "multinomial"),
+    }
+)
+"""On a GPU a wrong index ends the process, which the check may be there to prevent."""
+
+
+class RefusedError(Exception):
+    """The graph cannot be taken back: the frame is to be traced without assumptions."""
+
+
+class HandledError(RefusedError):
+    """Nor to a handler of the program: the frame is to end graphs at calls whose errors the program may handle."""
+
+
+class Assumptions:
+    """``passed`` is a tensor of the trace that says whether all of them hold; None where there are none."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        self._tracer = tracer
+        self.region: fx.Node | None = None
+        """The node behind which the code begins whose nodes do not stay in the graph; None outside of such code."""
+        self.may_assert = False
+        """Whether these nodes become a nested graph, which can hold assertions."""
+        self.allowed = True
+        self.ends_at_handlers = False
+        """Whether graphs end at calls that may raise for their data where the program handles errors."""
+        self.handled = False
+        """Whether the graph has such a call."""
+        self.passed: torch.Tensor | None = None
+
+    @contextmanager
+    def none_inside(self, *, nested: bool) -> Iterator[None]:
+        """Around code whose nodes do not stay in the graph; ``nested``: they become a graph of their own."""
+        before = self.region, self.may_assert
+        self.region, self.may_assert = self._tracer.builder.mark(), nested
+        try:
+            yield
+        finally:
+            self.region, self.may_assert = before
+
+    def add(self, value: torch.Tensor, *, truth: bool) -> bool:
+        """Whether ``bool(value) is truth`` could be assumed."""
+        tracer = self._tracer
+        trace = tracer.trace
+        if (
+            not (trace.may_retreat and self.allowed and trace.options.assume_checks)
+            or self.region is not None
+        ):
+            return False
+        if tracer.transforms.inside or value.numel() != 1 or value.is_sparse:
+            return False
+        record = tracer.record
+        fact = record(torch.Tensor.reshape, (value, ()), {})
+        fact = record(torch.Tensor.bool if truth else torch.logical_not, (fact,), {})
+        before = self.passed
+        self.passed = fact if before is None else record(torch.logical_and, (before, fact), {})
+        return True
+
+    def note_data_checks(self, name: str) -> None:
+        """A call that may raise for the data of its tensors was written down. GraphBreak if graphs end there."""
+        if self._tracer.trace.interp.catches():
+            if self.ends_at_handlers:
+                raise graph_break("handled-error", name)
+            self.handled = True
+
+    @property
+    def draws(self) -> bool:
+        """Whether the graph draws random numbers. Known when the trace is done."""
+        operators = self._tracer.mode.operators
+        return any(torch.Tag.nondeterministic_seeded in found.tags for found in operators)
+
+    def demand_retractable(self) -> None:
+        """Raises ``RefusedError`` where running the graph leaves traces."""
+        if self._tracer.state_delta() or not self.retractable:
+            raise RefusedError
+
+    @property
+    def retractable(self) -> bool:
+        """Whether a graph that has run or raised leaves no traces, torch's state being put back (``emit.endings.restore``)."""
+        tracer = self._tracer
+        storages = {fake.untyped_storage()._cdata for fake, _, _ in tracer.inputs()}
+        operators = tracer.mode.operators
+        on_cpu = all(fake.device.type == "cpu" for fake, _, _ in tracer.inputs())
+        leaves_traces = (
+            bool(tracer.mutated_storages & storages)
+            or tracer.differentiated
+            or any(getattr(found, "namespace", "") not in _OWN for found in operators)
+            or any(_is_the_programs(node.target) for node in tracer.builder.graph.nodes)
+        )
+        needs_cpu = self.draws or any(
+            found.name().removeprefix("aten::").split(".")[0] in _INDEXING for found in operators
+        )
+        return not (leaves_traces or (needs_cpu and not on_cpu))
+
+
+def _is_the_programs(target: Any) -> bool:
+    """Whether a node calls code of the program's own (``allow_in_graph``)."""
+    return isinstance(target, FunctionType) and not str(target.__module__).startswith(_TRUSTED)
+
+
+_TRUSTED = ("torch", "fxstack_")

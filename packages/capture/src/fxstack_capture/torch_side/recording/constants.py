@@ -1,0 +1,24 @@
+"""Values that may stand in a graph as they are: immutable, and printable as code by torch.fx."""
+
+from __future__ import annotations
+
+import enum
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_interchange.format.literals import LITERAL_TYPES
+
+
+def is_constant(value: object) -> bool:
+    """Whether ``value`` is one of the leaves that a graph argument may hold."""
+    return type(value) in LITERAL_TYPES or isinstance(value, (enum.Enum, torch_compat.SDPBackend))
+
+
+def is_plain(value: object) -> bool:
+    """Whether ``value`` holds no tensor and may be handed to the program as it is."""
+    if is_constant(value) or isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    if isinstance(value, (tuple, list)):
+        return all(is_plain(item) for item in value)
+    return isinstance(value, (torch.finfo, torch.iinfo))

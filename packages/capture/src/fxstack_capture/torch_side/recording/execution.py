@@ -1,0 +1,204 @@
+"""Run an operator on fake tensors, and tell apart what can go wrong.
+
+- The program is in error (shapes that do not fit, say): the exception is the program's own. Fake kernels
+  word some messages differently, so the call is repeated on zeros to get the exact exception.
+- The result depends on data: the graph must end here.
+- The operator has no fake implementation: likewise.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_compat import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    MetadataMismatchError,
+    UnsupportedFakeTensorException,
+    UnsupportedMutationAliasingException,
+    UnsupportedOperatorException,
+    tree_map,
+)
+from fxstack_capture.torch_side.fakes.writes import is_leaf
+from fxstack_capture.torch_side.numbers.symbols import symbolic_number
+from fxstack_interchange.eager_facts.dtypes import is_refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+_DATA_DEPENDENT = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+)
+_NO_FAKE = (
+    UnsupportedOperatorException,
+    UnsupportedFakeTensorException,
+    UnsupportedMutationAliasingException,
+    MetadataMismatchError,
+    NotImplementedError,
+)
+UNSUPPORTED = (*_DATA_DEPENDENT, *_NO_FAKE)
+"""What stand-ins cannot do, and real tensors may."""
+
+_MISTAKES = (AttributeError, TypeError, LookupError, AssertionError, NameError)
+"""What code raises that has a defect. (torch words what it refuses as RuntimeError or ValueError.)"""
+
+_LARGEST_REHEARSAL = 1 << 26
+"""Bytes of one tensor up to which a failing call is repeated on real zeros."""
+
+
+_NOBODY = nullcontext()
+
+# Computed without data by other operators, so that the result is laid out like the argument; eager's is in order.
+_ONE_HOT = torch.nn.functional.one_hot
+
+
+def name_of(fn: object) -> str:
+    return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
+
+
+@calls_program
+def run_fake(
+    mode: FakeTensorMode,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    listener: AbstractContextManager[object] | None = None,
+) -> Any:
+    """``fn(*args, **kwargs)`` on fakes; raises the program's exception or GraphBreak. ``listener`` hears of the operators."""
+    # Some composite kernels take symbolic sizes only in their Python form.
+    symbolic = mode.shape_env is not None
+    dispatcher = torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
+    try:
+        with dispatcher, mode, _NOBODY if listener is None else listener:
+            result = fn(*args, **kwargs)
+            return result.contiguous() if fn is _ONE_HOT else result
+    except _DATA_DEPENDENT as error:
+        raise graph_break("data-dependent-value", f"{name_of(fn)} ({first_line(error)})") from error
+    except _NO_FAKE as error:
+        if not is_refusal(error):
+            raise graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})") from error
+        exact = without_context(_exact_error(fn, args, kwargs, error), error)
+    except GraphBreak:
+        raise
+    except Exception as error:
+        exact = without_context(_exact_error(fn, args, kwargs, error), error)
+    raise exact  # here, where no error of ours becomes its context
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def without_context(exact: BaseException, ours: BaseException) -> BaseException:
+    """``exact`` without the errors of fake kernels that it was raised after: the program never had them."""
+    link = exact
+    while link.__context__ is not None and link.__context__ is not ours:
+        link = link.__context__
+    link.__context__ = None
+    return exact
+
+
+@calls_program
+def _exact_error(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> BaseException:
+    refused = _is_refused_arguments(error)
+    rng_state = torch.get_rng_state()
+    try:
+        real_args, real_kwargs = tree_map(_real, (args, kwargs))
+        _unbound(fn)(*_with_self(fn, real_args), **real_kwargs)
+    except _CannotRehearseError:
+        if refused and any(map(_is_unknown, (*args, *kwargs.values()))):
+            text = f"{name_of(fn)} (a number that depends on data)"
+            return graph_break("data-dependent-value", text)
+        if refused:
+            return error
+    except Exception as exact:
+        if not torch.equal(torch.get_rng_state(), rng_state):
+            return graph_break(
+                "unsupported-call", f"{name_of(fn)}, which draws random numbers and raises"
+            )
+        return exact
+    else:
+        # torch makes a tensor of a number that is given as ``out``; its fake kernels do not.
+        if isinstance(error, _MISTAKES) and not isinstance(
+            kwargs.get("out"), (int, float, complex)
+        ):
+            text = f"{type(error).__name__}: {first_line(error)} (in {name_of(fn)} without data)"
+            return graph_break("internal-error", text)
+    finally:
+        torch.set_rng_state(rng_state)
+    return graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})")
+
+
+def _is_refused_arguments(error: Exception) -> bool:
+    """Whether torch's C code has found that the arguments are of other types than it takes."""
+    traceback = error.__traceback__
+    if not isinstance(error, TypeError) or "FakeTensor" in str(error) or traceback is None:
+        return False
+    return traceback.tb_next is None  # no Python has run below the call
+
+
+class _CannotRehearseError(Exception):
+    """The call cannot be repeated on real tensors."""
+
+
+def _real(leaf: Any) -> Any:
+    """What the program would have: zeros for a fake tensor, the present value of a symbolic number."""
+    if isinstance(leaf, FakeTensor):
+        return _zeros(leaf)
+    return _hint(leaf) if symbolic_number(leaf) else leaf
+
+
+def _hint(number: Any) -> Any:
+    if not symbolic_number(number):
+        return number
+    hint = number.node.hint
+    if hint is None:
+        raise _CannotRehearseError
+    return hint
+
+
+def _is_unknown(value: Any) -> bool:
+    return bool(symbolic_number(value)) and value.node.hint is None
+
+
+def _zeros(fake: FakeTensor) -> torch.Tensor:
+    size = [_hint(n) for n in fake.size()]
+    if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _LARGEST_REHEARSAL:
+        raise _CannotRehearseError
+    with torch.inference_mode(fake.is_inference()):
+        strides = [_hint(n) for n in fake.stride()]
+        real = torch.empty_strided(size, strides, dtype=fake.dtype).zero_()
+    real.requires_grad_(fake.requires_grad)
+    if getattr(fake, "_is_param", False):
+        return torch.nn.Parameter(real, fake.requires_grad)
+    if fake.requires_grad and not is_leaf(fake):
+        with torch.enable_grad():
+            real = real.clone()
+    return real
+
+
+def _unbound(fn: Any) -> Callable[..., Any]:
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, FakeTensor):
+        return getattr(torch.Tensor, fn.__name__)  # type: ignore[no-any-return]
+    return fn  # type: ignore[no-any-return]
+
+
+def _with_self(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    owner = getattr(fn, "__self__", None)
+    return (_zeros(owner), *args) if isinstance(owner, FakeTensor) else args

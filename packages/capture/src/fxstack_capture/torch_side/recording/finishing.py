@@ -1,0 +1,255 @@
+"""Close the graph: outputs, removal of what nothing needs, guards about how inputs relate."""
+
+from __future__ import annotations
+
+import operator
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
+from fxstack_capture.shapes.symbolic.guards import check_strict, shape_guards
+from fxstack_capture.torch_side.recording.graph import SYMBOLIC
+from fxstack_capture.torch_side.subclasses.fake_classes import redefines, shown_class
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
+from fxstack_capture.trace import CapturedCode
+from fxstack_interchange.modules import make_graph_module
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_SET_GRAD = torch_compat.set_grad_enabled
+
+
+def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
+    """The captured code; ``outputs`` become one flat tuple in the order given."""
+    if tracer.transforms.inside:
+        raise graph_break(
+            "unsupported-call", "a torch.func transform that the frame does not leave"
+        )
+    builder = tracer.builder
+    graph = builder.graph
+    tracer.hooks.close(outputs)
+    nodes = tuple(_output(tracer, value) for value in outputs)
+    _write_assertions(tracer)
+    output = graph.output(nodes)
+    values = tuple(node.meta["val"] if isinstance(node, fx.Node) else node for node in nodes)
+    output.meta.update(val=values, example_value=values)
+    _remove_idle_state_changes(graph, grad_enabled=tracer.state.entry[0][0])
+    _remove_unused(graph)
+    _bind_symbols(tracer)
+    placeholders = graph.find_nodes(op="placeholder")
+    _put_back_layouts(tracer, placeholders)
+    check_strict(tracer.geometry)
+    guard_relations(tracer)
+    for source, check, stack in shape_guards(tracer.geometry):
+        tracer.trace.guards.add(source, check, stack)
+    if tracer.geometry.is_used:
+        tracer.geometry.env.close()
+    graph.lint()
+    return CapturedCode(
+        graph_module=make_graph_module(_root(tracer), graph, "CapturedGraph"),
+        inputs=tuple(builder.inputs[node] for node in placeholders),
+        example_inputs=tuple(node.meta["val"] for node in placeholders),
+        overrides_classes=tracer.overrides.has_classes or tracer.wrappers.used,
+        redefined=tuple(
+            place for place, node in enumerate(placeholders) if _redefines(node.meta["val"])
+        ),
+        overrides_modes=bool(tracer.outer_modes),
+        demands=partial(shape_guards, tracer.geometry),
+    )
+
+
+def _put_back_layouts(tracer: TorchTracer, placeholders: Sequence[fx.Node]) -> None:
+    """Let the inputs' fakes look as the inputs do when the graph starts; ``t_()`` has changed what the trace worked on."""
+    values = [node.meta["val"] for node in placeholders]
+    for node, value in zip(placeholders, tracer.faker.as_entered(values), strict=True):
+        if value is not node.meta["val"]:
+            node.meta.update(val=value, example_value=value)
+
+
+def _redefines(value: object) -> bool:
+    cls = shown_class(value) if isinstance(value, torch.Tensor) else None
+    return cls is not None and redefines(cls)
+
+
+def _root(tracer: TorchTracer) -> torch.nn.Module:
+    """What holds the graphs that nodes refer to."""
+    root = torch.nn.Module()
+    for node in tracer.builder.graph.find_nodes(op="get_attr"):
+        root.add_module(node.target, tracer.builder.modules[node.target])
+    return root
+
+
+def _output(tracer: TorchTracer, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return tracer.builder.node_of(value)
+    if isinstance(value, SYMBOLIC):
+        return tracer.symbols.node_of(value, tracer.builder)
+    raise graph_break("tracing-error", f"a {type(value).__qualname__} cannot be a graph output")
+
+
+def _write_assertions(tracer: TorchTracer) -> None:
+    """What was assumed of numbers that depend on data is checked when the graph runs, as soon as they are there.
+
+    Stages that trace the graph again then know it before they come to the operators that rely on it.
+    """
+    if not tracer.geometry.is_used:
+        return
+    env = tracer.geometry.env
+    done: set[Any] = set()
+    graph = tracer.builder.graph
+    order = {node: (index, 0) for index, node in enumerate(graph.nodes)}
+    for assertions in list(env.deferred_runtime_asserts.values()):
+        for assertion in assertions:
+            if assertion.expr in done or not tracer.symbols.can_compute(assertion.expr):
+                continue
+            done.add(assertion.expr)
+            end = graph._root.prev
+            condition = env.create_symboolnode(assertion.expr)
+            node = tracer.symbols.assumed(assertion.expr, condition, tracer.builder)
+            message = f"Runtime assertion failed for expression {assertion.expr}"
+            graph.call_function(torch.ops.aten._assert_scalar.default, (node, message)).meta[
+                "val"
+            ] = None
+            _move_up(end.next, tracer.builder.last_placeholder, order)
+
+
+def _move_up(first: fx.Node, start: fx.Node, order: dict[fx.Node, tuple[int, int]]) -> None:
+    """Put ``first`` and all nodes after it behind the last node that they need, ``start`` at the earliest."""
+    new = []
+    while first.op != "root":
+        new.append(first)
+        first = first.next
+    new = [node for node in new if node.op != "placeholder"]
+    needed = {node for made in new for node in made.all_input_nodes}.difference(new)
+    computed = [node for node in needed if node.op != "placeholder"]
+    place = max(computed, key=order.__getitem__, default=start)
+    for node in new:
+        place.append(node)
+        order[node] = (order.get(place, (-1, 0))[0], len(order))
+        place = node
+
+
+def _bind_symbols(tracer: TorchTracer) -> None:
+    """Every symbol in the size of an input is an input itself."""
+    if not tracer.geometry.is_used:
+        return
+    builder = tracer.builder
+    tensors = [n.meta["val"] for n in builder.graph.nodes if n.op == "placeholder"]
+    numbers = [
+        number
+        for tensor in tensors
+        if isinstance(tensor, torch.Tensor) and tensor._has_symbolic_sizes_strides
+        for number in (*tensor.size(), *tensor.stride(), tensor.storage_offset())
+        if isinstance(number, torch.SymInt)
+    ]
+    for number in numbers:
+        for symbol in sorted(number.node.expr.free_symbols, key=str):
+            tracer.symbols.bind_input(symbol, builder)
+
+
+def _remove_unused(graph: fx.Graph) -> None:
+    """Drop inputs, elements of results and computed sizes that nothing uses.
+
+    Operators stay even if their result is unused: whether they may go is for a stage that knows which of
+    them draw random numbers or have effects.
+    """
+    for node in reversed(graph.nodes):
+        if not node.users and (node.op == "placeholder" or _is_free(node)):
+            graph.erase_node(node)
+
+
+def _is_free(node: fx.Node) -> bool:
+    if node.op != "call_function":
+        return False
+    if node.target is torch.ops.aten.detach.default:  # of what autograd would have saved
+        return True
+    if isinstance(node.meta.get("val"), SYMBOLIC):
+        return getattr(node.target, "__module__", None) in ("_operator", "torch", "math")
+    return node.target is operator.getitem and not isinstance(
+        node.args[0].meta.get("val"),  # type: ignore[union-attr]
+        torch.Tensor,
+    )
+
+
+def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:
+    """Drop changes of grad mode that are undone before any operator runs, or that change nothing."""
+    nodes = [node for node in graph.nodes if node.op != "placeholder"]
+    for node, following in pairwise(nodes):
+        if node.target is _SET_GRAD and following.target is _SET_GRAD:
+            graph.erase_node(node)
+    current = grad_enabled
+    for node in list(graph.nodes):
+        if node.target is _SET_GRAD:
+            if node.args[0] == current:
+                graph.erase_node(node)
+            current = node.args[0]
+
+
+def guard_relations(tracer: TorchTracer) -> None:
+    """Inputs that are different objects stay different; where one is written to, storages stay apart."""
+    inputs = tracer.inputs()
+    if len(inputs) < 2:
+        return
+    first, *others = (source for _, _, source in inputs)
+    tracer.trace.guard(first, AllDistinct(tuple(others)))
+    groups: dict[int, list[tuple[torch.Tensor, Source]]] = {}
+    for fake, real, source in inputs:
+        if not is_wrapper(fake):  # what is inside of one has entered, too
+            groups.setdefault(fake.untyped_storage()._cdata, []).append((real, source))
+    written = tracer.mutated_storages & groups.keys()
+    if not written:
+        return
+    for storage in sorted(written):
+        tracer.wrappers.demand_unshared(storage)  # one may have entered since
+        _guard_together(tracer, groups[storage])
+    if len(groups) > 1:
+        _guard_apart(tracer, {key: [s for _, s in group] for key, group in groups.items()}, written)
+
+
+def _guard_together(tracer: TorchTracer, group: list[tuple[torch.Tensor, Source]]) -> None:
+    """Inputs that share the memory of one that is written to go on sharing it, at the same places."""
+    if len(group) < 2:
+        return
+    (_, first), *others = group
+    tracer.trace.guard(first, SharesStorage(tuple(source for _, source in others)))
+    for real, source in group:
+        tracer.guard_offset(real, source)
+
+
+def _guard_apart(tracer: TorchTracer, groups: dict[int, list[Source]], written: set[int]) -> None:
+    """What is written to shares memory with no input outside of its group. Those only read may share some."""
+    _demand_apart(tracer, written)
+    first, *others = (sources[0] for sources in groups.values())
+    tracer.trace.guard(first, NoOverlap(tuple(others)))
+    for storage in sorted(written):
+        for key, sources in groups.items():
+            # Those of a group that is written to are guarded to stay together.
+            for source in () if key in written else sources[1:]:
+                tracer.trace.guard(groups[storage][0], NoOverlap((source,)))
+
+
+def _demand_apart(tracer: TorchTracer, written: set[int]) -> None:
+    """Different storages may be made over the same memory: fakes of them do not see each other's changes."""
+    memory = {
+        fake.untyped_storage()._cdata: (storage.data_ptr(), storage.nbytes())
+        for fake, real, _ in tracer.inputs()
+        if not is_wrapper(fake) and (storage := real.untyped_storage()).nbytes()
+    }
+    for key in written & memory.keys():
+        begin, size = memory[key]
+        for other, (start, length) in memory.items():
+            if other != key and start < begin + size and begin < start + length:
+                raise graph_break(
+                    "unsupported-tensor",
+                    "an input that is written to and shares memory with another through different storages:",
+                )

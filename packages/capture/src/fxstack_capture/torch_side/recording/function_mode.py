@@ -1,0 +1,47 @@
+"""While C code of the program runs: torch calls that it makes are recorded as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.overrides import TorchFunctionMode
+
+from fxstack_capture.torch_side.numbers import known_values
+from fxstack_capture.torch_side.rules.attributes import accessed
+from fxstack_capture.torch_side.subclasses.overrides import is_accessor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+
+class RecordingMode(TorchFunctionMode):
+    """Routes torch calls to the tracer, unless the tracer itself is what makes them."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        tracer = self._tracer
+        if tracer.busy:
+            return func(*args, **kwargs)
+        if is_accessor(func):
+            return accessed(tracer, func, args)
+        if getattr(func, "__name__", None) in _CONVERSIONS:  # C code wants a plain number
+            known = known_values.value_of(tracer, args[0])
+            if known is not None and known.numel() == 1:
+                return getattr(known, func.__name__)()
+            return tracer.record(func, args, kwargs)
+        return tracer.call(func, args, kwargs)
+
+
+_CONVERSIONS = frozenset({"__int__", "__float__", "__index__", "__bool__", "__complex__"})

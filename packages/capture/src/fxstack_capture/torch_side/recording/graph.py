@@ -1,0 +1,249 @@
+"""The FX graph under construction: nodes, lazily made placeholders, lazily taken elements of results."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.numpy_side.types import NUMBERS
+from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
+from fxstack_capture.torch_side.recording.naming import placeholder_name
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.numbers.symbols import Symbols
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+"""What torch takes Python's classes of numbers for."""
+
+
+class GraphBuilder:
+    """Maps trace tensors to nodes. Every tensor that was ever bound is kept alive, so ids stay unique."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        self.graph = fx.Graph()
+        self.symbols = symbols
+        self.inputs: dict[fx.Node, Source] = {}
+        self._last_placeholder: fx.Node = self.graph._root
+        self._nodes: dict[int, fx.Node] = {}
+        self._entered: dict[int, Source] = {}
+        self._elements: dict[int, tuple[fx.Node, object]] = {}
+        self._alive: list[object] = []
+        self.replaced: set[int] = set()
+        """Inputs that get other contents when the graph has run, by id."""
+        self._names: dict[Callable[..., Any] | str, str] = {}
+        self.put_together: Callable[[torch.Tensor], fx.Node | None] = lambda _tensor: None
+        """Makes a node for a tensor that the program has put together of others."""
+        self.holds_scalars = False
+        """Whether an argument was a scalar of NumPy, which is a plain number in the graph."""
+        self.modules: dict[str, fx.GraphModule] = {}
+        """Graphs that nodes of this one hold, by the name of their attribute."""
+
+    # --- what tensors are ------------------------------------------------------------------------
+
+    def enter(self, fake: torch.Tensor, source: Source) -> None:
+        """Say that ``fake`` stands for an input; its placeholder is made when it is first used."""
+        self._alive.append(fake)
+        self._entered[id(fake)] = source
+
+    @property
+    def last_placeholder(self) -> fx.Node:
+        """Where the inputs end; the graph's root while there are none."""
+        return self._last_placeholder
+
+    def is_known(self, fake: torch.Tensor) -> bool:
+        key = id(fake)
+        return key in self._nodes or key in self._entered or key in self._elements
+
+    def node_of(self, fake: torch.Tensor) -> fx.Node:
+        node = self._nodes.get(id(fake))
+        return node if node is not None else self._make_node(fake)
+
+    def maker_of(self, fake: torch.Tensor) -> fx.Node | None:
+        """The node that computes ``fake``; None for inputs."""
+        key = id(fake)
+        return self.node_of(fake) if key in self._nodes or key in self._elements else None
+
+    def _make_node(self, fake: torch.Tensor) -> fx.Node:
+        key = id(fake)
+        if key in self._entered:
+            node = self.placeholder(self._entered[key], fake)
+        elif key in self._elements:
+            parent, index = self._elements[key]
+            node = self.graph.call_function(operator.getitem, (parent, index))
+            node.meta.update(parent.meta, val=fake, example_value=fake)
+        else:
+            made = self.put_together(fake)
+            if made is None:
+                raise graph_break(
+                    "unsupported-tensor", "a tensor that did not come from the program"
+                )
+            node = made
+        self._nodes[key] = node
+        return node
+
+    def placeholder(self, source: Source, value: object) -> fx.Node:
+        with self.graph.inserting_after(self._last_placeholder):
+            node = self.graph.placeholder(placeholder_name(source))
+        # `x[0]` and `x_0` have the same name, and fx takes parameters' names from targets.
+        node.target = node.name
+        node.meta.update(val=value, example_value=value)
+        self._last_placeholder = node
+        self.inputs[node] = source
+        return node
+
+    def alias(self, fake: torch.Tensor, of: torch.Tensor) -> None:
+        """Let ``fake`` stand for the same node as ``of``."""
+        self._alive.append(fake)
+        self._nodes[id(fake)] = self.node_of(of)
+
+    def demand_present(self, fake: torch.Tensor) -> None:
+        """Break the graph where the program looks at contents that the graph does not have."""
+        if id(fake) in self.replaced:
+            raise graph_break(
+                "unsupported-object", "a tensor whose data was replaced in this graph"
+            )
+
+    def is_read_as_data_only(self, fake: torch.Tensor) -> bool:
+        """Whether no operator has used a tensor, but ``Tensor.data``."""
+        node = self._nodes.get(id(fake))
+        return node is None or all(user.args[1:] == ("data",) for user in node.users)
+
+    # --- going back ------------------------------------------------------------------------------
+
+    def mark(self) -> fx.Node:
+        """The present end of the graph, for ``roll_back``."""
+        return self.graph._root.prev
+
+    def roll_back(self, mark: fx.Node) -> None:
+        """Take back all operators since ``mark``; placeholders stay."""
+        gone = set()
+        node = self.graph._root.prev
+        while node is not mark and node.op != "placeholder" and node is not self.graph._root:
+            previous = node.prev
+            gone.add(node)
+            self.graph.erase_node(node)
+            node = previous
+        self._nodes = {key: n for key, n in self._nodes.items() if n not in gone}
+        self._elements = {key: e for key, e in self._elements.items() if e[0] not in gone}
+        self.symbols.forget(gone)
+
+    # --- recording -------------------------------------------------------------------------------
+
+    def argument(self, value: Any, tensors: list[torch.Tensor]) -> Any:
+        """``value`` with tensors and symbolic numbers replaced by nodes; the tensors are collected."""
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            self.demand_present(value)
+            tensors.append(value)
+            return self.node_of(value)
+        if kind in (list, tuple, torch.Size):
+            mapped = [self.argument(item, tensors) for item in value]
+            return mapped if kind is list else tuple(mapped)
+        if is_constant(value):
+            return value
+        if kind in SYMBOLIC:
+            return self.symbols.node_of(value, self)
+        if kind is dict:
+            return {key: self.argument(item, tensors) for key, item in value.items()}
+        if kind is slice:
+            parts = (value.start, value.stop, value.step)
+            return slice(*(self.argument(part, tensors) for part in parts))
+        if kind is range:
+            return list(value)
+        if kind in NUMBERS:
+            self.holds_scalars = True
+            return value.item()
+        if kind is type and value in _DTYPES:
+            return _DTYPES[value]
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return kind(*(self.argument(item, tensors) for item in value))
+        raise graph_break(
+            "unsupported-call",
+            f"an operator with an argument of {kind.__module__}.{kind.__qualname__}",
+        )
+
+    def add(
+        self,
+        op: str,
+        target: Callable[..., Any] | str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> fx.Node:
+        name = self._names.get(target)
+        if name is None:
+            name = self._names[target] = self.graph._target_to_str(target)
+        return self.graph.create_node(op, target, args, kwargs, name)
+
+    def module(self, prefix: str, module: fx.GraphModule) -> fx.Node:
+        """A node for ``module``, which becomes an attribute of the whole graph's module."""
+        name = f"{prefix}_{len(self.modules)}"
+        self.modules[name] = module
+        return self.graph.get_attr(name)
+
+    def bind(self, result: Any, node: fx.Node) -> None:
+        """Say that ``node`` computes ``result``: a tensor, or a container of tensors and plain values."""
+        node.meta.update(val=result, example_value=result)
+        self._bind(result, node)
+
+    def _bind(self, result: Any, node: fx.Node) -> None:
+        if isinstance(result, torch.Tensor):
+            if not self.is_known(result):
+                self._alive.append(result)
+                self._nodes[id(result)] = node
+                if result._has_symbolic_sizes_strides:
+                    self._bind_sizes(result, node)
+        elif isinstance(result, SYMBOLIC):
+            self.symbols.bind(result, node)
+        elif isinstance(result, (tuple, list)):
+            self._bind_elements(enumerate(result), node)
+        elif isinstance(result, dict):
+            self._bind_elements(result.items(), node)
+
+    def _new_sizes(self, result: torch.Tensor) -> list[tuple[int, torch.SymInt]]:
+        """Sizes of a result that depend on data and that no node gives yet."""
+        return [
+            (dim, size)
+            for dim, size in enumerate(result.size())
+            if self.symbols.is_new(size) and size.node.expr.is_symbol
+        ]
+
+    def _bind_sizes(self, result: torch.Tensor, node: fx.Node) -> None:
+        for dim, size in self._new_sizes(result):
+            number = self.graph.call_method("size", (node, dim))
+            number.meta.update(node.meta, val=size, example_value=size)
+            self.symbols.bind(size, number)
+
+    def _bind_elements(self, items: Any, node: fx.Node) -> None:
+        for index, item in items:
+            if isinstance(item, torch.Tensor):
+                if not self.is_known(item):
+                    self._alive.append(item)
+                    self._elements[id(item)] = node, index
+                    if item._has_symbolic_sizes_strides and self._new_sizes(item):
+                        self._bind_sizes(item, self.node_of(item))
+            elif isinstance(item, (*SYMBOLIC, tuple, list, dict)):
+                element = self.graph.call_function(operator.getitem, (node, index))
+                element.meta.update(node.meta, val=item, example_value=item)
+                self._bind(item, element)
+
+
+def holds_only_graph_values(result: Any) -> bool:
+    """Whether a result consists of tensors, symbolic numbers and plain data."""
+    if isinstance(result, (FakeTensor, *SYMBOLIC)) or is_plain(result) or is_wrapper(result):
+        return True
+    if isinstance(result, (tuple, list)):
+        return all(holds_only_graph_values(item) for item in result)
+    if type(result) is dict:
+        return all(holds_only_graph_values(item) for item in result.values())
+    return False

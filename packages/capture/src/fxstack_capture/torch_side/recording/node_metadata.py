@@ -1,0 +1,40 @@
+"""What a node's metadata says of the program: the line, the modules, and tags of the region that it stands in."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture.torch_side.recording.locations import Locations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from fxstack_capture.torch_side.recording.locations import Frame
+
+
+class Annotations:
+    def __init__(self) -> None:
+        self._locations = Locations()
+        self._tags: dict[str, object] = {}
+
+    def annotate(
+        self, node: torch.fx.Node, stack: tuple[Frame, ...], modules: dict[str, Any]
+    ) -> None:
+        node.meta["stack_trace"] = self._locations.text(stack)
+        if modules:
+            node.meta["nn_module_stack"] = modules
+        node.meta["source_fn_stack"] = [(node.name, node.target)]
+        node.meta.update(self._tags)
+
+    @contextmanager
+    def tagged(self, key: str, tag: object) -> Iterator[None]:
+        """Give every node that is added inside a tag."""
+        before = self._tags
+        self._tags = {**before, key: tag}
+        try:
+            yield
+        finally:
+            self._tags = before

@@ -1,0 +1,127 @@
+"""How a callable is written in a graph: a function under its importable name, or a tensor method by name."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.torch_compat import CustomOpDef
+from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Special methods whose meaning is an operator: torch.fx and its passes know these by function.
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+    "__add__": operator.add,
+    "__sub__": operator.sub,
+    "__mul__": operator.mul,
+    "__truediv__": operator.truediv,
+    "__mod__": operator.mod,
+    "__matmul__": operator.matmul,
+    "__and__": operator.and_,
+    "__or__": operator.or_,
+    "__xor__": operator.xor,
+    "__neg__": operator.neg,
+    "__pos__": operator.pos,
+    "__abs__": operator.abs,
+    "__invert__": operator.invert,
+    "__eq__": operator.eq,
+    "__ne__": operator.ne,
+    "__lt__": operator.lt,
+    "__le__": operator.le,
+    "__gt__": operator.gt,
+    "__ge__": operator.ge,
+}
+
+# ``number += tensor`` is ``number + tensor``: nothing is changed in place, and a literal has no place.
+_OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {
+    getattr(operator, f"i{name}"): getattr(
+        operator, name if name not in ("and", "or") else f"{name}_"
+    )
+    for name in (
+        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
+        *("and", "or", "xor", "lshift", "rshift"),
+    )
+}
+
+
+_RENAMED: dict[FunctionType, str] = {
+    value: name
+    for name, value in vars(torch.Tensor).items()
+    if isinstance(value, FunctionType) and value.__name__ != name
+}
+"""Methods of tensors that go by another name than they have: ``Tensor.__pow__.__name__`` is ``pow``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``op`` and ``target`` of the node, and the positional arguments with a bound ``self`` put in front."""
+
+    op: str
+    target: Callable[..., Any] | str
+    args: tuple[Any, ...]
+
+
+def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
+    """The node that a call ``fn(*args)`` becomes."""
+    kind = type(fn)
+    if kind is MethodType and isinstance(fn.__self__, torch.Tensor):
+        return _method(fn.__func__.__name__, (fn.__self__, *args))
+    if kind in (BuiltinFunctionType, MethodWrapperType) and isinstance(fn.__self__, torch.Tensor):
+        return _method(fn.__name__, (fn.__self__, *args))
+    if kind in (MethodDescriptorType, WrapperDescriptorType):
+        return _method(fn.__name__, args)
+    name = getattr(fn, "__name__", "")
+    if kind is FunctionType:
+        name = _RENAMED.get(fn, name)
+    if getattr(torch.Tensor, name, None) is fn:
+        return _method(name, args)
+    if (
+        kind is BuiltinFunctionType
+        and fn in _OUT_OF_PLACE
+        and not isinstance(args[0], torch.Tensor)
+    ):
+        return Target("call_function", _OUT_OF_PLACE[fn], args)
+    if kind is BuiltinFunctionType and fn.__module__ == "torch":
+        return Target("call_function", _printable(fn), args)
+    if isinstance(fn, CustomOpDef):
+        return Target("call_function", fn._opoverload, args)
+    return Target("call_function", fn, args)
+
+
+def without_from(target: Target, kwargs: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
+    """``x.random_(from=0, to=9)``: the first parameter behind the tensor, whose name cannot be written in a graph's code."""
+    rest = {name: value for name, value in kwargs.items() if name != "from"}
+    return replace(target, args=(*target.args, kwargs["from"])), rest
+
+
+def _method(name: str, args: tuple[Any, ...]) -> Target:
+    if name == "new" and len(args) > 1 and isinstance(args[1], torch.Size):
+        # A node holds a size as a plain tuple, which ``new`` takes for data.
+        return Target("call_method", "new_empty", args)
+    function = _OPERATORS.get(name)
+    # A special method may return NotImplemented where the operator goes on to the reflected one, so the
+    # two agree only between tensors and numbers.
+    if function is not None and all(isinstance(a, (torch.Tensor, int, float)) for a in args[1:2]):
+        return Target("call_function", function, args)
+    return Target("call_method", name, args)
+
+
+def _printable(fn: BuiltinFunctionType) -> Any:
+    """The operator packet, where ``torch.<name>`` is a function written in Python around this one."""
+    name = fn.__name__
+    return fn if torchs_own(name, fn) is fn else getattr(torch.ops.aten, name, fn)

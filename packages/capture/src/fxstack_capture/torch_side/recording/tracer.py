@@ -1,0 +1,512 @@
+"""``TorchTracer``: the part of a trace that owns tensors, symbolic numbers and the FX graph."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.guards.records import Equals, IdentityIs, TorchStateIs
+from fxstack_capture.guards.torch_state import TorchState, snapshot
+from fxstack_capture.numpy_side import tensor_arrays as numpy_arrays
+from fxstack_capture.numpy_side import tensor_scalars as numpy_scalars
+from fxstack_capture.numpy_side.tracer import ArrayTracer
+from fxstack_capture.shapes.geometry import Geometry
+from fxstack_capture.shapes.history import FrameHistory, offset_of
+from fxstack_capture.shapes.marks import is_address_guarded
+from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
+from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_side.autograd import gradients, parameters, tensor_hooks
+from fxstack_capture.torch_side.autograd import inference_mode as inference
+from fxstack_capture.torch_side.fakes import fake_inputs as stand_ins
+from fxstack_capture.torch_side.fakes import tensor_facts as facts
+from fxstack_capture.torch_side.fakes import writes
+from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
+from fxstack_capture.torch_side.fakes.faker import Faker
+from fxstack_capture.torch_side.fakes.writes import Listener, has_changed, version_of, written_lists
+from fxstack_capture.torch_side.global_state import state
+from fxstack_capture.torch_side.global_state.torch_names import NamesOfTorch
+from fxstack_capture.torch_side.higher_order.transforms import Transforms
+from fxstack_capture.torch_side.numbers import number_tensors
+from fxstack_capture.torch_side.numbers import tensor_to_int_arguments as asked_numbers
+from fxstack_capture.torch_side.numbers import unbacked_extrema as finding
+from fxstack_capture.torch_side.numbers.counters import Counters, additions
+from fxstack_capture.torch_side.numbers.input_numbers import InputNumbers
+from fxstack_capture.torch_side.numbers.symbols import Symbols
+from fxstack_capture.torch_side.recording import finishing
+from fxstack_capture.torch_side.recording.assumptions import Assumptions
+from fxstack_capture.torch_side.recording.constants import is_plain
+from fxstack_capture.torch_side.recording.execution import name_of, run_fake
+from fxstack_capture.torch_side.recording.function_mode import RecordingMode
+from fxstack_capture.torch_side.recording.graph import (
+    SYMBOLIC,
+    GraphBuilder,
+    holds_only_graph_values,
+)
+from fxstack_capture.torch_side.recording.node_metadata import Annotations
+from fxstack_capture.torch_side.recording.targets import target_of, without_from
+from fxstack_capture.torch_side.rules import attributes, leaves
+from fxstack_capture.torch_side.rules import table as rules
+from fxstack_capture.torch_side.rules.copying import Copies
+from fxstack_capture.torch_side.subclasses import overrides
+from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
+from fxstack_capture.torch_side.subclasses.suspended_modes import put_back
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
+from fxstack_capture.torch_side.subclasses.wrappers import Wrappers, demand_wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.higher_order.selection import Selection
+    from fxstack_capture.torch_side.rules.attributes import AttributeWrite
+    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
+    from fxstack_capture.trace import CapturedCode, Trace
+
+
+class TorchTracer:
+    """Implements ``trace.TorchSide``, which says what its parts are. One per attempt to trace a frame."""
+
+    def __init__(self, trace: Trace, history: FrameHistory | None = None) -> None:
+        self.trace = trace
+        self.history = FrameHistory() if history is None else history
+        self.mode = CaptureFakeMode()
+        self.geometry = Geometry(self._make_shape_env)
+        if trace.contract is not None:
+            self.geometry.argument_names = trace.contract.names
+        self.symbols = Symbols(self.geometry)
+        self.numbers = InputNumbers(self)
+        self.builder = GraphBuilder(self.symbols)
+        self.state = state.StateLog()
+        self.regions = inference.Regions()
+        self.transforms = Transforms(self)
+        self.counters = Counters(self)
+        self.steps: dict[torch.fx.Node, int] = {}
+        """The step of the root frame at which a node was made."""
+        with put_back():
+            self._entry_state: TorchState | None = snapshot()
+        self.attribute_writes: list[AttributeWrite] = []
+        self.mutated_storages: set[int] = set()
+        self.unwritable: set[int] = set()
+        self.overriding: dict[Callable[..., Any], Callable[..., Any]] = {}
+        """What stands in for a function while an operator gives it another meaning."""
+        self.arrays = ArrayTracer(self)
+        self.overrides = overrides.Overrides(self)
+        self.outer_modes: Sequence[Any] = ()
+        self.hooks = tensor_hooks.HooksInGraph(self)
+        self.selection: Selection | None = None
+        """The policy of the selective checkpoint that is being traced."""
+        self.choosing = False
+        self.busy = False
+        self.differentiated = False
+        self.has_leaves = False
+        self.assumptions = Assumptions(self)
+        self._in_session = False
+        self.faker = Faker(self.mode)
+        self.wrappers = Wrappers(self)
+        self.builder.put_together = self.wrappers.put_together
+        self.notes = Annotations()
+        self.names = NamesOfTorch(trace)
+        self.copies = Copies()
+        self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
+        self._inputs: list[tuple[torch.Tensor, torch.Tensor, Source]] = []
+        self._offsets_guarded = False
+        self._finishes: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {}
+        self._flags: set[tuple[Callable[..., Any], tuple[Any, ...]]] = set()
+        self._attributes: dict[int, dict[str, Any]] = {}
+        options = trace.options
+        if options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops:
+            assert self.geometry.env is self.mode.shape_env  # data-dependent sizes need one
+
+    def _make_shape_env(self) -> CaptureShapeEnv:
+        options = self.trace.options
+        env = CaptureShapeEnv(
+            self._user_stack,
+            allow_scalar_outputs=options.capture_scalar_outputs,
+            allow_dynamic_output_shape_ops=options.capture_dynamic_output_shape_ops,
+        )
+        env.memo.active = self._in_session
+        self.mode.use_symbols(env)
+        return env
+
+    def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
+        """Go on as if ``bool(value)`` were ``truth``; False where that cannot be taken back (``assumptions``)."""
+        return self.assumptions.add(value, truth=truth)
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Torch calls inside are the tracer's own, though C code of the program may be running."""
+        busy, self.busy = self.busy, True
+        try:
+            yield
+        finally:
+            self.busy = busy
+
+    def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        # A callback from C code may bring tensors in while the program's torch calls are recorded.
+        with self.unrecorded(), self.transforms.suspended():
+            standin = self._enter_tensor(real, source)
+        self.wrappers.guard_entered()
+        return standin
+
+    def _enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        fake = self._stand_in(real, source)
+        if id(fake) not in self._originals:
+            self._originals[id(fake)] = real, source
+            self._inputs.append((fake, real, source))
+            if isinstance(fake, FakeTensor) and type(real) not in facts.PLAIN_CLASSES:
+                self.overrides.show(fake, type(real))
+            self.builder.enter(fake, source)
+            if self._offsets_guarded:
+                self.guard_offset(real, source)
+        return fake
+
+    def enter_drawn(self, example: torch.Tensor, source: Source) -> torch.Tensor:
+        """The stand-in of a tensor like ``example`` that the frame makes before everything else: no guard speaks of it."""
+        with self.unrecorded():
+            fake = self.faker.fake(example, example.size(), example.stride(), 0)
+            self.builder.enter(fake, source)
+            return fake
+
+    def _stand_in(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        if is_wrapper(real):
+            return self.wrappers.stand_in(real, source)
+        facts.demand_supported(real)
+        if is_address_guarded(real):
+            self.trace.guard(source, IdentityIs(real, id(real)))
+        known = stand_ins.known(self, real, source)
+        return stand_ins.new(self, real, source) if known is None else known
+
+    def enter_number(self, value: float, source: Source) -> Any:
+        return self.numbers.enter(value, source)
+
+    def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
+        return self.numbers.function_of(fn, number)
+
+    def place_of(self, number: Any) -> Source | None:
+        return self.numbers.place_of(number)
+
+    def guard_offsets(self) -> None:
+        """From now on the trace depends on the storage offsets of its inputs."""
+        if not self._offsets_guarded:
+            self._offsets_guarded = True
+            for _, real, source in self.inputs():
+                self.guard_offset(real, source)
+
+    def guard_offset(self, real: torch.Tensor, source: Source) -> None:
+        """The trace depends on the storage offset of this input."""
+        offset = real.storage_offset()
+        self.history.observe(offset_of(source), offset)
+        if self.geometry.is_symbolic(StorageOffset(source)):
+            return
+        self.trace.guard(StorageOffset(source), Equals(offset))
+
+    def source_of(self, tensor: torch.Tensor) -> Source | None:
+        return self.original_of(tensor)[1]
+
+    def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
+        """The real tensor that a stand-in stands for, and where it was found."""
+        found = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
+        return (None, None) if found is None else found
+
+    def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
+        """(stand-in, real tensor, source) of everything that entered."""
+        return list(self._inputs)
+
+    def python_type(self, tensor: torch.Tensor) -> type:
+        shown = shown_class(tensor)
+        if shown is not None:
+            return shown
+        if self.wrappers.used and is_wrapper(tensor):
+            return type(tensor)
+        cls: type = torch.nn.Parameter if getattr(tensor, "_is_param", False) else torch.Tensor
+        return cls
+
+    def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """What the program assigned to a stand-in, by name."""
+        return self._attributes.setdefault(id(tensor), {})
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def is_leaf(self, fn: object) -> bool:
+        if leaves.is_operator(fn):
+            return type(fn) is not FunctionType or self.names.is_usual(fn)
+        return rules.has_rule(fn)
+
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._entry_state is not None:
+            self._guard_state()
+        if self.arrays.has_scalars:
+            args, kwargs = numpy_scalars.for_call(fn, args, kwargs)
+        if self.overrides.concern(fn, args, kwargs):
+            return self.overrides.call(fn, args, kwargs)
+        if self.wrappers.used:
+            self.wrappers.guard_made(args, kwargs)
+        return self.call_plainly(fn, args, kwargs)
+
+    def call_plainly(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that no ``__torch_function__`` of the program sees."""
+        if self.overriding and fn in self.overriding:
+            return self.overriding[fn](*args, **kwargs)
+        rule = rules.rule_of(fn)
+        if rule is not None:
+            return rule(self, fn, args, kwargs)
+        if type(fn) is FunctionType:
+            return self._call_python(fn, args, kwargs)
+        return self.record(fn, args, kwargs)
+
+    def _call_python(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One node; or what it does, where it looks at data, which may be but a check of its arguments."""
+        seen = len(self.mutated_storages)
+        try:
+            return self.record(fn, args, kwargs)
+        except GraphBreak as reason:
+            looks = reason.record.reason.id == "data-dependent-value"
+            if not looks or not self.trace.may_retreat or len(self.mutated_storages) != seen:
+                raise
+        return self.trace.interp.call_function(fn, args, kwargs)
+
+    def _guard_state(self) -> None:
+        """Whatever torch does depends on its global state as it was when the trace began.
+
+        Modes that are set aside have entered like other objects, so it is not those very ones that are demanded.
+        """
+        if self.outer_modes and self._entry_state is not None:
+            self._entry_state = replace(self._entry_state, function_modes=())
+        self.trace.guard(pinned(torch, "torch"), TorchStateIs(self._entry_state))
+        self._entry_state = None
+        self.names.guard_operators()
+
+    def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
+        """Guard what ``getter`` gives; called before the trace changes it."""
+        if (getter, args) not in self._flags:
+            self._flags.add((getter, args))
+            source = pinned(state.Flag(getter, *args), getter.__name__)
+            self.trace.guard(BuiltinAttr(source, "value"), Equals(getter(*args)))
+
+    def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""
+        if self.transforms.concern(args, kwargs):
+            return self.transforms.run(fn, args, kwargs)
+        busy, self.busy = self.busy, True
+        try:
+            return self._record(fn, args, kwargs)
+        except GraphBreak as reason:
+            self.busy = busy
+            instead = asked_numbers.accepted(self, args, kwargs, reason)
+            if instead is None:
+                raise
+        finally:
+            self.busy = busy
+        return self.record(fn, *instead)
+
+    def _record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        builder = self.builder
+        if kwargs and not kwargs.keys().isdisjoint(number_tensors.SCALAR_ARGUMENTS):
+            kwargs = number_tensors.with_scalars(self, fn, kwargs)
+        args = numpy_arrays.with_plain_scalars(fn, args)
+        target = target_of(fn, args)
+        self.names.guard_target(target)
+        if "from" in kwargs:
+            target, kwargs = without_from(target, kwargs)
+        tensors: list[torch.Tensor] = []
+        node_args = tuple([builder.argument(arg, tensors) for arg in target.args])
+        node_kwargs = {name: builder.argument(arg, tensors) for name, arg in kwargs.items()}
+        versions = [version_of(tensor) for tensor in tensors]
+        wrapped = self.wrappers.demand_followed(fn, args, kwargs)
+        written = written_lists(fn, args, kwargs)
+        listener = Listener() if None in versions and self.selection is None else None
+        checks = self.mode.data_checks
+        result = run_fake(self.mode, fn, args, kwargs, listener or self.selection)
+        if self.mode.data_checks != checks:
+            self.assumptions.note_data_checks(name_of(fn))
+        if builder.holds_scalars:
+            numpy_arrays.demand_same(self, fn, args, kwargs, result)
+        if wrapped:
+            demand_wrapped(result)
+        added = additions(target.target, target.args, kwargs)
+        changed = False
+        for tensor, version in zip(tensors, versions, strict=True):
+            if id(tensor) in written or has_changed(tensor, version, listener):
+                self.note_mutated(tensor, added.get(id(tensor)))
+                changed = True
+        if not changed and result is not None and self._is_known_data(result):
+            return result
+        if not holds_only_graph_values(result):
+            raise graph_break("unsupported-call", f"{name_of(fn)}, which returns {type(result)}")
+        if type(result) is FakeTensor and result.requires_grad and writes.is_leaf(result):
+            self.has_leaves = True
+            inference.demand_followed(self.regions, result)
+        node = builder.add(target.op, target.target, node_args, node_kwargs)
+        self.annotate(node)
+        builder.bind(result, node)
+        if self.selection is not None:
+            self.selection.tag(node)
+        self.counters.note_made(target.target, target.args, result)
+        self.all_bound()
+        return result
+
+    def all_bound(self) -> None:
+        """The symbols that the last operator made have nodes."""
+        if self.geometry.is_used:
+            self.geometry.env.pending_fresh_unbacked_symbols.clear()
+
+    def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Write down a call that has been carried out already and gives nothing."""
+        self.annotate(self.builder.add("call_function", fn, args, {}))
+
+    def annotate(self, node: torch.fx.Node) -> None:
+        """Say where in the program a node comes from."""
+        interp = self.trace.interp
+        self.steps[node] = interp.root_step
+        self.notes.annotate(node, interp.user_stack(), interp.module_stack())
+
+    def tagged(self, key: str, tag: object) -> AbstractContextManager[None]:
+        return self.notes.tagged(key, tag)
+
+    def untag(self, key: str, values: object) -> None:
+        for value in tree_leaves(values):
+            if isinstance(value, FakeTensor):
+                self.builder.node_of(value).meta.pop(key, None)
+
+    def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
+        """``tensor`` was written to; ``added``: to each of its numbers, where that is all."""
+        self.counters.note_changed(tensor, added)
+        storage = tensor.untyped_storage()._cdata
+        self.mutated_storages.add(storage)
+        if self.wrappers.used:
+            self.wrappers.demand_writable(tensor)
+        if storage in self.unwritable:
+            raise graph_break(
+                "unsupported-object", "a write to an array that has a copy in place of a view"
+            )
+
+    def _is_known_data(self, result: Any) -> bool:
+        return is_plain(result) and not self.symbols.is_new(result)
+
+    def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
+        """What plain code has to do to a tensor when it leaves the graph."""
+        self._finishes[id(tensor)] = finish
+
+    def leaving(
+        self, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
+        with self.unrecorded():
+            spent = self.differentiated and tensor.requires_grad and gradients.is_spent(tensor)
+            hidden = self.has_leaves and parameters.has_hidden_history(self, tensor)
+        if spent:
+            return self.record(torch.Tensor.detach, (tensor,), {}), gradients.with_spent_history
+        if hidden:
+            return tensor, parameters.with_hidden_history
+        finish = inference.leaves_as(tensor) if self.regions.used else None
+        return tensor, finish or self._finishes.get(id(tensor))
+
+    def made_of(
+        self, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
+        return self.overrides.leaving(tensor)
+
+    def construction_of(self, tensor: torch.Tensor) -> Construction | None:
+        return self.wrappers.construction_of(tensor)
+
+    # --- attributes ------------------------------------------------------------------------------
+
+    def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
+        return attributes.load(self, tensor, name)
+
+    def accessed(self, accessor: Any, args: tuple[Any, ...]) -> Any:
+        return attributes.accessed(self, accessor, args)
+
+    def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None:
+        attributes.store(self, tensor, name, value)
+
+    def delete_attr(self, tensor: torch.Tensor, name: str) -> None:
+        attributes.delete(self, tensor, name)
+
+    # --- numbers ---------------------------------------------------------------------------------
+
+    def is_symbolic(self, value: object) -> bool:
+        return issubclass(type(value), SYMBOLIC)  # a dead weak proxy has no class to look at
+
+    def counted(self, tensor: torch.Tensor) -> Any:
+        """The number in a tensor: one that guards read where they can, else an unbacked symbol."""
+        known = self.counters.number(tensor)
+        return self.number_in(tensor) if known is None else known
+
+    def drawn_at(self, value: Any) -> Source | None:
+        return self.geometry.drawn_at(value.node.expr)
+
+    def number_in(self, tensor: torch.Tensor) -> Any:
+        with self.geometry.env.scalar_outputs_allowed():
+            return self.record(torch.Tensor.item, (tensor,), {})
+
+    def open_truth(self, value: Any) -> Any:
+        return finding.open_truth(self, value)
+
+    def parameter(self, data: Any, requires_grad: bool) -> Any:
+        return parameters.make(self, data, requires_grad)
+
+    def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
+        return finding.extremum(self, fn, first, second)
+
+    def decided(self, truth: torch.SymBool) -> Any:
+        return finding.decided(self, truth)
+
+    def specialize(self, value: Any) -> Any:
+        return finding.specialized(self, value)
+
+    def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
+        return self.trace.interp.user_stack()
+
+    # --- the whole -------------------------------------------------------------------------------
+
+    def function_mode(self) -> AbstractContextManager[object]:
+        """Records torch's calls by C code; GraphBreak where the program has switched off what tells us of them."""
+        if torch_compat.is_torch_function_all_disabled():
+            detail = "C code that may call torch, while torch functions are disabled"
+            raise graph_break("unsupported-call", detail)
+        return RecordingMode(self)
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Around the whole trace: global torch state that the program changes is put back at the end."""
+        self._set_memo(active=True)
+        try:
+            aside = self.overrides.session(self.outer_modes)
+            own = self.regions.session()
+            with (
+                state.session(self.state),
+                state.hooks_aside(),
+                self.transforms.session(),
+                aside,
+                own,
+            ):
+                if self.outer_modes:
+                    self._guard_state()
+                yield
+        finally:
+            self._set_memo(active=False)
+
+    def _set_memo(self, *, active: bool) -> None:
+        self._in_session = active
+        if self.geometry.is_used:
+            self.geometry.env.memo.active = active
+
+    def state_delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """Calls that bring torch's state from what it was when the trace began to what it is now."""
+        entering, begin = self.regions.delta(self.state.entry)
+        return entering + self.state.delta(begin) + self.overrides.delta()
+
+    def finish(self, outputs: Sequence[Any]) -> CapturedCode:
+        return finishing.finish(self, outputs)

@@ -1,0 +1,355 @@
+"""Attributes of trace tensors: metadata is read off the fake, views are recorded, methods are bound.
+
+Names are resolved on the class that the *user* sees: what ``FakeTensor`` adds is invisible. Attributes that
+the program puts on tensors live in a table beside the fakes.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.guards.records import HasKey, IdentityIs, SlotUnset
+from fxstack_capture.objects.protocols.descriptors import plan_of
+from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, SlotAttr
+from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.recording.constants import is_plain
+from fxstack_capture.torch_side.subclasses.fake_classes import (
+    is_tensor_getset,
+    is_users,
+    overrides,
+    shown_class,
+)
+from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_MISSING = object()
+
+_OUTSIDE_OF_THE_GRAPH = frozenset(
+    {
+        "_version",
+        "_cdata",
+        "_base",
+        "volatile",
+        "__cuda_array_interface__",
+        "__array_interface__",
+        "__dict__",
+    }
+)
+"""Attributes that a stand-in cannot answer truthfully."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeWrite:
+    """``tensor.name = value`` (or ``del``, where ``deleted``) that the program did, in trace-world terms."""
+
+    tensor: torch.Tensor
+    name: str
+    value: Any
+    deleted: bool = False
+
+
+def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    """CPython's attribute protocol on a stand-in; raises the AttributeError of a real tensor."""
+    world: Any = tracer.trace.world
+    world.classes.note(tracer.python_type(tensor), (name,))
+    if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
+        return _of_user_class(tracer, tensor, name)
+    if tracer.overrides.concern(None, (tensor,), {}):
+        raw = _on_class(torch.Tensor, name)
+        if is_tensor_getset(raw):
+            return tracer.overrides.call(raw.__get__, (tensor,), {})
+    return _plain(tracer, tensor, name)
+
+
+def _plain(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    """An attribute that no ``__torch_function__`` is asked about."""
+    special = _LOADERS.get(name)
+    if special is not None:
+        return special(tracer, tensor)
+    if name in _OUTSIDE_OF_THE_GRAPH:
+        raise graph_break("unsupported-object", f"Tensor.{name}")
+    cls = tracer.python_type(tensor)
+    descriptor = _on_class(cls, name)
+    if isinstance(descriptor, (GetSetDescriptorType, property)):
+        return _computed(tracer, tensor, name)
+    own = _own_attribute(tracer, tensor, name)
+    if own is not _MISSING:
+        return own
+    if descriptor is _MISSING:
+        hook = _hook(tracer, cls)
+        if hook is not None:
+            return tracer.trace.calls.call(hook, (tensor, name), {})
+        if _is_collective_result(name):
+            reason = graph_break("unsupported-tensor", f"{name} of what a collective gives")
+            reason.whole = tracer.trace.interp.current_frame()  # type: ignore[attr-defined]
+            raise reason
+        raise AttributeError(
+            f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor
+        )
+    getter = getattr(type(descriptor), "__get__", None)
+    return descriptor if getter is None else getter(descriptor, tensor, type(tensor))
+
+
+def _is_collective_result(name: str) -> bool:
+    """Whether the class of the results of functional collectives, which are plain tensors here, has the attribute."""
+    functional = sys.modules.get("torch.distributed._functional_collectives")
+    return hasattr(getattr(functional, "AsyncCollectiveTensor", None), name)
+
+
+def _has_user_class(tensor: torch.Tensor) -> bool:
+    return shown_class(tensor) is not None or is_wrapper(tensor)
+
+
+def _of_user_class(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    world: Any = tracer.trace.world
+    cls = tracer.python_type(tensor)
+    raw, getter, data = plan_of(world, cls, name)
+    if type(raw) is MemberDescriptorType:
+        return _slot(tracer, tensor, raw)
+    own = _MISSING if data else _own_attribute(tracer, tensor, name)
+    if own is not _MISSING:
+        return own
+    return raw if getter is None else getter(world, raw, tensor, cls)
+
+
+def _slot(tracer: TorchTracer, tensor: torch.Tensor, slot: MemberDescriptorType) -> Any:
+    """A ``__slots__`` member of a wrapper; other classes that have such are not followed."""
+    real, source = tracer.original_of(tensor)
+    owner, name = slot.__objclass__, slot.__name__
+    if real is None or source is None:
+        return _made_inside(tracer, tensor, name, slot.__get__(tensor))
+    try:
+        value = slot.__get__(real)
+    except AttributeError:
+        tracer.trace.guard(source, SlotUnset(owner, name))
+        raise
+    return tracer.trace.world.enter(value, SlotAttr(source, owner, name))
+
+
+def _hook(tracer: TorchTracer, cls: type) -> Any:
+    """The ``__getattr__`` of a user's class."""
+    if not is_users(cls, "__getattr__"):
+        return None
+    return plan_of(tracer.trace.world, cls, "__getattr__")[0]  # type: ignore[arg-type]
+
+
+def access(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
+    """``Tensor.attr.__get__``, ``__set__`` or ``__delete__``: how torch reports attribute access."""
+    name = func.__self__.__name__
+    match func.__name__:
+        case "__get__":
+            return _plain(tracer, args[0], name)
+        case "__set__":
+            return _store_plainly(tracer, args[0], name, args[1])
+        case _:
+            return _delete_plainly(tracer, args[0], name)
+
+
+def accessed(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
+    """As ``access``, for a program that makes this call itself."""
+    if tracer.overrides.concern(None, args, {}):
+        return tracer.overrides.call(func, args, {})
+    return access(tracer, func, args)
+
+
+def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
+    """``tensor.name = value``; listed in ``attribute_writes`` for what is outside of the trace."""
+    if is_wrapper(tensor):
+        tracer.wrappers.demand_unused(tensor, name)
+    if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
+        cls = tracer.python_type(tensor)
+        raw, _, data = plan_of(tracer.trace.world, cls, name)  # type: ignore[arg-type]
+        if type(raw) is MemberDescriptorType:
+            raw.__set__(tensor, value)
+            tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
+            return
+        if data:
+            if type(raw) is not property or raw.fset is None:
+                raise graph_break("unsupported-object", f"assignment to {cls.__name__}.{name}")
+            tracer.trace.calls.call(raw.fset, (tensor, value), {})
+            return
+    if tracer.overrides.concern(None, (tensor,), {}):
+        raw = _on_class(torch.Tensor, name)
+        if is_tensor_getset(raw):
+            tracer.overrides.call(raw.__set__, (tensor, value), {})
+            return
+    _store_plainly(tracer, tensor, name, value)
+
+
+def _store_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
+    name = _ALIASES.get(name, name)
+    if name == "requires_grad" and tracer.source_of(tensor) is None:
+        tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
+        return
+    if name == "data" and value is tensor:  # as ``Module.to`` stores what is where it should be
+        return
+    if name == "data":
+        _replace_data(tracer, tensor, value)
+    elif name in HOOKS:
+        hooks_of(tracer, tensor, name)  # those of a result are not in the graph
+    elif name != "grad":
+        descriptor = _on_class(tracer.python_type(tensor), name)
+        if isinstance(descriptor, (GetSetDescriptorType, property)):
+            raise graph_break("unsupported-object", f"assignment to Tensor.{name}")
+    if name == "grad":
+        demand_unobserved(tracer, tensor, name)
+    tracer.attributes_of(tensor)[name] = value
+    if is_wrapper(tensor):  # its ``__torch_dispatch__`` reads it
+        vars(tensor)[name] = value
+    tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
+
+
+def _replace_data(tracer: TorchTracer, tensor: torch.Tensor, value: Any) -> None:
+    """``tensor.data = value`` happens when the graph has run, so nothing in the graph may look at the tensor any more.
+
+    Nor may an operator have, but through ``data``: a backward reads the new contents of a leaf that it saved.
+    """
+    source, replaced = tracer.source_of(tensor), tracer.builder.replaced
+    fits = isinstance(value, FakeTensor) and source is not None and id(value) not in replaced
+    if fits:
+        with tracer.unrecorded():
+            fits = all(getattr(value, fact) == getattr(tensor, fact) for fact in _KEPT_BY_DATA)
+    if not fits or id(tensor) in replaced or not tracer.builder.is_read_as_data_only(tensor):
+        raise graph_break("unsupported-object", "assignment to Tensor.data")
+    replaced.add(id(tensor))
+
+
+_KEPT_BY_DATA = ("dtype", "device", "layout")
+_ALIASES = {"_grad": "grad"}
+
+
+def delete(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
+    if is_wrapper(tensor) or tracer.overrides.concern(None, (tensor,), {}):
+        raise graph_break("unsupported-object", f"deletion of Tensor.{name}")
+    _delete_plainly(tracer, tensor, name)
+
+
+def _delete_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
+    _plain(tracer, tensor, name)
+    if name == "grad":
+        store(tracer, tensor, name, None)
+        return
+    tracer.attributes_of(tensor)[name] = _MISSING
+    tracer.attribute_writes.append(AttributeWrite(tensor, name, None, deleted=True))
+
+
+def _on_class(cls: type, name: str) -> Any:
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return _MISSING
+
+
+def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    written = tracer.attributes_of(tensor)
+    if name in written:
+        return written[name]
+    real, source = tracer.original_of(tensor)
+    if real is None and tracer.wrappers.used and is_wrapper(tensor):
+        value = vars(tensor).get(name, _MISSING)
+        return value if value is _MISSING else _made_inside(tracer, tensor, name, value)
+    if real is None or source is None:
+        return _MISSING
+    if name not in real.__dict__:
+        tracer.trace.guard(InstanceDict(source), HasKey(name, present=False))
+        return _MISSING
+    return tracer.trace.world.enter(real.__dict__[name], InstanceAttr(source, name))
+
+
+def _made_inside(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> Any:
+    """An attribute of a wrapper that the program made, or that a ``__torch_dispatch__`` did: inner tensors are in the graph."""
+    if value is None or is_plain(value) or tracer.construction_of(tensor) is not None:
+        return value
+    if isinstance(value, torch.Tensor):
+        if not tracer.builder.is_known(value):
+            tracer.record(getattr, (tensor, name), {})
+        return value
+    raise graph_break("unsupported-object", f"{name} of a {type(tensor).__qualname__}")
+
+
+def _computed(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    """A property computed by torch: metadata, or a view that becomes a node."""
+    tracer.builder.demand_present(tensor)
+    value = getattr(tensor, name)
+    if is_plain(value):
+        return value
+    if isinstance(value, torch.Tensor):
+        return tracer.record(getattr, (tensor, name), {})
+    raise graph_break("unsupported-object", f"Tensor.{name}")
+
+
+def _class(tracer: TorchTracer, tensor: torch.Tensor) -> type:
+    return tracer.python_type(tensor)
+
+
+def _grad(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
+    written = tracer.attributes_of(tensor)
+    if "grad" in written:
+        return written["grad"]
+    real, source = tracer.original_of(tensor)
+    if real is None or source is None:
+        return None
+    demand_unobserved(tracer, tensor, "grad")
+    return tracer.trace.world.enter(real.grad, BuiltinAttr(source, "grad"))
+
+
+def demand_unobserved(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
+    """What guards read and plain code writes must not run a user's ``__torch_function__``."""
+    cls = shown_class(tensor)
+    if cls is not None and overrides(cls):
+        raise graph_break("unsupported-object", f"{name} of a {cls.__qualname__}")
+    if tracer.outer_modes:
+        raise graph_break("unsupported-object", f"Tensor.{name} under a torch-function mode")
+
+
+def hooks_of(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+    """The table of hooks of a leaf from outside; None while there is none."""
+    written = tracer.attributes_of(tensor)
+    if name in written:
+        return written[name]
+    real, source = tracer.original_of(tensor)
+    if real is None or source is None or not tensor.is_leaf:
+        raise graph_break("unsupported-object", f"Tensor.{name}")
+    demand_unobserved(tracer, tensor, name)
+    hooks = getattr(real, name)
+    if hooks is not None:
+        return tracer.trace.world.enter(hooks, BuiltinAttr(source, name))
+    tracer.trace.guard(BuiltinAttr(source, name), IdentityIs(None, id(None)))
+    return None
+
+
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def _grad_fn(_tracer: TorchTracer, tensor: torch.Tensor) -> None:
+    if tensor.grad_fn is not None:
+        raise graph_break("unsupported-object", "Tensor.grad_fn of a tensor that has history")
+
+
+def _data(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
+    found = tracer.record(getattr, (tensor, "data"), {})
+    if found.is_inference() is not tensor.is_inference():  # a stand-in differs from a tensor there
+        raise graph_break("unsupported-call", "Tensor.data in inference mode")
+    return found
+
+
+_LOADERS: dict[str, Callable[[TorchTracer, torch.Tensor], Any]] = {
+    "__class__": _class,
+    "grad": _grad,
+    "_grad": _grad,
+    "grad_fn": _grad_fn,
+    "_grad_fn": _grad_fn,
+    "data": _data,
+    **{name: partial(hooks_of, name=name) for name in HOOKS},
+}

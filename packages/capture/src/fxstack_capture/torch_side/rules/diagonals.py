@@ -1,0 +1,54 @@
+"""``Tensor.fill_diagonal_`` of symbolic sizes: torch's composite kernel asks for plain ones.
+
+The diagonal is a view, which is filled. A diagonal that wraps around (``wrap`` in a tall matrix) is left to torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.torch_side.fakes.writes import is_leaf
+
+if TYPE_CHECKING:
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_NOTHING: dict[str, Any] = {}
+
+
+def fill(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The rule for ``Tensor.fill_diagonal_``."""
+    owner = getattr(fn, "__self__", None)
+    given = (owner, *args) if isinstance(owner, torch.Tensor) else args
+    plain = _plain(*given, **kwargs) if len(given) <= 3 and kwargs.keys() <= _NAMES else None
+    if plain is None:
+        return tracer.record(fn, args, kwargs)
+    tensor, value = plain
+    diagonal = tracer.record(torch.diagonal, (tensor, 0, 0, 1), _NOTHING)
+    for _ in range(tensor.dim() - 2):
+        diagonal = tracer.record(torch.diagonal, (diagonal, 0, 0, -1), _NOTHING)
+    tracer.record(torch.Tensor.fill_, (diagonal, value), _NOTHING)
+    return tensor
+
+
+_NAMES = frozenset({"fill_value", "wrap"})
+
+
+def _plain(
+    tensor: torch.Tensor, fill_value: Any = None, wrap: Any = False
+) -> tuple[torch.Tensor, Any] | None:
+    """The tensor and the number, where a view is the whole diagonal; None where torch is to do, or refuse, the call."""
+    numbers = (int, float, bool, torch.SymInt, torch.SymFloat)
+    if not tensor._has_symbolic_sizes_strides or type(fill_value) not in numbers:
+        return None
+    if (
+        tensor.dim() < 2
+        or type(wrap) is not bool
+        or (tensor.requires_grad and is_leaf(tensor) is not False)
+    ):
+        return None
+    height, *others = tensor.shape
+    if len(others) > 1:
+        return (tensor, fill_value) if all(size == height for size in others) else None
+    return None if wrap and height > others[0] + 1 else (tensor, fill_value)

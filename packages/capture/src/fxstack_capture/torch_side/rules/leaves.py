@@ -1,0 +1,129 @@
+"""Which callables are recorded as one graph node instead of being inlined.
+
+Leaves are torch's operators, however they are spelled: builtin functions, tensor methods (also those
+written in Python), the functions of ``torch.nn.functional``, operator overloads and custom operators.
+Everything else of torch written in Python (modules, context managers, initialisers) is inlined like a user's
+code. Tables hold the functions themselves, so a replaced function is not mistaken for the original.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.torch_compat import CustomOpDef, OpOverload, OpOverloadPacket
+from fxstack_capture.torch_side.global_state.import_snapshot import is_unchanged
+
+_PYTHON_OP_MODULES = frozenset(
+    {
+        "torch.functional",
+        "torch.nn.functional",
+        "torch._tensor",
+        "torch._lobpcg",
+        "torch._lowrank",
+        "torch._jit_internal",
+        "torch.sparse",
+        "torch.signal.windows.windows",
+    }
+)
+_NOT_OPS = frozenset(
+    {
+        "boolean_dispatch",
+        "_overload",
+        "handle_torch_function",
+        "__torch_function__",
+        "__torch_dispatch__",
+        "__init_subclass__",
+        "broadcast_shapes",
+        "_get_softmax_dim",
+        "_canonical_mask",
+        "_none_or_dtype",
+        "assert_int_or_pair",
+        "_list_with_default",
+        "__dir__",
+        "__hash__",
+    }
+)
+_BUILTIN_OP_MODULES = tuple(
+    module
+    for name in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")
+    if isinstance(module := getattr(torch_compat.C, name, None), ModuleType)
+)
+
+
+@cache
+def _python_ops() -> frozenset[object]:
+    namespaces = (torch.nn.functional, torch.functional, torch, torch.Tensor, torch.sparse)
+    return frozenset(
+        value
+        for namespace in (*namespaces, torch.signal.windows)
+        for name, value in vars(namespace).items()
+        if isinstance(value, FunctionType)
+        and value.__module__ in _PYTHON_OP_MODULES
+        and name not in _NOT_OPS
+    )
+
+
+@cache
+def _builtin_ops() -> frozenset[object]:
+    holders = (torch_compat.VariableFunctions, *_BUILTIN_OP_MODULES)
+    return frozenset(
+        value
+        for holder in holders
+        for name in dir(holder)
+        if type(value := getattr(holder, name)) is BuiltinFunctionType
+    )
+
+
+def is_operator(fn: object) -> bool:
+    """Whether a call of ``fn`` is one node of the graph."""
+    rule = _RULES.get(type(fn))
+    if rule is not None:
+        return rule(fn)
+    return isinstance(fn, (OpOverload, OpOverloadPacket, CustomOpDef))
+
+
+def _is_builtin_operator(fn: object) -> bool:
+    assert isinstance(fn, BuiltinFunctionType)
+    return isinstance(fn.__self__, torch.Tensor) or fn in _builtin_ops()
+
+
+def _is_python_operator(fn: object) -> bool:
+    assert isinstance(fn, FunctionType)
+    return fn in _python_ops() and is_unchanged(fn)
+
+
+def _is_tensor_method(fn: object) -> bool:
+    assert isinstance(fn, MethodType)
+    return isinstance(fn.__self__, torch.Tensor) and fn.__func__ in _python_ops()
+
+
+def _is_tensor_descriptor(fn: object) -> bool:
+    owner = fn.__objclass__  # type: ignore[attr-defined]
+    return isinstance(owner, type) and issubclass(owner, torch_compat.TensorBase)
+
+
+def _is_bound_slot(fn: object) -> bool:
+    assert isinstance(fn, MethodWrapperType)
+    return isinstance(fn.__self__, torch.Tensor)
+
+
+_RULES = {
+    BuiltinFunctionType: _is_builtin_operator,
+    FunctionType: _is_python_operator,
+    MethodType: _is_tensor_method,
+    MethodDescriptorType: _is_tensor_descriptor,
+    WrapperDescriptorType: _is_tensor_descriptor,
+    MethodWrapperType: _is_bound_slot,
+}

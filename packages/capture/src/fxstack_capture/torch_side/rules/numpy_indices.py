@@ -1,0 +1,54 @@
+"""NumPy's arrays and scalars as indices of tensors: what torch makes of them.
+
+An array of integers or fractions becomes a tensor of int64, masks (``bool`` and ``uint8``) keep their dtype. A scalar, and an
+array of one number without dimensions, is the number. In a list, scalars are the numbers that they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fxstack_capture.numpy_side.array import Array
+
+if TYPE_CHECKING:
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_MASKS = frozenset({torch.bool, torch.uint8})
+
+
+def plain(tracer: TorchTracer, index: Any) -> Any:
+    """``index`` without objects of NumPy, where torch takes them."""
+    if type(index) is tuple:
+        return tuple([_item(tracer, item) for item in index])
+    return _item(tracer, index)
+
+
+def _item(tracer: TorchTracer, item: Any) -> Any:
+    kind = type(item)
+    if kind is Array:
+        return _tensor(tracer, item)
+    if kind is slice:
+        return slice(_number(item.start), _number(item.stop), _number(item.step))
+    if kind is list:
+        return [value if type(value) is np.uint8 else _number(value) for value in item]
+    return _number(item)
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def _tensor(tracer: TorchTracer, array: Array) -> Any:
+    """The elements of an array as torch indexes by them; the array itself where torch has an error for it."""
+    dtype = array.example.dtype
+    if dtype.kind == "c" or (array.example.ndim == 0 and dtype.kind not in "iu"):
+        return array
+    tensor = array.tensor
+    if tensor.dtype in _MASKS and array.example.ndim > 0:
+        return tensor
+    if tensor.dtype == torch.int64:
+        return tensor
+    return tracer.record(torch.Tensor.to, (tensor, torch.int64), {})

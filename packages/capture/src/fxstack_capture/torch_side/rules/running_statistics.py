@@ -1,0 +1,37 @@
+"""``batch_norm`` whose momentum is a number out of a tensor, as of ``BatchNorm2d(momentum=None)``: one over the batches seen.
+
+The operator takes no symbolic number. It is called with statistics of its own, which become those of the batch, and they
+are blended with the running ones by arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+_MOMENTUM = 6
+"""Its position: input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled."""
+
+
+def batch_norm(
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    momentum: Any = args[_MOMENTUM] if len(args) > _MOMENTUM else None
+    if type(momentum) is not torch.SymFloat or momentum.node.has_hint():
+        return tracer.record(fn, args, kwargs)
+    data, weight, bias, *running, training = args[:_MOMENTUM]
+    if not training or None in running:  # then nothing is blended
+        return tracer.record(fn, (*args[:_MOMENTUM], 0.0, *args[_MOMENTUM + 1 :]), kwargs)
+    batch = [tracer.record(torch.zeros_like, (statistic,), {}) for statistic in running]
+    given = (data, weight, bias, *batch, training, 1.0, *args[_MOMENTUM + 1 :])
+    result = tracer.record(fn, given, kwargs)
+    for statistic, new in zip(running, batch, strict=True):
+        tracer.record(torch.Tensor.mul_, (statistic, 1 - momentum), {})
+        tracer.record(torch.Tensor.add_, (statistic, new), {"alpha": momentum})
+    return result

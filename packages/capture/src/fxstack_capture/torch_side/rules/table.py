@@ -1,0 +1,437 @@
+"""Calls that are not simply recorded: a table from function to rule.
+
+A rule takes the tracer, the function, and the arguments of the call.
+"""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+from types import BuiltinFunctionType, MethodType, MethodWrapperType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.numpy_side import tensor_arrays as numpy_arrays
+from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.autograd import autograd_function, gradients, tensor_hooks
+from fxstack_capture.torch_side.autograd import inference_mode as inference
+from fxstack_capture.torch_side.global_state import generator_draws, library_flags, seeding, state
+from fxstack_capture.torch_side.higher_order import control_flow as higher_order
+from fxstack_capture.torch_side.higher_order import flex, layers, nested_checks
+from fxstack_capture.torch_side.numbers import known_values, number_tensors, symbolic_indices
+from fxstack_capture.torch_side.numbers import tensor_to_int_arguments as asked_numbers
+from fxstack_capture.torch_side.recording.execution import name_of
+from fxstack_capture.torch_side.rules import copying, diagonals, running_statistics
+from fxstack_capture.torch_side.subclasses import override_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+    Args = tuple[Any, ...]
+    Kwargs = dict[str, Any]
+    Rule = Callable[[TorchTracer, Callable[..., Any], Args, Kwargs], Any]
+
+
+@calls_program
+def query(_tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Answered while tracing; the answer is guarded with torch's state or follows from the arguments."""
+    return fn(*args, **kwargs)
+
+
+@calls_program
+def guarded_query(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """State that no other guard covers: what it was when the trace began is guarded once it matters."""
+    tracer.guard_flag(fn, args)
+    return fn(*args, **kwargs)
+
+
+def set_attention(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    tracer.guard_flag(_GETTER_OF[fn])
+    return set_state(tracer, fn, args, kwargs)
+
+
+@calls_program
+def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Carried out now, and once more whenever the graph runs."""
+    args, kwargs = asked_numbers.with_decisions(args, kwargs) or (args, kwargs)
+    result = fn(*args, **kwargs)
+    if (
+        tracer.transforms.inside
+    ):  # which see to it that the graph's operators get what matters to them
+        return result
+    node = tracer.builder.add("call_function", fn, args, kwargs)
+    tracer.annotate(node)
+    return result
+
+
+@calls_program
+def deeper_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """No operator sees the depth. ``state_delta`` redoes it, which on top of a graph that does counts twice."""
+    tracer.state.nesting += 1
+    return fn(*args, **kwargs)
+
+
+@calls_program
+def shallower_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    tracer.state.nesting -= 1
+    return fn(*args, **kwargs)
+
+
+def ignored(_tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> None:
+    """Usage statistics of torch itself."""
+
+
+def data_leaves(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+    raise graph_break("data-dependent-value", name_of(fn))
+
+
+@calls_program
+def scalar(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``item()`` and conversions to a number: an unbacked symbol if these are asked for."""
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    if not kwargs and fn.__name__ in _FOR_ARITHMETIC.get(_caller(tracer), ()):
+        return _CONVERSIONS.get(fn.__name__, _same)(tracer.counted(tensor))
+    known = known_values.value_of(tracer, tensor)
+    if known is not None and known.numel() == 1:
+        return getattr(known, fn.__name__)()
+    if not tracer.trace.options.capture_scalar_outputs:
+        return tracer.record(fn, args, kwargs)  # a known constant, or the end of the graph
+    number = tracer.record(torch.Tensor.item, (tensor,), {})
+    return _CONVERSIONS.get(fn.__name__, _same)(number)
+
+
+def truth(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    known = known_values.value_of(tracer, fn.__self__ if is_bound(fn) else args[0])
+    if known is not None and known.numel() == 1:
+        return bool(known)
+    return tracer.record(fn, args, kwargs)
+
+
+def _caller(tracer: TorchTracer) -> str:
+    """The file of torch, or the folder of optimizers, that asks; empty for none of interest."""
+    stack = tracer.trace.interp.user_stack()
+    asking = stack[-1][0] if stack else ""
+    return _OPTIMIZERS if asking.startswith(_OPTIMIZERS) else asking
+
+
+def _same(number: Any) -> Any:
+    return number
+
+
+_OPTIMIZERS = str(Path(torch.optim.__file__).parent)
+_FOR_ARITHMETIC = {
+    _OPTIMIZERS: ("item",),
+    torch.nn.modules.batchnorm.__file__: ("__float__",),
+}
+"""Code of torch that reads step counts, norms, batches: numbers for arithmetic, and rarely for a branch."""
+_CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
+
+
+def to_list(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    known = known_values.value_of(tracer, tensor)
+    if known is not None:
+        return known.tolist()
+    if not tracer.trace.options.capture_scalar_outputs:
+        return data_leaves(tracer, fn, args, kwargs)
+    if tensor.dim() == 0:
+        return tracer.record(torch.Tensor.item, (tensor,), {})
+    elements = tracer.record(torch.Tensor.unbind, (tensor, 0), {})
+    return [to_list(tracer, torch.Tensor.tolist, (element,), {}) for element in elements]
+
+
+def recurrent(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A recurrent layer of torch; given a packed sequence, it reads the sizes of its batches."""
+    packed = len(args) > 3 and isinstance(args[3], (list, tuple))  # data, batch_sizes, hx, params
+    if packed and isinstance(args[1], FakeTensor):
+        data_leaves(tracer, fn, args, kwargs)
+    return tracer.record(fn, args, kwargs)
+
+
+def convert(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``Tensor.type``: old tensor classes go by their names, which a graph can hold."""
+    by_name = [
+        f"{arg.__module__}.{arg.__name__}" if type(arg) is _TENSOR_TYPE else arg for arg in args
+    ]
+    return tracer.record(fn, tuple(by_name), kwargs)
+
+
+_TENSOR_TYPE = type(torch.FloatTensor)
+
+
+def outside_of_graph(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+    raise graph_break("unsupported-call", f"Tensor.{fn.__name__}")
+
+
+def acts_outside(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+    """State that operators of the graph use as they run: it changes between two graphs."""
+    raise graph_break("side-effect-call", f"torch.{fn.__name__}")
+
+
+def reads_offset(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """The result may depend on where in their storages the inputs start."""
+    tracer.guard_offsets()
+    return tracer.record(fn, args, kwargs)
+
+
+def is_set_to(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``Tensor.is_set_to``: the same memory, start, sizes and strides. Fake tensors say no to themselves."""
+    tensors = (fn.__self__, *args) if is_bound(fn) else args
+    plain = len(tensors) == 2 and not kwargs
+    if not plain or not all(type(tensor) is FakeTensor for tensor in tensors):
+        raise graph_break("unsupported-call", "Tensor.is_set_to")
+    tracer.guard_offsets()
+    with tracer.unrecorded():
+        outside = [fake.untyped_storage()._cdata for fake, _, _ in tracer.inputs()]
+        first, second = (
+            (t.untyped_storage()._cdata, t.storage_offset(), t.size(), t.stride()) for t in tensors
+        )
+        # Which of two inputs share memory is not guarded.
+        counts = outside.count(first[0]), outside.count(second[0])
+        if tensors[0] is not tensors[1] and (
+            max(counts) > 1 if first[0] == second[0] else min(counts) > 0
+        ):
+            raise graph_break("unsupported-call", "Tensor.is_set_to of two tensors from outside")
+        return first == second
+
+
+def changes_input_metadata(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Fine for tensors made in the graph; for an input the caller would have to see it."""
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    if tracer.source_of(tensor) is not None:
+        raise graph_break("unsupported-call", f"Tensor.{fn.__name__} of a tensor from outside")
+    return tracer.record(fn, args, kwargs)
+
+
+def changes_history(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``requires_grad_`` and ``detach_``: of an input where it has one history before, and at most another after."""
+    args, kwargs = asked_numbers.with_decisions(args, kwargs) or (args, kwargs)
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    real, source = tracer.original_of(tensor)
+    if source is not None and (real is None or not _keeps_one_leaf(tensor, real, fn, args, kwargs)):
+        raise graph_break("unsupported-call", f"Tensor.{fn.__name__} of a tensor from outside")
+    return tracer.record(fn, args, kwargs)
+
+
+def _keeps_one_leaf(
+    tensor: torch.Tensor, real: torch.Tensor, fn: Any, args: Args, kwargs: Kwargs
+) -> bool:
+    """Whether gradients are taken for the input as it was, or as it is now, and not for both."""
+    if type(real) not in (torch.Tensor, torch.nn.Parameter) or real.is_inference():
+        return False
+    unchanged = tensor.requires_grad is real.requires_grad and tensor.is_leaf is real.is_leaf
+    if fn.__name__ == "detach_":
+        return unchanged and not real.is_leaf and not real._is_view()
+    wanted = kwargs.get("requires_grad", (*args[not is_bound(fn) :], True)[0])
+    becomes = wanted is True and real.is_leaf and not real._is_view()
+    return unchanged and (wanted is tensor.requires_grad or becomes)
+
+
+def iterate(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    if tensor.dim() == 0:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(tracer.record(torch.Tensor.unbind, (tensor, 0), {}))
+
+
+def length(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+    tensor = fn.__self__ if is_bound(fn) else args[0]
+    if tensor.dim() == 0:
+        raise TypeError("len() of a 0-d tensor")
+    return tracer.record(torch.Tensor.size, (tensor, 0), {})
+
+
+def is_bound(fn: object) -> bool:
+    kinds = (MethodType, BuiltinFunctionType, MethodWrapperType)
+    return isinstance(fn, kinds) and isinstance(fn.__self__, torch.Tensor)
+
+
+def rule_of(fn: Any) -> Rule | None:
+    """The rule for a function or for a bound or unbound tensor method; None where there is none."""
+    if is_bound(fn):
+        return _METHOD_RULES.get(fn.__name__)
+    if type(fn) not in _KINDS:  # objects of the program may have a ``__hash__`` of its own
+        return None
+    try:
+        rule = _FUNCTION_RULES.get(fn)
+    except TypeError:  # not hashable: certainly not one of ours
+        return None
+    return rule
+
+
+def has_rule(fn: object) -> bool:
+    return rule_of(fn) is not None
+
+
+_METHOD_RULES: dict[str, Rule] = {
+    "type": convert,
+    **dict.fromkeys(("__array__", "__repr__", "__str__", "__format__"), data_leaves),
+    **dict.fromkeys(("item", "__int__", "__float__"), scalar),
+    "__bool__": truth,
+    "__deepcopy__": copying.deepcopy,
+    "numpy": numpy_arrays.to_numpy,
+    "tolist": to_list,
+    **dict.fromkeys(
+        (
+            "__reduce_ex__",
+            "__setstate__",
+            "__dlpack__",
+            "__array_wrap__",
+            "data_ptr",
+            "const_data_ptr",
+            "mutable_data_ptr",
+            "storage",
+            "untyped_storage",
+            "_typed_storage",
+            "share_memory_",
+            "is_shared",
+            "is_pinned",
+            "module_load",
+            "_use_count",
+            "apply_",
+            "map_",
+            "map2_",
+        ),
+        outside_of_graph,
+    ),
+    **dict.fromkeys(("storage_offset", "as_strided", "as_strided_"), reads_offset),
+    "is_set_to": is_set_to,
+    **dict.fromkeys(
+        ("set_", "resize_", "resize_as_", "swap_tensors"),
+        changes_input_metadata,
+    ),
+    **dict.fromkeys(("requires_grad_", "detach_"), changes_history),
+    "__getitem__": symbolic_indices.read,
+    "__setitem__": symbolic_indices.write,
+    "__iter__": iterate,
+    "__len__": length,
+    "fill_diagonal_": diagonals.fill,
+    "as_subclass": override_rules.AS_SUBCLASS,
+    "backward": gradients.method,
+    "register_hook": tensor_hooks.register,
+    "register_post_accumulate_grad_hook": tensor_hooks.register,
+    "retain_grad": tensor_hooks.retain_grad,
+}
+
+_QUERIES = (
+    torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    torch.is_autocast_enabled,
+    torch.is_autocast_cpu_enabled,
+    torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype,
+    torch.get_autocast_cpu_dtype,
+    torch.get_autocast_gpu_dtype,
+    torch.get_default_dtype,
+    torch.get_num_threads,
+    torch.finfo,
+    torch.iinfo,
+    torch.promote_types,
+    torch.can_cast,
+    torch.device,
+    torch.cuda.is_available,
+    torch.cuda.device_count,
+    torch.backends.mps.is_available,
+    torch_compat.accelerator_getAccelerator,
+    torch.amp.is_autocast_available,
+    torch_compat.is_tracing,
+    torch_compat.get_tracing_state,
+    torch_compat.is_any_autocast_enabled,
+    torch_compat.is_autocast_available,
+    torch_compat.get_deterministic_algorithms,
+    torch_compat.get_deterministic_algorithms_warn_only,
+    torch_compat.len_torch_dispatch_stack,
+    torch_compat.get_privateuse1_backend_name,
+    torch_compat.accelerator_getAccelerator,
+    torch_compat.group_tensors_by_device_and_dtype,
+    torch_compat.peek_interpreter_stack,
+    torch_compat.maybe_current_level,
+    torch_compat.is_functorch_wrapped_tensor,
+    torch_compat.saved_tensors_hooks_is_enabled,
+)
+
+_SETTERS = (
+    torch_compat.set_grad_enabled,
+    torch.set_autocast_enabled,
+    torch.set_autocast_dtype,
+    torch.set_autocast_cpu_enabled,
+    torch.set_autocast_cpu_dtype,
+    torch.set_autocast_gpu_dtype,
+    torch.set_autocast_cache_enabled,
+    torch.clear_autocast_cache,
+    torch_compat.set_default_dtype,
+    torch_compat.set_deterministic_algorithms,
+)
+
+_READS_DATA = (
+    torch_compat.nested_tensor_from_mask_left_aligned,
+    torch_compat.choose_qparams_per_tensor,
+    torch.fbgemm_linear_quantize_weight,
+    torch.is_nonzero,
+)
+"""Operators that give plain numbers computed from data; on stand-ins some would make them up."""
+
+_GETTER_OF: dict[Any, Callable[[], Any]] = {
+    getattr(torch_compat.C, f"_set_sdp_use_{name}"): getter
+    for name, getter in state.ATTENTION_FLAGS.items()
+}
+
+_FUNCTION_RULES: dict[Any, Rule] = {
+    **dict.fromkeys(_GETTER_OF, set_attention),
+    **dict.fromkeys(_GETTER_OF.values(), guarded_query),
+    **dict.fromkeys(library_flags.GETTERS, guarded_query),
+    torch_compat.profiler_enabled: guarded_query,
+    **dict.fromkeys(_READS_DATA, data_leaves),
+    torch_compat.FUNCTION_APPLY: autograd_function.apply,
+    torch.autograd.grad: gradients.grad,
+    torch.autograd.backward: gradients.backward,
+    torch_compat.log_api_usage_once: ignored,
+    **dict.fromkeys(
+        (
+            torch.seed,
+            torch.initial_seed,
+            torch_compat.top_saved_tensors_default_hooks,
+        ),
+        acts_outside,
+    ),
+    **dict.fromkeys(_QUERIES, query),
+    **dict.fromkeys(_SETTERS, set_state),
+    torch.autocast_increment_nesting: deeper_autocast,
+    torch.autocast_decrement_nesting: shallower_autocast,
+    **dict.fromkeys((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu), recurrent),
+    **layers.RULES,
+    **inference.RULES,
+    **seeding.RULES,
+    **override_rules.RULES,
+    torch.from_numpy: numpy_arrays.from_numpy,
+    torch.tensor: numpy_arrays.tensor,
+    torch.as_tensor: numpy_arrays.as_tensor,
+    torch.Tensor.new_tensor: number_tensors.new_tensor,
+    **higher_order.RULES,
+    **flex.RULES,
+    **dict.fromkeys(generator_draws.FUNCTIONS, generator_draws.draw),
+    torch.Generator.manual_seed: generator_draws.seed,
+    torch.as_strided: reads_offset,
+    torch.batch_norm: running_statistics.batch_norm,
+    operator.getitem: symbolic_indices.read,
+    operator.setitem: symbolic_indices.write,
+    torch_compat.check: nested_checks.check_number,
+    torch_compat.check_is_size: nested_checks.check_number,
+    torch_compat.check_index: nested_checks.check_number,
+    torch_compat.check_value: nested_checks.check_number,
+    torch_compat.check_type: nested_checks.check_number,
+    **{
+        method: rule
+        for name, rule in _METHOD_RULES.items()
+        if (method := getattr(torch.Tensor, name, None)) is not None
+    },
+}
+
+_KINDS = frozenset(map(type, _FUNCTION_RULES))
+"""Exact classes of the callables that have rules."""

@@ -1,0 +1,463 @@
+"""``__torch_function__`` of user classes and modes: torch finds out who is asked, the tracer interprets them.
+
+Which function a call is reported as, which arguments count and who comes first are decided by torch's C code, for
+real: the call is made on stand-ins under a mode of ours (``_Probe``), which sees just what a mode of the program would.
+What it gives back is the answer of the program's innermost mode; without one, torch goes on to the classes
+of the stand-ins (``standin_classes``). The program's modes themselves are never on while tracing: ``modes`` stands
+for them. Torch functions of classes are off during a trace but for that moment, so the tracer may use stand-ins freely.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from enum import IntEnum
+from types import FunctionType, MethodWrapperType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
+
+from fxstack_capture import torch_compat
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import calls_program
+from fxstack_capture.guards.records import NOT_FOUND
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.objects.protocols.classes import raw_lookup
+from fxstack_capture.sources import Converted, pinned
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_compat import pop_mode_temporarily as _pop_mode_temporarily
+from fxstack_capture.torch_side.rules import attributes, leaves
+from fxstack_capture.torch_side.subclasses import fake_classes as standin_classes
+from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+
+    Args = tuple[Any, ...]
+    Kwargs = dict[str, Any]
+
+PUSH = torch_compat.push_on_torch_function_stack
+POP = torch_compat.pop_torch_function_stack
+MODE_AT = torch_compat.get_function_stack_at
+
+_SEEN_BY_MODES = frozenset(
+    {
+        *(
+            torch.tensor,
+            torch.as_tensor,
+            torch.from_numpy,
+            torch.autograd.grad,
+            torch.autograd.backward,
+        ),
+        *(torch_compat.set_grad_enabled, abs),
+    }
+)
+"""Functions that ask for overrides though they are no operators."""
+
+_NEVER_ASKED = frozenset(
+    {
+        *(type(None), type(...), bool, int, float, complex, str, bytes, slice),
+        *(list, tuple, dict, torch.SymBool, torch.SymInt, torch.SymFloat),
+        *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+    }
+)
+
+
+class Level(IntEnum):
+    """What the program has turned off."""
+
+    ALL_ON = 0
+    CLASSES_OFF = 1
+    ALL_OFF = 2
+
+
+class Overrides:
+    """The state of torch's overriding as the program sees it. One per trace."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        self._tracer = tracer
+        self.modes: list[Any] = []
+        """The program's modes in trace-world terms, innermost last."""
+        self.outer: tuple[Any, ...] = ()
+        """Those that were on when the frame began."""
+        self.level = Level.ALL_ON
+        self._shown: list[FakeTensor] = []
+        self._disguised: list[tuple[torch.Tensor, type]] = []
+        """Wrappers that torch is to ask us about, instead of their class."""
+        self._regions: dict[int, tuple[object, Level]] = {}
+        self.made_of: dict[int, tuple[torch.Tensor, _Finish]] = {}
+        """How a tensor of a user's class was made: of which tensor, and how plain code does it."""
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether there are tensors of users' classes in the trace."""
+        return bool(self._shown)
+
+    # --- stand-ins -------------------------------------------------------------------------------
+
+    def show(self, fake: FakeTensor, cls: type) -> None:
+        """Let a stand-in be of a user's class."""
+        self._tracer.trace.world.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
+        standin_classes.show(fake, cls)
+        self._shown.append(fake)
+
+    @contextmanager
+    def session(self, outer: Sequence[Any]) -> Iterator[None]:
+        """Around a trace; ``outer`` are the modes that are on outside, which the caller has taken off."""
+        enter = self._tracer.trace.world.enter
+        self.outer = tuple(
+            enter(mode, Converted(pinned(place, str(place)), MODE_AT))
+            for place, mode in enumerate(outer)
+        )
+        self.modes = list(self.outer)
+        token = standin_classes.CURRENT.set(self)
+        try:
+            with torch_compat.DisableTorchFunctionSubclass():
+                yield
+        finally:
+            standin_classes.CURRENT.reset(token)
+            for fake in self._shown:
+                standin_classes.hide(fake)
+
+    def delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """Calls that bring torch's stack of modes from what it was to what it is now."""
+        kept = 0
+        while kept < min(len(self.outer), len(self.modes)) and self.outer[kept] is self.modes[kept]:
+            kept += 1
+        pops = len(self.outer) - kept
+        return [(POP, ())] * pops + [(PUSH, (mode,)) for mode in self.modes[kept:]]
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def concern(self, fn: Any, args: Sequence[Any], kwargs: Kwargs) -> bool:
+        """Whether somebody may want to see this call."""
+        if self.modes and self.level < Level.ALL_OFF:
+            return True
+        wrappers = self._tracer.wrappers
+        if self.level or not (self._shown or wrappers.used):
+            return False
+        found = _leaves(fn, args, kwargs)
+        return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in found)
+
+    def overriding(self, values: Sequence[Any]) -> bool:
+        """``torch.overrides.has_torch_function``."""
+        if self.concern(None, tuple(values), {}):
+            return True
+        return not self.level and any(map(self._is_duck, values))
+
+    def _is_duck(self, value: object) -> bool:
+        """Whether torch asks an object that is no tensor. GraphBreak where not its class decides, by a class method."""
+        cls = type(value)
+        if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
+            return False
+        found = self._tracer.trace.world.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
+        if type(found) is classmethod:
+            return True
+        if found is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
+            raise graph_break(
+                "unsupported-call", f"__torch_function__ of an instance of {cls.__qualname__}"
+            )
+        return False
+
+    @calls_program
+    def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """A call that ``concern``s somebody."""
+        if not _asks(fn):
+            return self._tracer.call_plainly(fn, args, kwargs)
+        if type(fn) is FunctionType:  # asks itself, in Python
+            return self._tracer.trace.interp.call_function(fn, args, kwargs)
+        probe = _Probe(self)
+        try:
+            with self._disguise(_leaves(fn, args, kwargs)), self._probing(probe):
+                result = fn(*args, **kwargs)
+        except TypeError as error:
+            if "Multiple dispatch failed" in str(error):  # names objects of ours
+                raise graph_break("unsupported-call", str(error).split(";", 1)[0]) from error
+            raise
+        if not probe.asked:
+            raise graph_break("unsupported-call", f"{fn} of a tensor of a user's class")
+        return result
+
+    @contextmanager
+    def _probing(self, probe: TorchFunctionMode) -> Iterator[None]:
+        if self.level:
+            with probe:
+                yield
+        else:
+            with torch_compat.EnableTorchFunction(), probe:  # type: ignore[attr-defined]
+                yield
+
+    @contextmanager
+    def _disguise(self, values: Sequence[Any]) -> Iterator[None]:
+        """While torch's C code looks for whom to ask, wrappers are of classes that ask us."""
+        before = self._disguised
+        self._disguised = [(v, type(v)) for v in values if self._tracer.wrappers.asks(v)]
+        for value, cls in self._disguised:
+            standin_classes.disguise(value, cls)
+        try:
+            yield
+        finally:
+            for value, cls in self._disguised:
+                standin_classes.become(value, cls)
+            self._disguised = before
+
+    @contextmanager
+    def _undisguised(self) -> Iterator[None]:
+        found, self._disguised = self._disguised, []
+        for value, cls in found:
+            standin_classes.become(value, cls)
+        try:
+            yield
+        finally:
+            for value, cls in found:
+                standin_classes.disguise(value, cls)
+            self._disguised = found
+
+    def ask(self, func: Any, kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+        """The answer of the innermost mode, or NotImplemented where torch is to ask the classes; else the call is made."""
+        if kinds and not self.modes:
+            return NotImplemented
+        with torch_compat.DisableTorchFunctionSubclass(), self._undisguised():
+            if self.modes:
+                return self._ask_mode(func, self._kinds(func, kinds, args), args, kwargs)
+            if is_accessor(func):
+                return attributes.access(self._tracer, func, args)
+            return self._tracer.call_plainly(func, args, kwargs)
+
+    def _kinds(self, func: Any, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
+        """The classes that are reported: what asks in Python, or for an attribute, names plain tensors, too."""
+        if _is_python(func):
+            return tuple(self._class(arg) for arg in self._overloaded(args))
+        shown = [getattr(kind, "_fxstack_shown", kind) for kind in kinds]
+        return tuple(self._class(args[0]) if kind is FakeTensor else kind for kind in shown)
+
+    def _class(self, value: object) -> type:
+        return self._tracer.python_type(value) if isinstance(value, torch.Tensor) else type(value)
+
+    def _overloaded(self, values: Sequence[Any]) -> list[Any]:
+        """What ``torch.overrides._get_overloaded_args`` gives."""
+        found: list[Any] = []
+        if self.level:
+            return found
+        for value in values:
+            cls = self._class(value)
+            known = [self._class(other) for other in found]
+            if cls in known or not _has_function(cls):
+                continue
+            place = next((i for i, old in enumerate(known) if issubclass(cls, old)), len(found))
+            found.insert(place, value)
+        return found
+
+    def handle(self, func: Any, relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
+        """``torch.overrides.handle_torch_function``."""
+        overloaded = self._overloaded(relevant)
+        kinds = tuple(self._class(value) for value in overloaded)
+        result = NotImplemented
+        if self.modes and self.level < Level.ALL_OFF:
+            result = self._ask_mode(func, kinds, args, kwargs)
+        for value in overloaded:
+            if result is not NotImplemented:
+                break
+            result = self.ask_class(self._class(value), func, kinds, (args, kwargs))
+        if result is NotImplemented:
+            raise graph_break("unsupported-call", f"{func.__qualname__}, which nobody implements,")
+        return result
+
+    def _ask_mode(self, func: Any, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+        mode = self.modes.pop()
+        trace = self._tracer.trace
+        try:
+            method = trace.world.load_attr(mode, "__torch_function__")
+            return trace.calls.call(method, (self._entered(func), shown, args, kwargs), {})
+        finally:
+            self.modes.append(mode)
+
+    def _entered(self, func: Any) -> Any:
+        """A function that torch reports, as one that was there before."""
+        if type(func) is not FunctionType:
+            return func
+        return self._tracer.trace.world.enter_as_itself(func, pinned(func, func.__qualname__))  # type: ignore[attr-defined]
+
+    def ask_class(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
+        """The answer of a user's class."""
+        trace = self._tracer.trace
+        method = trace.world.load_attr(cls, "__torch_function__")
+        return trace.calls.call(method, (self._entered(func), kinds, *call), {})
+
+    def asked_by_torch(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
+        """The same, where torch's C code asks: the probe is still on."""
+        off = torch_compat.DisableTorchFunctionSubclass
+        with off(), _pop_mode_temporarily(), self._undisguised():
+            return self.ask_class(cls, func, self._kinds(func, kinds, call[0]), call)
+
+    @contextmanager
+    def at(self, level: Level) -> Iterator[None]:
+        """Inside, less is on."""
+        before, self.level = self.level, max(self.level, level)
+        try:
+            yield
+        finally:
+            self.level = before
+
+    def enter(self, region: object, level: Level) -> None:
+        """The program enters a region in which less is on."""
+        self._regions[id(region)] = region, self.level
+        self.level = max(self.level, level)
+
+    def leave(self, region: object) -> None:
+        """The program leaves it."""
+        _, self.level = self._regions.pop(id(region))
+
+    def default(
+        self, cls: type, func: Any, types: Sequence[type], args: Args = (), kwargs: Any = None
+    ) -> Any:
+        """``torch.Tensor.__torch_function__``."""
+        if not all(issubclass(cls, kind) for kind in types):
+            return NotImplemented
+        with self.at(Level.CLASSES_OFF):
+            result = self._tracer.trace.calls.call(func, args, kwargs or {})
+            if func in get_default_nowrap_functions():
+                return result
+            return self.converted(result, cls)
+
+    def converted(self, result: Any, cls: type) -> Any:
+        """What ``torch._tensor._convert`` does."""
+        if cls is torch.Tensor:
+            return result
+        if isinstance(result, torch.Tensor):
+            shown = self._tracer.python_type(result)
+            return result if issubclass(shown, cls) else self.as_subclass(result, cls)
+        if isinstance(result, (tuple, list)):
+            return type(result)([self.converted(item, cls) for item in result])
+        return result
+
+    # --- making ----------------------------------------------------------------------------------
+
+    def as_subclass(self, tensor: torch.Tensor, cls: type) -> torch.Tensor:
+        """``tensor.as_subclass(cls)``: a view of everything, of another class."""
+        return self._made(tensor, torch.ops.aten.alias.default, cls, as_subclass)
+
+    def make_subclass(self, cls: type, data: torch.Tensor) -> torch.Tensor:
+        """``torch.Tensor._make_subclass(cls, data)``: detached, of another class."""
+        return self._made(data, torch.ops.aten.detach.default, cls, make_subclass)
+
+    def _made(self, of: torch.Tensor, operator: Any, cls: type, how: Callable[..., Any]) -> Any:
+        why = standin_classes.why_not_followed(cls)
+        if why is not None:
+            raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
+        made = self._tracer.record(operator, (of,), {})
+        if cls is torch.Tensor:
+            return made
+        self.show(made, cls)
+        with self._tracer.unrecorded():
+            self.made_of[id(made)] = of, _Finish(how, cls, _layout(made), torch.is_grad_enabled())
+        return made
+
+    def leaving(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[..., Any]] | None:
+        """Of which tensor plain code makes one of a user's class that leaves the graph, and how."""
+        cls = shown_class(tensor)
+        if cls is None or self._tracer.source_of(tensor) is not None:
+            return None
+        with self._tracer.unrecorded():
+            known = self.made_of.get(id(tensor))
+            if known is not None and known[1].layout == _layout(tensor):
+                return known
+        plain = self._tracer.record(torch.ops.aten.alias.default, (tensor,), {})
+        return plain, _Finish(as_subclass, cls, None, torch.is_grad_enabled())
+
+
+def as_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
+    return torch.Tensor.as_subclass(tensor, cls)
+
+
+def make_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
+    return torch_compat.make_subclass(cls, tensor)
+
+
+class _Finish:
+    """What plain code calls on a result of the graph to give it the user's class."""
+
+    __slots__ = ("__name__", "cls", "grad", "how", "layout")
+
+    def __init__(self, how: Callable[..., Any], cls: type, layout: Any, grad: bool) -> None:
+        self.__name__ = f"{how.__name__}_{cls.__name__}"
+        self.how = how
+        self.cls = cls
+        self.layout = layout
+        self.grad = grad
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() is self.grad:
+            return self.how(tensor, self.cls)  # type: ignore[no-any-return]
+        with torch_compat.DisableTorchFunction(), torch.set_grad_enabled(self.grad):
+            return self.how(tensor, self.cls)  # type: ignore[no-any-return]
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What a change of metadata changes."""
+    return tuple(tensor.size()), tensor.stride(), tensor.storage_offset(), tensor.requires_grad
+
+
+def _has_function(cls: type) -> bool:
+    return hasattr(cls, "__torch_function__") and standin_classes.overrides(cls)
+
+
+def _leaves(fn: Any, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
+    """All that is given to a call: methods of tensors are given their tensor."""
+    found: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
+    return found
+
+
+def _is_python(func: Any) -> bool:
+    """Whether ``func`` asks in Python, and for all of its arguments: reflected operators do."""
+    return type(func) is FunctionType and func.__code__ is _ASKING_FOR_ALL
+
+
+_ASKING_FOR_ALL = torch.Tensor.__rsub__.__code__
+
+
+def _is_overriding(value: object) -> bool:
+    cls = shown_class(value) if isinstance(value, torch.Tensor) else None
+    return cls is not None and standin_classes.overrides(cls)
+
+
+def _asks(fn: Any) -> bool:
+    """Whether torch asks for overrides when ``fn`` is called."""
+    if fn in _SEEN_BY_MODES or is_accessor(fn):
+        return True
+    return fn not in _NEVER_ASK and _name_of(fn) not in _NEVER_ASK_NAMES and _is_tensor_function(fn)
+
+
+def _is_tensor_function(fn: Any) -> bool:
+    return leaves.is_operator(fn) or getattr(fn, "__module__", None) == "_operator"
+
+
+def _name_of(fn: Any) -> str | None:
+    owner = getattr(fn, "__self__", None)
+    return fn.__name__ if isinstance(owner, torch.Tensor) else None
+
+
+_NEVER_ASK_NAMES = frozenset({"as_subclass", "__reduce_ex__", "__hash__", "__new__"})
+_NEVER_ASK = frozenset({torch.Tensor.as_subclass, torch_compat.make_subclass})
+
+
+def is_accessor(fn: object) -> bool:
+    """``Tensor.attr.__get__`` and relatives: how torch reports access to an attribute."""
+    return type(fn) is MethodWrapperType and standin_classes.is_tensor_getset(fn.__self__)
+
+
+class _Probe(TorchFunctionMode):
+    """Sees what a mode of the program would see."""
+
+    def __init__(self, overrides: Overrides) -> None:
+        super().__init__()
+        self._overrides = overrides
+        self.asked = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        self.asked = True
+        return self._overrides.ask(func, types, args, kwargs or {})

@@ -1,0 +1,42 @@
+"""Which tensors are wrapper subclasses, and which classes of them tracing can follow."""
+
+from __future__ import annotations
+
+import torch
+
+from fxstack_capture import torch_compat
+from fxstack_capture.objects.protocols.classes import raw_lookup
+from fxstack_capture.torch_compat import FakeTensor, is_traceable_wrapper_subclass
+
+_DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+_DISABLED = torch_compat.disabled_torch_function_impl
+_NO_DISPATCH = torch_compat.disabled_torch_dispatch_impl  # type: ignore[attr-defined]
+
+
+def is_wrapper(value: object) -> bool:
+    """Whether a value is a tensor of a class that torch can take apart, and no fake of one tensor."""
+    return (
+        isinstance(value, torch.Tensor)
+        and not isinstance(value, FakeTensor)
+        and type(value).__torch_dispatch__ is not _NO_DISPATCH  # type: ignore[attr-defined]
+        and is_traceable_wrapper_subclass(value)
+    )
+
+
+def asks(cls: type) -> bool:
+    """Whether a class of wrappers has a ``__torch_function__`` of its own."""
+    function = cls.__torch_function__  # type: ignore[attr-defined]
+    return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
+
+
+def why_not_followed(cls: type, real: torch.Tensor) -> str | None:
+    """What about a wrapper tracing has no model of; None if it can be followed."""
+    if cls.__module__.startswith(
+        ("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")
+    ):
+        return "is torch's own"
+    if asks(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:
+        return "defines __torch_function__ that is no classmethod"
+    if real.is_nested or real.layout is not torch.strided:
+        return "is not strided"
+    return None

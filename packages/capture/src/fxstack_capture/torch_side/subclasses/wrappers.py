@@ -1,0 +1,270 @@
+"""Wrapper subclasses with ``__torch_dispatch__``: stand-ins of their own class over fakes, with guarded metadata.
+
+Such a tensor is what its ``__tensor_flatten__`` says: inner tensors, by attribute, and a context. Its stand-in is made of
+fakes by ``__tensor_unflatten__``; operators on it run the class's own ``__torch_dispatch__`` over fakes, and are one node
+of the graph. Stages behind this one take the class apart.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, MemberDescriptorType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.objects.protocols.classes import raw_lookup
+from fxstack_capture.shapes.geometry import numbers
+from fxstack_capture.sources import InstanceAttr, SlotAttr
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_side.autograd.autograd_function import Applied
+from fxstack_capture.torch_side.fakes import fake_inputs as stand_ins
+from fxstack_capture.torch_side.fakes import tensor_facts as facts
+from fxstack_capture.torch_side.fakes.faker import with_history
+from fxstack_capture.torch_side.subclasses import constructed_subclasses as made_wrappers
+from fxstack_capture.torch_side.subclasses.fake_classes import overrides
+from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_capture.sources import Source
+    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
+
+
+class Wrappers:
+    """The wrappers of one trace."""
+
+    def __init__(self, tracer: TorchTracer) -> None:
+        self._tracer = tracer
+        self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
+        self._unguarded: list[torch.Tensor] = []
+        self._inside: list[tuple[torch.Tensor, Source]] = []
+        self._constructed: dict[int, Construction] = {}
+        self._storages: set[int] = set()
+        self.used = False
+        """Whether there are any in the trace."""
+
+    @property
+    def count(self) -> int:
+        """How many the program has made."""
+        return len(self._constructed)
+
+    def asks(self, value: object) -> bool:
+        """Whether torch would call a ``__torch_function__`` of the program for a value: a wrapper that is asked."""
+        return self.used and is_wrapper(value) and asks(type(value))
+
+    def original_of(self, standin: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
+        """The wrapper (one inside of another, too) that a stand-in stands for, and where it is."""
+        return self._originals.get(id(standin))
+
+    def stand_in(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+        """The stand-in of a wrapper, with guards for the tensors that it is made of; sizes are those of now."""
+        if id(real) not in self._made:
+            self.used = True
+            made = self._stand_in(real, source)
+            self._storages.add(made.untyped_storage()._cdata)
+            self._made[id(real)] = real, made
+            self._originals[id(made)] = real, source
+            self._unguarded.append(made)
+        return self._made[id(real)][1]
+
+    def _stand_in(self, real: Any, source: Source) -> torch.Tensor:
+        cls: Any = type(real)
+        self._demand_class(cls, real)
+        attributes, context = real.__tensor_flatten__()
+        tracer = self._tracer
+        plan = stand_ins.plan(tracer, real, source)
+        is_static = plan.static
+        sizes, strides, _ = (
+            tracer.geometry.tensor(real, source, plan)
+            if not is_static
+            else (real.size(), real.stride(), 0)
+        )
+        tracer.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
+        inner = {name: self._inner(real, name, source, sizes) for name in attributes}
+        with torch.no_grad():
+            made: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
+        made_wrappers.demand_kept(made, inner.keys(), inner.values())
+        if not is_static:
+            _demand_same((*made.size(), *made.stride()), (*sizes, *strides), cls)
+        for name, value in vars(real).items():
+            if name not in attributes and isinstance(value, (bool, int, float, str)):
+                vars(made).setdefault(name, value)
+        if real.requires_grad:
+            made.requires_grad_()
+            made = made if real.is_leaf else with_history(made)
+        return made  # type: ignore[no-any-return]
+
+    def _demand_class(self, cls: Any, example: torch.Tensor) -> None:
+        why = why_not_followed(cls, example)
+        if why is not None:
+            text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
+            raise graph_break("unsupported-tensor", text)
+        for name in ("__torch_function__", "__torch_dispatch__", "__tensor_unflatten__"):
+            self._tracer.trace.world.classes.lookup(cls, name)  # type: ignore[attr-defined]  # guards it
+
+    def _inner(
+        self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
+    ) -> torch.Tensor:
+        value, source = _held(real, name, of)
+        self._inside.append((value, source))
+        if is_wrapper(value):
+            return self.stand_in(value, source)
+        facts.demand_supported(value)
+        if type(value) not in facts.PLAIN_CLASSES or value.requires_grad:
+            text = f"{type(value).__qualname__} inside of a wrapper"
+            raise graph_break("unsupported-tensor", text)
+        fake = self._inner_fake(real, value, source, outer)
+        self._storages.add(fake.untyped_storage()._cdata)
+        return fake
+
+    def _inner_fake(
+        self,
+        real: torch.Tensor,
+        value: torch.Tensor,
+        source: Source,
+        outer: Sequence[int | torch.SymInt],
+    ) -> FakeTensor:
+        """The stand-in of an inner tensor: one that is as large as its wrapper has the same symbolic sizes."""
+        tracer = self._tracer
+        known = stand_ins.known(tracer, value, source)
+        if known is not None:
+            return known
+        if isinstance(real, torch.nn.Parameter):
+            return stand_ins.static(tracer, value, source)
+        plan = stand_ins.plan(tracer, value, source)
+        like = outer if value.size() == real.size() else None
+        if plan.static and (like is None or all(type(size) is int for size in like)):
+            return stand_ins.static(tracer, value, source)
+        geometry = tracer.geometry.tensor(value, source, plan, like)
+        return stand_ins.symbolic(tracer, value, source, geometry)
+
+    # --- made in the trace -----------------------------------------------------------------------
+
+    def construct(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """``torch.Tensor._make_wrapper_subclass``."""
+        self.used = True
+        with self._tracer.unrecorded():
+            construction = made_wrappers.made_by(fn, args, kwargs)
+            self._demand_class(args[0], construction.made)
+        self._constructed[id(construction.made)] = construction
+        return construction.made
+
+    def construction_of(self, tensor: torch.Tensor) -> Construction | None:
+        """How the program made a wrapper in this trace; None for others."""
+        return self._constructed.get(id(tensor))
+
+    def put_together(self, made: torch.Tensor) -> torch.fx.Node | None:
+        """A node that gives operators a wrapper that was made in the trace; None for other tensors."""
+        if id(made) not in self._constructed:
+            return None
+        tracer = self._tracer
+        with tracer.unrecorded():
+            target, inner = made_wrappers.target_for(made)
+            parts = (inner, tuple(made.size()), made.stride())
+        args = tuple(tracer.builder.argument(part, []) for part in parts)
+        node = tracer.builder.add("call_function", target, args, {})
+        tracer.annotate(node)
+        node.meta.update(val=made, example_value=made)
+        return node
+
+    def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
+        """Break the graph where an attribute of a wrapper changes that an operator of the graph has seen."""
+        if id(tensor) not in self._constructed or self._tracer.builder.is_known(tensor):
+            cls = type(tensor).__qualname__
+            raise graph_break("unsupported-object", f"assignment to {name} of a {cls}")
+
+    def guard_entered(self) -> None:
+        """Enter inner tensors by themselves, so that it is guarded which are the same, and guard what else they are made of."""
+        while self._inside:
+            self._tracer.trace.world.enter(*self._inside.pop())
+        while self._unguarded:
+            self._guard(self._unguarded.pop())
+
+    def guard_made(self, args: Any, kwargs: Any) -> None:
+        """The same for arguments that were made in the trace, before an operator sees them."""
+        for leaf in tree_leaves((args, kwargs)):
+            if id(leaf) in self._constructed and not self._tracer.builder.is_known(leaf):
+                self._guard(leaf)
+
+    def _guard(self, standin: torch.Tensor) -> None:
+        """Interpret ``__tensor_flatten__``: what it reads, and all that the context holds, is guarded by value."""
+        trace = self._tracer.trace
+        method = trace.world.load_attr(standin, "__tensor_flatten__")
+        _, context = trace.calls.call(method, (), {})
+        _guard_all(self._tracer, context, set())
+
+    def demand_followed(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+        """Whether torch turns results of a call into wrappers; breaks the graph where modes would see the call."""
+        if not self.used:
+            return False
+        found = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]
+        if found and self._tracer.overrides.modes:
+            raise graph_break(
+                "unsupported-tensor", "a wrapper subclass under a torch-function mode"
+            )
+        if self._tracer.overrides.level or fn is getattr or isinstance(fn, Applied):
+            return False
+        return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in found)
+
+    def demand_unshared(self, storage: int) -> None:
+        """Break the graph where a wrapper from outside, or what is inside of one, is written to."""
+        if storage in self._storages:
+            raise graph_break("unsupported-tensor", "a wrapper subclass that is written to")
+
+    def demand_writable(self, tensor: torch.Tensor) -> None:
+        """The same, and where one is that was made in the trace of tensors that may be anything."""
+        if id(tensor) in self._constructed:
+            raise graph_break("unsupported-tensor", "a new wrapper subclass that is written to")
+        self.demand_unshared(tensor.untyped_storage()._cdata)
+
+
+def _held(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, Source]:
+    """An inner tensor and where it is kept: in the instance dictionary or in a slot."""
+    if name in vars(real):
+        return vars(real)[name], InstanceAttr(source, name)
+    slot = raw_lookup(type(real), name)
+    if type(slot) is not MemberDescriptorType:
+        text = f"attribute {name} of a {type(real).__qualname__}"
+        raise graph_break("unsupported-tensor", text)
+    return slot.__get__(real), SlotAttr(source, slot.__objclass__, name)
+
+
+def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:
+    """A class says what the size of its tensors is; that it is the one seen is guarded."""
+    if len(made) != len(wanted) or any(a != b for a, b in zip(made, wanted, strict=True)):
+        text = f"a {cls.__qualname__} of symbolic size, which comes back with another size"
+        raise graph_break("unsupported-tensor", text)
+
+
+def _guard_all(tracer: TorchTracer, value: Any, seen: set[int]) -> None:
+    if tracer.is_symbolic(value):
+        tracer.specialize(value)
+        return
+    if isinstance(value, torch.Tensor):
+        raise graph_break("unsupported-tensor", "a wrapper subclass with a tensor in its context")
+    if id(value) in seen or isinstance(value, (type, FunctionType, ModuleType)):
+        return
+    seen.add(id(value))
+    tracer.trace.world.expand(value)
+    parts: list[Any] = []
+    if isinstance(value, dict):
+        parts += [*value.keys(), *value.values()]
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        parts += list(value)
+    parts += getattr(value, "__dict__", {}).values()
+    for part in parts:
+        _guard_all(tracer, part, seen)
+
+
+def demand_wrapped(result: Any) -> None:
+    """Torch would make what is a plain tensor one of the class, without what it wraps."""
+    if any(isinstance(value, FakeTensor) for value in tree_leaves(result)):
+        raise graph_break(
+            "unsupported-tensor", "an operator of a wrapper that gives a plain tensor"
+        )

@@ -1,7 +1,0 @@
-"""Mirrors of pre-existing objects: everything a traced frame reads from outside passes through
-here.
-"""
-
-from fxstack_capture.world.world import MirrorWorld
-
-__all__ = ["MirrorWorld"]

@@ -1,0 +1,247 @@
+"""A stage graph as one JSON document, and back, node by node."""
+
+from __future__ import annotations
+
+import keyword
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from fxstack_interchange.errors import LoadError, SaveError
+from fxstack_interchange.format.arguments import Reading, decode, encode
+from fxstack_interchange.format.metadata import user_line
+from fxstack_interchange.format.nodemeta import decode_meta, encode_meta
+from fxstack_interchange.format.symbols import SymbolTable, declare, describe_symbol, symbols_in
+from fxstack_interchange.format.targets import is_tensor_method, name_of, resolve
+from fxstack_interchange.modules import make_graph_module
+from fxstack_interchange.signature import (
+    GraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    Stage,
+    StageGraph,
+    SymbolSpec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_interchange.format.constants import ConstantWriter
+
+FORMAT = "fxstack-interchange"
+VERSION = (1, 0)
+MAX_GRAPH_DEPTH = 16
+
+
+def to_document(graph: StageGraph, constants: ConstantWriter) -> dict[str, Any]:
+    """Return the JSON document of ``graph``; its tensors go to ``constants``.
+
+    Raises:
+        SaveError: something in the graph has no form in the format; names the node.
+    """
+    body = encode_graph(graph.graph_module, constants)
+    signature = asdict(graph.signature)
+    return {
+        "format": FORMAT,
+        "version": f"{VERSION[0]}.{VERSION[1]}",
+        "stage": graph.signature.stage.value,
+        "signature": {key: list(signature[key]) for key in ("inputs", "outputs", "symbols")},
+        "symbols": encode_symbols(graph.graph_module),
+        "graph": body,
+        "constants": constants.records,
+    }
+
+
+def _modules(module: GraphModule) -> Iterator[GraphModule]:
+    for child in module.modules():
+        if isinstance(child, GraphModule):
+            yield child
+
+
+def encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
+    """Describe the symbols of a graph and the graphs inside of it."""
+    found: dict[str, dict[str, Any]] = {}
+    for part in _modules(module):
+        for node in part.graph.nodes:
+            values = [node.meta.get("val"), node.args, node.kwargs]
+            for symbol, shape_env in symbols_in(values):
+                if str(symbol) not in found:
+                    found[str(symbol)] = describe_symbol(symbol, shape_env)
+    return [found[name] for name in sorted(found)]
+
+
+def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, Any]:
+    """Describe nodes and attributes; tensors go to ``constants``.
+
+    Raises:
+        SaveError: something has no form in the format; names the node.
+    """
+    nodes, attributes = [], {}
+    for node in module.graph.nodes:
+        try:
+            nodes.append(_encode_node(node))
+            if node.op == "get_attr":
+                attributes[str(node.target)] = _encode_attribute(
+                    module, str(node.target), constants
+                )
+        except SaveError as error:
+            line = user_line(node)
+            where = f"\n    from {line}" if line else ""
+            raise SaveError(f"node {node.name!r}: {error}{where}") from error
+    return {"nodes": nodes, "attributes": attributes}
+
+
+def _encode_node(node: Node) -> dict[str, Any]:
+    if node.op == "call_module":
+        raise SaveError(
+            "calls a module; the format holds functional graphs, lift the module's state to inputs"
+        )
+    target = name_of(node.target) if node.op == "call_function" else str(node.target)
+    return {
+        "name": node.name,
+        "op": node.op,
+        "target": target,
+        "args": [encode(arg) for arg in node.args],
+        "kwargs": [[key, encode(value)] for key, value in node.kwargs.items()],
+        "meta": encode_meta(node.meta),
+    }
+
+
+def _encode_attribute(module: GraphModule, path: str, constants: ConstantWriter) -> dict[str, Any]:
+    value: Any = module
+    for part in path.split("."):
+        if not hasattr(value, part):
+            raise SaveError(f"refers to attribute {path!r}, which the graph module does not have")
+        value = getattr(value, part)
+    if isinstance(value, GraphModule):
+        return {"graph": encode_graph(value, constants)}
+    if isinstance(value, torch.Tensor):
+        return {"constant": constants.add(value)}
+    return {"value": encode(value)}
+
+
+def from_document(document: dict[str, Any], constants: dict[str, torch.Tensor]) -> StageGraph:
+    """Rebuild the stage graph of a document that has passed the schema check.
+
+    Raises:
+        LoadError: names the defect and where it is.
+    """
+    table = declare(document["symbols"])
+    module = decode_graph(document["graph"], table, constants, 0)
+    return StageGraph(module, _decode_signature(document))
+
+
+def _decode_signature(document: dict[str, Any]) -> GraphSignature:
+    record = document["signature"]
+    try:
+        return GraphSignature(
+            stage=Stage(document["stage"]),
+            inputs=tuple(
+                InputSpec(**{**s, "kind": InputKind(s["kind"])}) for s in record["inputs"]
+            ),
+            outputs=tuple(
+                OutputSpec(**{**s, "kind": OutputKind(s["kind"])}) for s in record["outputs"]
+            ),
+            symbols=tuple(SymbolSpec(**spec) for spec in record["symbols"]),
+        )
+    except (TypeError, ValueError) as error:
+        raise LoadError(f"malformed signature: {error}") from error
+
+
+def decode_graph(
+    record: dict[str, Any], table: SymbolTable, constants: dict[str, torch.Tensor], depth: int
+) -> GraphModule:
+    """Rebuild a graph, ``depth`` levels inside of the outermost.
+
+    Raises:
+        LoadError: names the defect and the node.
+    """
+    if depth > MAX_GRAPH_DEPTH:
+        raise LoadError(f"subgraphs are nested deeper than {MAX_GRAPH_DEPTH}")
+    root = {
+        _path(path): _decode_attribute(path, value, table, constants, depth)
+        for path, value in record["attributes"].items()
+    }
+    graph = Graph()
+    nodes: dict[str, Node] = {}
+    for item in record["nodes"]:
+        try:
+            _decode_node(item, graph, nodes, root, table)
+        except LoadError as error:
+            raise LoadError(f"node {item['name']!r:.100}: {error}") from error
+    last = record["nodes"][-1] if record["nodes"] else {"op": None}
+    if last["op"] != "output":
+        raise LoadError("a graph must end in its output node")
+    return make_graph_module(root, graph)
+
+
+def _decode_attribute(
+    path: str,
+    record: dict[str, Any],
+    table: SymbolTable,
+    constants: dict[str, torch.Tensor],
+    depth: int,
+) -> Any:
+    if "graph" in record:
+        return decode_graph(record["graph"], table, constants, depth + 1)
+    if "constant" in record:
+        if record["constant"] not in constants:
+            raise LoadError(
+                f"attribute {path!r} refers to constant {record['constant']!r}, which is missing"
+            )
+        return constants[record["constant"]]
+    return decode(record.get("value"), Reading({}, table))
+
+
+def _identifier(text: Any, what: str) -> str:
+    """Names end up in generated Python, so nothing but an identifier may pass."""
+    if not isinstance(text, str) or not text.isidentifier() or keyword.iskeyword(text):
+        raise LoadError(f"{what} {text!r:.100} is not an identifier")
+    return text
+
+
+def _path(path: str) -> str:
+    for part in path.split("."):
+        _identifier(part, "attribute name")
+        if part.startswith("__") or hasattr(GraphModule, part):
+            raise LoadError(f"attribute name {path!r} would replace a part of GraphModule")
+    return path
+
+
+def _decode_node(
+    record: dict[str, Any],
+    graph: Graph,
+    nodes: dict[str, Node],
+    root: dict[str, Any],
+    table: SymbolTable,
+) -> None:
+    name = _identifier(record["name"], "node name")
+    if name in nodes:
+        raise LoadError("the name is used twice")
+    if nodes and next(reversed(nodes.values())).op == "output":
+        raise LoadError("follows the output node")
+    op, target = record["op"], record["target"]
+    reading = Reading(nodes, table)
+    args = tuple(decode(arg, reading) for arg in record["args"])
+    kwargs = {_identifier(k, "keyword"): decode(value, reading) for k, value in record["kwargs"]}
+    node = graph.create_node(op, _decode_target(op, target, root), args, kwargs, name)
+    if node.name != name:
+        raise LoadError(f"torch.fx does not accept this name, it would become {node.name!r}")
+    node.meta = decode_meta(record["meta"], table)
+    nodes[name] = node
+
+
+def _decode_target(op: str, target: str, root: dict[str, Any]) -> Any:
+    if op == "call_function":
+        return resolve(target)
+    if op == "call_method" and not is_tensor_method(target):
+        raise LoadError(f"unknown tensor method {target!r:.100}")
+    if op == "get_attr" and target not in root:
+        raise LoadError(f"refers to attribute {target!r:.100}, which the file does not hold")
+    if op == "get_attr":
+        return _path(target)
+    return _identifier(target, "target")

@@ -1,0 +1,98 @@
+"""``flex_attention`` as ordinary operators on all scores: what eager computes.
+
+The algorithm is that of torch's ``math_attention`` and ``sdpa_dense_backward`` (``torch/_higher_order_ops/flex_attention.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fxstack_interchange import torch_compat
+from fxstack_interchange.operators.flex import attention_strides
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Modifier = Callable[..., Tensor]
+
+POSITIONS = 4
+"""Batch, head, query and key, in this order."""
+
+
+def dense_attention(  # noqa: PLR0917 - the operator's own order
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Modifier,
+    mask_mod: Modifier | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention, the base-2 logarithms of the sums, and the largest scores in units of ln 2.
+
+    ``query``: (B, Hq, L, E); ``key``: (B or 1, Hkv, S, E) with Hkv a divisor of Hq; ``value``: (B or 1, Hkv, S, Ev).
+    ``score_mod(scores, b, h, m, n)`` and ``mask_mod(b, h, m, n)`` take all scores, and positions (``over_all``).
+    """
+    _, scores = dense_scores(query, key, score_mod, mask_mod, scale)
+    weights = torch_compat.safe_softmax(scores, dim=-1)
+    out = weights.to(query.dtype) @ for_each_query(value, query).to(query.dtype)
+    return laid_out(out, query), *_statistics(scores)
+
+
+def dense_scores(
+    query: Tensor, key: Tensor, score_mod: Modifier, mask_mod: Modifier | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Before and after both functions."""
+    precise = torch.float64 if query.dtype is torch.float64 else torch.float32
+    key = for_each_query(key, query)
+    scores = (query.to(precise) @ key.to(precise).transpose(-2, -1) * scale).to(precise)
+    positions = ranges(scores)
+    changed = score_mod(scores, *positions)
+    if mask_mod is None:
+        return scores, changed
+    nothing = torch.full((), -math.inf, dtype=precise, device=scores.device)
+    return scores, torch.where(mask_mod(*positions), changed, nothing)
+
+
+def ranges(scores: Tensor) -> list[Tensor]:
+    """The positions along each dimension of (B, H, L, S) ``scores``."""
+    return [torch.arange(size, device=scores.device) for size in scores.shape]
+
+
+def over_all(fn: Modifier, leading: int, trailing: int) -> Modifier:
+    """``fn`` of numbers as a function of ``leading`` (B, H, L, S) tensors, the four ranges of positions, and what all share."""
+    for dim in reversed(range(POSITIONS)):
+        where = [None] * POSITIONS
+        where[dim] = 0  # type: ignore[call-overload]
+        fn = torch.vmap(fn, in_dims=((0,) * leading + tuple(where) + (None,) * trailing))
+    return fn
+
+
+def for_each_query(tensor: Tensor, query: Tensor) -> Tensor:
+    """Keys or values, once for each head and batch of queries."""
+    groups = query.size(1) // tensor.size(1)
+    if groups != 1:
+        batch, heads, *rest = tensor.shape
+        tensor = tensor.unsqueeze(2).expand(batch, heads, groups, *rest).flatten(1, 2)
+    return tensor.expand(query.size(0), *tensor.shape[1:])
+
+
+def _statistics(scores: Tensor) -> tuple[Tensor, Tensor]:
+    unseen = torch.all(scores == -math.inf, dim=-1)
+    sums = torch.where(unseen, -math.inf, scores.logsumexp(dim=-1))
+    return sums / math.log(2), torch.max(scores, dim=-1)[0] / math.log(2)
+
+
+def laid_out(out: Tensor, query: Tensor) -> Tensor:
+    strides = attention_strides(tuple(out.shape), _hints(query.stride()))
+    if strides == out.stride():
+        return out
+    return out.new_empty_strided(out.shape, strides).copy_(out)
+
+
+def _hints(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Symbolic numbers as they were seen; their order is guarded where the node was written down."""
+    return tuple(size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes)

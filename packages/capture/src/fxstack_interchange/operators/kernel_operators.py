@@ -1,0 +1,221 @@
+"""The operators of kernel launches: one that writes to its arguments, as the program does, and a functional one.
+
+The first takes part in functionalisation by itself, which replaces it by the overload ``functional``: same arguments,
+nothing is written to, and the result is what the written tensors become, in order. ``functional_same_0_2`` is the
+overload for calls whose arguments 0 and 2 are one tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from fxstack_interchange import torch_compat
+from fxstack_interchange.operators.kernels import NAMESPACE, KernelLaunch, run, schema_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_interchange.torch_compat import OpOverload
+
+Same = tuple[tuple[int, ...], ...]
+"""Groups of positions of arguments that are one tensor, which is written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionalLaunch:
+    """What a functional overload does: launch after copying the arguments at ``places``, those of a group of ``same`` once."""
+
+    launch: KernelLaunch
+    places: tuple[int, ...]
+    same: Same
+
+    def in_place(self, *args: Any) -> Any:
+        """Launch on ``args`` as they are; the written tensors."""
+        run(self.launch, args)
+        made = tuple(args[place] for place in self.places)
+        return made[0] if len(made) == 1 else made
+
+
+# Registrations outlive every compiler, as those of torch.library do: graphs refer to the operators.
+_LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
+_BY_KEY: Final[dict[tuple[Any, ...], OpOverload]] = {}
+_LAUNCHES: Final[dict[str, KernelLaunch]] = {}
+_FUNCTIONAL: Final[dict[tuple[str, str], FunctionalLaunch]] = {}
+
+
+def launch_operator(launch: KernelLaunch) -> OpOverload:
+    """The operator of ``launch``, defined where there is none yet."""
+    key = launch.key
+    if key not in _BY_KEY:
+        _BY_KEY[key] = _define(launch)
+    return _BY_KEY[key]
+
+
+def functional_launch_of(target: Any) -> FunctionalLaunch | None:
+    """What a functional overload stands for; None for every other callable."""
+    schema = getattr(target, "_schema", None)
+    return None if schema is None else _FUNCTIONAL.get((schema.name, schema.overload_name))
+
+
+def _define(launch: KernelLaunch) -> OpOverload:
+    plain = re.sub(r"\W", "_", launch.name)
+    number = sum(1 for known in _LAUNCHES.values() if known.name == launch.name)
+    name = f"{plain}_{number}"
+    _LIBRARY.define(f"{name}({schema_arguments(launch)}) -> ()")
+    _LAUNCHES[f"{NAMESPACE}::{name}"] = launch
+    _implement(name, lambda *_args: None, lambda *args: run(launch, args))
+    operator = _overload(name, "default")
+    _LIBRARY.impl(name, _noting_writes(operator), "ADInplaceOrView", with_keyset=True)
+    _LIBRARY.impl(name, _functionalizing(launch, operator), "Functionalize")
+    return operator
+
+
+def _implement(name: str, fake: Callable[..., Any], real: Callable[..., Any]) -> None:
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
+    _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
+    # Gradients do not flow through a kernel, in eager neither: a program's own autograd.Function gives them.
+    _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
+
+
+def _overload(name: str, overload: str) -> OpOverload:
+    found: OpOverload = getattr(getattr(getattr(torch.ops, NAMESPACE), name), overload)
+    return found
+
+
+def written_places(operator: OpOverload) -> tuple[int, ...]:
+    """Positions of the arguments that a launch writes to."""
+    arguments = operator._schema.arguments
+    return tuple(k for k, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write)
+
+
+def _noting_writes(operator: OpOverload) -> Callable[..., None]:
+    """What is written to has another version afterwards, which is how tracers see mutation."""
+    places = written_places(operator)
+
+    def note(keyset: Any, *args: Any) -> None:
+        for place in places:
+            torch.autograd.graph.increment_version(args[place])
+        with torch_compat.AutoDispatchBelowADInplaceOrView():
+            operator.redispatch(keyset & torch_compat.after_ADInplaceOrView_keyset, *args)
+
+    return note
+
+
+# --- functional launches -------------------------------------------------------------------------
+
+
+def functional_operator(launch: KernelLaunch, same: Same = ()) -> OpOverload:
+    """The overload that writes to nothing, for calls in which the arguments of each group of ``same`` are one tensor."""
+    mutable = launch_operator(launch)
+    places = written_places(mutable)
+    qualified = mutable._schema.name
+    overload = "_".join(["functional", *(f"same_{'_'.join(map(str, g))}" for g in same)])
+    name = qualified.removeprefix(f"{NAMESPACE}::")
+    if (qualified, overload) not in _FUNCTIONAL:
+        returns = "Tensor" if len(places) == 1 else f"({', '.join(['Tensor'] * len(places))})"
+        arguments = schema_arguments(launch, functional=True)
+        _LIBRARY.define(f"{name}.{overload}({arguments}) -> {returns}")
+        fake = _copying(lambda _args: None, places, same, like)
+        real = _copying(lambda args: run(launch, args), places, same, copy)
+        _implement(f"{name}.{overload}", fake, real)
+        _FUNCTIONAL[qualified, overload] = FunctionalLaunch(launch, places, same)
+    return _overload(name, overload)
+
+
+def _copying(
+    act: Callable[[list[Any]], None], places: tuple[int, ...], same: Same, duplicate: Any
+) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        own = list(args)
+        for place in places:
+            own[place] = duplicate(args[place])
+        for group in same:
+            shared = next(own[place] for place in group if place in places)
+            for place in group:
+                own[place] = shared
+        act(own)
+        made: list[Any] = []
+        for place in places:  # results of an operator do not share memory
+            taken = any(own[place] is other for other in made)
+            made.append(duplicate(own[place]) if taken else own[place])
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return call
+
+
+def copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, whatever they are: kernels compute addresses themselves."""
+    if not tensor.numel():
+        return like(tensor)
+    pairs = zip(tensor.size(), tensor.stride(), strict=True)
+    extent = 1 + sum((size - 1) * stride for size, stride in pairs)
+    memory = tensor.as_strided((extent,), (1,)).clone()
+    return memory.as_strided(tensor.size(), tensor.stride(), 0)
+
+
+def like(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory of the same layout."""
+    return torch.empty_strided(
+        tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+
+
+def _functionalizing(launch: KernelLaunch, operator: OpOverload) -> Callable[..., None]:
+    """The rule of functionalisation: what the functional overload gives replaces what is written to."""
+    places = written_places(operator)
+    below = torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
+
+    def functionalize(*args: Any) -> None:
+        plain = [_inner(value) for value in args]
+        wrapped = any(_is_functional(args[place]) for place in places)
+        same = _shared(args, places)
+        with torch_compat.ExcludeDispatchKeyGuard(below):
+            if not wrapped:
+                operator(*plain)
+                return
+            made = functional_operator(launch, same)(*plain)
+        for place, new in zip(places, made if len(places) > 1 else (made,), strict=True):
+            torch_compat.functionalize_replace(args[place], new)
+            torch_compat.functionalize_commit_update(args[place])
+            torch_compat.functional_sync(args[place])
+
+    return functionalize
+
+
+def _is_functional(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and torch_compat.is_functional_tensor(value)
+
+
+def _inner(value: Any) -> Any:
+    if not _is_functional(value):
+        return value
+    torch_compat.functional_sync(value)
+    return torch_compat.from_functional_tensor(value)
+
+
+def _shared(args: Sequence[Any], places: tuple[int, ...]) -> Same:
+    """Arguments that are one tensor.
+
+    Raises:
+        NotImplementedError: a tensor that is written to overlaps another argument in some other way.
+    """
+    groups: dict[Any, list[int]] = {}
+    storages: dict[int, set[Any]] = {}
+    for position, value in enumerate(args):
+        if _is_functional(value):
+            storage = value.untyped_storage()._cdata
+            where = (*value.size(), *value.stride(), value.storage_offset())
+            geometry = (storage, value.dtype, *map(str, where))
+            groups.setdefault(geometry, []).append(position)
+            storages.setdefault(storage, set()).add(geometry)
+    for place in places:
+        if _is_functional(args[place]) and len(storages[args[place].untyped_storage()._cdata]) > 1:
+            raise NotImplementedError(
+                f"argument {place} of a Triton kernel, which writes to it, is a view of another argument's memory"
+            )
+    found = groups.values()
+    return tuple(tuple(g) for g in found if len(g) > 1 and not set(places).isdisjoint(g))

@@ -1,0 +1,231 @@
+"""Which outputs share memory with inputs or with each other, and how the caller makes them again.
+
+Autograd's own records are followed: a tensor with a ``_base`` is a view of that base, one without is a root. A root
+that aliases an input is a ``detach()`` or ``.data`` of it. Among outputs on memory that is no input's, one root
+becomes a flat output of the graph and everything else is made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.differentiable_bases import root_of
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata import (
+    AliasInfo,
+    AliasSource,
+    Detachment,
+    can_replay,
+    is_detach,
+    view_steps,
+)
+from fxstack_functionalize.tracing.engine import storage_key
+from fxstack_functionalize.tracing.symbols import computed_symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    import sympy
+
+    from fxstack_functionalize.metadata import Step
+    from fxstack_functionalize.tracing.session import Session
+
+Place = tuple[AliasSource, int]
+"""Where a tensor is found at run time: an argument, a flat output, or an alias made before."""
+
+
+class Truth(Enum):
+    """What the memory that a tensor shares says about its gradient."""
+
+    VIEW = auto()
+    """Everything: it is a view, or it has no gradient."""
+    CUSTOM = auto()
+    """Nothing: a custom ``autograd.Function`` made the view and may give it any gradient."""
+    UNCLEAR = auto()
+    """It has a gradient of its own beside its owner's."""
+
+
+class AliasPlan:
+    """The aliases to make, in order. ``values`` (the flat outputs) is extended by bases that nobody returns."""
+
+    def __init__(self, session: Session, values: list[Any]) -> None:
+        self.session = session
+        self.values = values
+        self.aliases: list[AliasInfo] = []
+        self._places: dict[int, Place] = {}
+        self._owner: dict[int, torch.Tensor] = {}
+        self._keep: list[torch.Tensor] = []
+        self._numbers: dict[sympy.Symbol, int] = {}
+        """Positions of the flat outputs that are numbers which views depend on."""
+        for index, traced in enumerate(session.inputs):
+            if traced.inner is not None:
+                self._places[id(traced.argument)] = (AliasSource.INPUT, index)
+                if traced.root is not None:
+                    self._places[id(traced.root)] = (AliasSource.INPUT, index)
+                if traced.base is None:
+                    self._owner[storage_key(traced.argument)] = traced.argument
+
+    def is_of_input(self, tensor: torch.Tensor) -> bool:
+        return storage_key(tensor) in self._owner
+
+    def add_base(self, base: torch.Tensor, position: int | None) -> None:
+        """Make ``base`` the owner of its memory: flat output ``position``, or a further one."""
+        if position is None:
+            position = len(self.values)
+            self.values.append(base)
+        self._places[id(base)] = (AliasSource.OUTPUT, position)
+        self._owner[storage_key(base)] = base
+
+    def place(self, tensor: torch.Tensor) -> Place:
+        """Return where ``tensor`` will be, planning it (and what it is a view of) if need be."""
+        if id(tensor) not in self._places:
+            info = self._with_numbers(self._plan(tensor))
+            self._keep.append(tensor)
+            self._places[id(tensor)] = (AliasSource.ALIAS, len(self.aliases))
+            self.aliases.append(info)
+        return self._places[id(tensor)]
+
+    def _with_numbers(self, info: AliasInfo) -> AliasInfo:
+        """Let the graph return the numbers of the steps that depend on data (``x[t]``), so that the caller knows them."""
+        computed = computed_symbols(self.session.captured, info.sizes)
+        if computed is None:
+            raise UnsupportedGraphError(
+                "an output is a view whose size depends on data",
+                why="the caller makes views again, and cannot know the size",
+                fix="return a clone of the view",
+            )
+        for symbol, number in computed.items():
+            if symbol not in self._numbers:
+                self._numbers[symbol] = len(self.values)
+                self.values.append(number)
+        return replace(info, numbers=tuple((symbol, self._numbers[symbol]) for symbol in computed))
+
+    def truth(self, tensor: torch.Tensor) -> Truth:
+        """Say whether making ``tensor`` again from its owner would give it the gradient that it has."""
+        if id(tensor) in self._places:
+            return Truth.VIEW
+        base = tensor._base
+        if base is None:
+            return Truth.UNCLEAR if tensor.requires_grad else Truth.VIEW
+        own = _view_truth(tensor, base, self._places)
+        return self.truth(base) if own is Truth.VIEW else own
+
+    def _member(self, parent: torch.Tensor, chain: tuple[Step, ...]) -> torch.Tensor:
+        """Return the input that a view of a merged base was made from, ``parent`` itself if it is no such base."""
+        for traced in self.session.inputs:
+            if traced.root is parent:
+                return traced.argument  # type: ignore[no-any-return]
+            is_member = traced.base is not None and traced.base.argument is parent
+            if is_member and chain[: len(traced.steps)] == traced.steps:
+                return traced.argument  # type: ignore[no-any-return]
+        return parent
+
+    def _steps(self, tensor: torch.Tensor) -> tuple[Step, ...]:
+        """Return the views that lead to ``tensor``; of an input, those that were there before anything ran."""
+        source, index = self._places[id(tensor)]
+        if source is not AliasSource.INPUT:
+            return view_steps(self.session.engine.core(tensor))
+        if any(
+            changed is tensor and (tensor.requires_grad or not step.moves)
+            for changed, step in self.session.engine.relayouts
+        ):
+            raise UnsupportedGraphError(
+                "an output is a view of an input that has a gradient, and whose size, strides or history is changed in place",
+                why="the view's gradient depends on whether it was made before or after the change",
+                fix="use the out-of-place form of the operator (x = x.t() instead of x.t_())",
+            )
+        return self.session.inputs[index].steps
+
+    def custom_view(self, tensor: torch.Tensor) -> AliasInfo:
+        """Describe the memory of a view that a custom function made."""
+        owner = self._owner[storage_key(tensor)]
+        source, index = self._places[id(owner)]
+        chain = view_steps(self.session.engine.core(tensor))
+        steps = _remaining(chain, self._steps(owner))
+        return AliasInfo(source, index, steps)
+
+    def _plan(self, tensor: torch.Tensor) -> AliasInfo:
+        base = tensor._base
+        parent = base if base is not None else self._owner[storage_key(tensor)]
+        chain = view_steps(self.session.engine.core(tensor))
+        parent = self._member(parent, chain)
+        source, index = self.place(parent)
+        steps = _remaining(chain, self._steps(parent))
+        if base is not None:
+            # The base may require no gradient where the input that is a view of it does.
+            no_grad = is_no_grad_view(tensor) or (parent.requires_grad and not tensor.requires_grad)
+            return AliasInfo(
+                source, index, steps, Detachment.NO_GRAD if no_grad else Detachment.NONE
+            )
+        if chain and is_detach(chain[-1]):
+            return AliasInfo(source, index, steps[:-1] if steps else (), Detachment.DETACH)
+        return AliasInfo(source, index, steps, Detachment.DATA)
+
+
+def is_no_grad_view(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` is a view that was made while grad mode was off."""
+    if tensor._base is None:
+        return False
+    meta = torch_compat.get_creation_meta(tensor)
+    return bool(meta == torch_compat.CreationMeta.NO_GRAD_MODE)
+
+
+def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return the root that all ``tensors`` (on one storage) can be made from, None if there is none."""
+    roots = list({id(root_of(tensor)): root_of(tensor) for tensor in tensors}.values())
+    chains = [view_steps(session.engine.core(root)) for root in roots]
+    order = sorted(range(len(roots)), key=lambda i: (not roots[i].requires_grad, len(chains[i])))
+    best = order[0]
+    if all(chain[: len(chains[best])] == chains[best] for chain in chains):
+        return roots[best]
+    return None
+
+
+def _remaining(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step, ...]:
+    if chain[: len(prefix)] != prefix or not can_replay(chain[len(prefix) :]):
+        raise UnsupportedGraphError(
+            "an output is a view whose base was itself given other memory",
+            why="the chain of views that leads to it cannot be followed",
+            fix="return a clone of the view",
+        )
+    return chain[len(prefix) :]
+
+
+def _view_truth(tensor: torch.Tensor, base: torch.Tensor, known: Collection[int]) -> Truth:
+    """Look at what lies between ``base`` and its view ``tensor`` in the autograd graph; ``known``: ids of planned tensors."""
+    node, stop = grad_fn_of(tensor), grad_fn_of(base)
+    if not tensor.requires_grad or node is None:
+        return Truth.VIEW
+    while node is not None and node is not stop and type(node).__name__ != "AccumulateGrad":
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return Truth.CUSTOM
+        following = [edge for edge, _ in node.next_functions if edge is not None]
+        if len(following) != 1:
+            return Truth.UNCLEAR
+        node = following[0]
+    if node is None or is_no_grad_view(tensor):
+        return Truth.UNCLEAR
+    leaf = getattr(
+        node, "variable", base
+    )  # another view of ``base`` may be a leaf since it was made
+    return Truth.VIEW if leaf is base or id(leaf) in known else Truth.UNCLEAR
+
+
+def grad_fn_of(tensor: torch.Tensor) -> torch.autograd.graph.Node | None:
+    """Return ``tensor.grad_fn``.
+
+    Autograd refuses to give it for a view made under no_grad whose base was changed in place with gradients on.
+    """
+    try:
+        return tensor.grad_fn
+    except RuntimeError as error:
+        raise UnsupportedGraphError(
+            "an output is a view made under no_grad, and its base was changed in place afterwards",
+            why=f"autograd gives such a view no gradient function: {error}",
+            fix="make the view after the change, or return a clone",
+        ) from error

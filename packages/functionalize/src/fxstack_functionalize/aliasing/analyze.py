@@ -1,0 +1,209 @@
+"""Read off the functional tensors what the captured graph did: mutations of inputs, and what the outputs are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.aliases import (
+    AliasPlan,
+    Truth,
+    choose_base,
+)
+from fxstack_functionalize.aliasing.differentiable_bases import root_of
+from fxstack_functionalize.aliasing.metamutation import relayouts_of
+from fxstack_functionalize.aliasing.new_leaves import set_aside
+from fxstack_functionalize.aliasing.synthetic_bases import (
+    NeedsBasesError,
+    NeedsViewsError,
+    groups_to_merge,
+)
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata import (
+    AliasInfo,
+    AliasSource,
+    InputInfo,
+    OutputInfo,
+    OutputSource,
+)
+from fxstack_functionalize.tracing.engine import storage_key, version_of
+from fxstack_functionalize.tracing.inputs import SYMBOLIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_functionalize.metadata import Relayout
+    from fxstack_functionalize.tracing.inputs import CapturedInput
+    from fxstack_functionalize.tracing.session import Session, TracedInput
+
+
+@dataclass(slots=True)
+class Analysis:
+    """What ``analyze`` finds. ``values`` are the flat graph outputs that follow the mutated inputs."""
+
+    inputs: list[InputInfo]
+    outputs: list[OutputInfo] = field(default_factory=list)
+    aliases: list[AliasInfo] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    custom_views: dict[int, AliasInfo] = field(default_factory=dict)
+
+
+def analyze(session: Session, outputs: Sequence[Any], *, replay_views: bool) -> Analysis:
+    """Classify every input and every user output after the captured graph has run."""
+    infos = [
+        _input_info(session, spec, traced)
+        for spec, traced in zip(session.captured.inputs, session.inputs, strict=True)
+    ]
+    _merge_if_aliased(session, infos)
+    analysis = Analysis(infos)
+    _Outputs(session, analysis, outputs).classify(replay_views=replay_views)
+    return analysis
+
+
+def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> InputInfo:
+    name = spec.name
+    if traced.inner is None:
+        return InputInfo(name, is_tensor=False)
+    argument = traced.argument
+    core = session.engine.core(argument)
+    torch_compat.functional_sync(argument)
+    gains_history = argument.requires_grad and not spec.fake.requires_grad
+    viewed = spec.fake._base is not None and traced.base is None
+    if viewed and gains_history and not session.captured.keep_views:
+        raise NeedsViewsError
+    mutates_data = traced.base is None and torch_compat.functionalize_has_data_mutation(core)
+    relayouts = relayouts_of(session, spec, traced)
+    return InputInfo(
+        name,
+        is_tensor=True,
+        requires_grad=traced.leaf is not None,
+        is_leaf=traced.leaf is None or traced.leaf is argument,
+        mutates_data=mutates_data,
+        grad_visible=argument.grad_fn is not traced.grad_fn,
+        version_bumps=0 if traced.rooted else _bumps(traced, relayouts),
+        relayouts=relayouts,
+    )
+
+
+def _bumps(traced: TracedInput, relayouts: Sequence[Relayout]) -> int:
+    now = version_of(traced.argument)
+    return now - traced.version - sum(step.bumps for step in relayouts)
+
+
+def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
+    """Start again with merged inputs if one that shares memory with others, or was given another size, was changed."""
+    if any(spec.members is not None for spec in session.captured.inputs):
+        return
+    changed = {index for index, seen in enumerate(infos) if seen.mutates_data}
+    relaid = {index for index in changed if any(step.moves for step in infos[index].relayouts)}
+    groups = groups_to_merge(session.captured, changed, relaid)
+    if groups:
+        raise NeedsBasesError(groups)
+
+
+class _Outputs:
+    """Classifies the user outputs: every one has a slot among the flat outputs, which may stay empty."""
+
+    def __init__(self, session: Session, analysis: Analysis, outputs: Sequence[Any]) -> None:
+        self.session = session
+        self.analysis = analysis
+        self.outputs = outputs
+        analysis.values = [None] * len(outputs)
+        self.plan = AliasPlan(session, analysis.values)
+        self.first: dict[int, int] = {}
+        """The first position of each distinct tensor."""
+        self.leaves: set[int] = set()
+        """Those that are new leaves."""
+
+    def classify(self, *, replay_views: bool) -> None:
+        for position, value in enumerate(self.outputs):
+            if isinstance(value, torch.Tensor):
+                self._check(position, value)
+                self.first.setdefault(id(value), position)
+        outputs = {position: self.outputs[position] for position in self.first.values()}
+        self.leaves = set_aside(outputs, self.session.inputs, self.plan._places)
+        self._add_bases(replay_views=replay_views)
+        for position, value in enumerate(self.outputs):
+            if isinstance(value, torch.Tensor):
+                self.analysis.outputs.append(self._tensor(value))
+            else:
+                self.analysis.outputs.append(self._other(position, value))
+        self.analysis.aliases = self.plan.aliases
+
+    def _check(self, position: int, value: torch.Tensor) -> None:
+        if not self.session.engine.is_functional(value):
+            raise UnsupportedGraphError(
+                f"output {position} is a {type(value).__name__} that no traced operator made",
+                why="it is neither an input nor computed from one, so its value is not in the graph",
+                fix="pass the tensor as an input",
+            )
+
+    def _add_bases(self, *, replay_views: bool) -> None:
+        groups: dict[int, list[torch.Tensor]] = {}
+        for position in self.first.values():
+            value = self.outputs[position]
+            if not self.plan.is_of_input(value):
+                groups.setdefault(storage_key(value), []).append(value)
+        for members in groups.values():
+            if len(members) == 1 and not (replay_views and members[0]._base is not None):
+                continue
+            base = choose_base(self.session, members)
+            if base is not None and all(
+                value is base or root_of(value) is base or not root_of(value).requires_grad
+                for value in members
+            ):
+                self.plan.add_base(base, self.first.get(id(base)))
+            elif len({id(root) for root in map(root_of, members) if root.requires_grad}) > 1:
+                raise _own_gradient()
+
+    def _tensor(self, value: torch.Tensor) -> OutputInfo:
+        leaf = id(value) in self.leaves
+        grad = value.requires_grad or leaf
+        position = self.first[id(value)]
+        truth = self._truth(value)
+        if truth is Truth.UNCLEAR:
+            raise _own_gradient()
+        if truth is Truth.CUSTOM or not (self._has_owner(value) or self._is_placed(value)):
+            self.analysis.values[position] = value
+            if truth is Truth.CUSTOM:
+                self.analysis.custom_views[position] = self.plan.custom_view(value)
+            return OutputInfo(OutputSource.VALUE, position, requires_grad=grad, is_leaf=leaf)
+        source, index = self.plan.place(value)
+        if source is AliasSource.OUTPUT:
+            self.analysis.values[index] = value
+        return OutputInfo(_SOURCES[source], index, requires_grad=grad, is_leaf=leaf)
+
+    def _truth(self, value: torch.Tensor) -> Truth:
+        if self._is_placed(value) or not self._has_owner(value):
+            return Truth.VIEW
+        return self.plan.truth(value)
+
+    def _is_placed(self, value: torch.Tensor) -> bool:
+        return id(value) in self.plan._places
+
+    def _has_owner(self, value: torch.Tensor) -> bool:
+        return storage_key(value) in self.plan._owner
+
+    def _other(self, position: int, value: Any) -> OutputInfo:
+        if isinstance(value, SYMBOLIC):
+            self.analysis.values[position] = value
+            return OutputInfo(OutputSource.VALUE, position, is_tensor=False)
+        return OutputInfo(OutputSource.CONSTANT, is_tensor=False, constant=value)
+
+
+def _own_gradient() -> UnsupportedGraphError:
+    return UnsupportedGraphError(
+        "an output shares memory with another tensor but has a gradient of its own",
+        why="it comes from .data, detach() or a view under no_grad, and was changed with gradients on",
+        fix="clone the tensor before changing it",
+    )
+
+
+_SOURCES = {
+    AliasSource.INPUT: OutputSource.INPUT,
+    AliasSource.OUTPUT: OutputSource.VALUE,
+    AliasSource.ALIAS: OutputSource.ALIAS,
+}

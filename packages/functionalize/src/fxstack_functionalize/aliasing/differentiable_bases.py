@@ -1,0 +1,221 @@
+"""Inputs that are views of one tensor, one of which is changed where gradients are recorded.
+
+Autograd hangs the change on the tensor that all of them are views of, their root, and gives its views new histories when
+they are next looked at. So the root (``view._base``) is one more input of the graph, the one with the gradient, and its
+views are made again inside. When the graph has run, the root's new value is copied into it, and eager's rules do the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.tracing.symbols import evaluable, hint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from fxstack_functionalize.tracing.inputs import Captured
+
+    Way = Callable[[torch.Tensor], torch.Tensor]
+
+_DEFAULT = torch_compat.CreationMeta.DEFAULT
+
+
+def root_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that ``tensor`` is a view of, or itself."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def is_plain_view(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` is no view, or one that gets a new history when its base has been changed."""
+    return tensor._base is None or torch_compat.get_creation_meta(tensor) == _DEFAULT
+
+
+def find_root(captured: Captured, group: Iterable[int]) -> torch.Tensor | str:
+    """Return the root of the inputs ``group``, or why there is none that can stand for them."""
+    members = [captured.inputs[index].fake for index in group]
+    root = root_of(members[0])
+    if any(root_of(member) is not root for member in members):
+        return "they require gradients, and are not views of one tensor for autograd"
+    if any(member.requires_grad is not root.requires_grad for member in members):
+        return "some of them require gradients, and others that share their memory do not"
+    if not all(map(is_plain_view, members)):
+        return "one of them is a view that autograd gives no new history (of no_grad, of several results)"
+    numbers = (*root.shape, *root.stride(), root.storage_offset())
+    if not evaluable(captured, numbers):
+        return "the size of the tensor that they are views of is not known when the graph is called"
+    if not all(member is root or _way(root, member) is not None for member in members):
+        return "they require gradients, and how they lie in the tensor that they are views of is not regular"
+    return root
+
+
+def related(captured: Captured, index: int) -> set[int]:
+    """Return input ``index`` and all others that are views of the same tensor with a gradient; nothing if it is alone."""
+    root = root_of(captured.inputs[index].fake)
+    found = {
+        place
+        for place, spec in enumerate(captured.inputs)
+        if isinstance(spec.fake, torch.Tensor) and root_of(spec.fake) is root
+    }
+    return found if len(found) > 1 and root.requires_grad else set()
+
+
+def derive(argument: torch.Tensor, root: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
+    """Return the view of ``argument`` that ``member`` is of ``root``."""
+    if member is root:
+        return argument
+    way = _way(root, member)
+    assert way is not None
+    with torch.enable_grad():
+        return way(argument)
+
+
+def _way(root: torch.Tensor, member: torch.Tensor) -> Way | None:
+    """Return the function from ``root`` to ``member``; None if there is none that looks at sizes and not at memory."""
+    if member.dtype != root.dtype or any(t.is_conj() or t.is_neg() for t in (root, member)):
+        return None
+    whole, part = Place.of(root), Place.of(member)
+    if whole == part:
+        return lambda argument: argument.view_as(argument)
+    regular = _regular(whole, part)
+    numbers = (*whole.numbers, *part.numbers)
+    if regular is not None or not all(type(number) is int for number in numbers):
+        return regular
+    return _of_another_shape(whole, part) if root.is_contiguous() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies in its storage."""
+
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    offset: Any
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Place:
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        return (*self.shape, *self.strides, self.offset)
+
+
+def _of_another_shape(root: Place, member: Place) -> Way | None:
+    """Return the function that first gives a contiguous tensor the shape of which ``member`` is a regular part."""
+    count = prod(root.shape)
+    for strides in (_steps(count, member), (1,)):
+        shape = tuple(
+            before // stride for before, stride in zip((count, *strides), strides, strict=False)
+        )
+        part = _regular(Place(shape, strides, root.offset), member)
+        if part is not None:
+            return _behind_view(shape, part)
+    if root.offset != 0:
+        return None
+    return lambda argument: argument.view(-1).as_strided(
+        member.shape, member.strides, member.offset
+    )
+
+
+def _behind_view(shape: tuple[int, ...], part: Way) -> Way:
+    return lambda argument: part(argument.view(shape))
+
+
+def _steps(count: int, member: Place) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor of ``count`` elements, of ``member``'s as long as they divide each other."""
+    steps: list[int] = []
+    for stride in sorted({*member.strides, 1} - {0}, reverse=True):
+        if (steps[-1] if steps else count) % stride == 0:
+            steps.append(stride)
+    return tuple(steps)
+
+
+def _regular(root: Place, member: Place) -> Way | None:
+    """Return the function that slices, selects and permutes dimensions of ``root``, where that gives ``member``."""
+    starts = _starts(root, member.offset - root.offset)
+    if starts is None or any(_known(size == 0) for size in member.shape):
+        return None
+    taken: dict[int, slice] = {}
+    order, added = [], []
+    for place, (size, stride) in enumerate(zip(member.shape, member.strides, strict=True)):
+        if _known(size == 1) or _known(stride == 0):
+            added.append(place)
+            continue
+        dim = _dimension(root, stride)
+        if dim is None or dim in taken:
+            return None
+        part = _part(root.shape[dim], starts[dim], size, stride // root.strides[dim])
+        if part is None:
+            return None
+        taken[dim] = part
+        order.append(dim)
+    index = tuple(taken.get(dim, start) for dim, start in enumerate(starts))
+    kept = sorted(order)
+    permutation = [kept.index(dim) for dim in order]
+
+    def way(argument: torch.Tensor) -> torch.Tensor:
+        view = argument[index].permute(permutation)
+        for place in added:
+            view = view.unsqueeze(place)
+        # An expand that changes nothing is left out: it cannot be written back exactly (``inverses``).
+        same = all(_known(a == b) for a, b in zip(view.shape, member.shape, strict=True))
+        return view if same else view.expand(member.shape)
+
+    return way
+
+
+def _part(length: Any, start: Any, size: Any, step: Any) -> slice | None:
+    """Return the slice of a dimension of ``length`` that has ``size`` elements; None if it may reach beyond the end."""
+    if _known(step == 1) and _known(size == length):
+        return slice(None)
+    end = start + (size - 1) * step + 1
+    return slice(start, end, step) if _known(end <= length) else None
+
+
+def _starts(root: Place, distance: Any) -> list[Any] | None:
+    """Return the index of the element of ``root`` that is ``distance`` behind its first; None if elements may coincide."""
+    starts: list[Any] = [0] * len(root.shape)
+    within = None
+    for dim in sorted(range(len(root.shape)), key=lambda dim: -hint_of(root.strides[dim])):
+        size, stride = root.shape[dim], root.strides[dim]
+        if _known(size == 1):
+            continue
+        if not _known(stride > 0) or not (within is None or _known(size * stride <= within)):
+            return None
+        within = stride
+        if not _known(abs(distance) < stride):
+            starts[dim] = distance // stride
+            distance = distance - starts[dim] * stride
+        if not (_known(starts[dim] >= 0) and _known(starts[dim] < size)):
+            return None
+    return starts if _known(distance == 0) else None
+
+
+def _dimension(root: Place, stride: Any) -> int | None:
+    """Return the outermost dimension of ``root`` whose steps make up one of ``stride``."""
+    long = [dim for dim in range(len(root.shape)) if not _known(root.shape[dim] == 1)]
+    same = [dim for dim in long if _known(root.strides[dim] == stride)]
+    if same or type(stride) is not int:
+        return same[0] if same else None
+    steps = {dim: root.strides[dim] for dim in long if type(root.strides[dim]) is int}
+    fitting = [dim for dim, step in steps.items() if 0 < step <= stride and stride % step == 0]
+    return max(fitting, key=steps.__getitem__, default=None)
+
+
+def _known(truth: Any) -> bool:
+    """Whether something about symbolic numbers is certain, without a guard."""
+    return bool(statically_known_true(truth))
+
+
+def duplicates(fakes: Sequence[Any], group: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return the members of ``group`` that are an earlier one, each with that one."""
+    first: dict[int, int] = {}
+    pairs = [(index, first.setdefault(id(fakes[index]), index)) for index in group]
+    return tuple((index, earlier) for index, earlier in pairs if index != earlier)

@@ -1,0 +1,404 @@
+"""In-place operators, where functionalisation alone would not do what eager does.
+
+Most of them on tensors whose elements share memory (``x.expand(3, 4).add_(1)``) raise in eager, and functionalisation
+would compute some value instead: they are refused, and eager gets to say what it says. And a changed tensor has the
+strides in eager that it had before, but those of the out-of-place operator's result here: it gets them back.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from contextlib import contextmanager
+from functools import cache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.overrides import TorchFunctionMode
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.differentiable_bases import root_of
+from fxstack_functionalize.aliasing.inverses import check_inverses, flattened, overlaps_itself
+from fxstack_functionalize.aliasing.non_dense_strides import (
+    plain_only,
+    replace_value,
+    same_strides,
+    with_gaps,
+)
+from fxstack_functionalize.aliasing.overlap import check_lists, check_reads
+from fxstack_functionalize.aliasing.strided import NAMES, check_reach, keep_offset, note_view
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata import Relayout, view_steps
+from fxstack_functionalize.operators.elements import rows
+from fxstack_functionalize.operators.recurrent import steps_of
+from fxstack_functionalize.runtime.backward.tangents import dense_like
+from fxstack_functionalize.torch_compat import FakeTensor
+from fxstack_functionalize.tracing.engine import storage_key, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from fxstack_functionalize.tracing.engine import Engine
+
+IN_PLACE_FUNCTIONS = frozenset(
+    {
+        operator.iadd,
+        operator.isub,
+        operator.imul,
+        operator.itruediv,
+        operator.ifloordiv,
+        operator.imod,
+        operator.ipow,
+        operator.iand,
+        operator.ior,
+        operator.ixor,
+        operator.ilshift,
+        operator.irshift,
+        operator.setitem,
+    }
+)
+IN_PLACE_METHODS = frozenset(
+    f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS
+)
+"""The same as methods of tensors."""
+RELAYOUTS = frozenset(
+    {
+        "as_strided_",
+        "squeeze_",
+        "swapaxes_",
+        "swapdims_",
+        "t_",
+        "transpose_",
+        "unsqueeze_",
+    }
+)
+"""In-place operators that change size and strides, and whose argument stays in its memory."""
+ASKING = NAMES | {
+    "contiguous",
+    "flatten",
+    "ravel",
+    "reshape",
+    "reshape_as",
+    "to",
+    "view",
+    "view_as",
+}
+"""Operators that return their argument's memory or a copy, or say where it is, depending on its strides."""
+REPEATING = frozenset({"broadcast_to", "expand", "expand_as", "unfold"})
+"""Views that are made in one step where the trace demands that, of the memory as it is in eager."""
+VECTOR = 16
+"""From so many elements on, torch's CPU kernel draws normal numbers for a contiguous tensor by vectors."""
+RESIZES = frozenset({"resize_", "resize_as_"})
+METADATA_METHODS = RELAYOUTS | RESIZES | {"detach_", "requires_grad_", "set_"}
+"""In-place operators that change what a tensor looks like, not its values."""
+
+
+def run_in_place_safely(
+    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call ``function(*args, **kwargs)``; if it changes its first argument in place, as described above.
+
+    Raises:
+        UnsupportedGraphError: if the changed tensor overlaps itself, or in part what is read.
+    """
+    target = args[0] if args else None
+    asking = ASKING | REPEATING if engine.flat_views else ASKING
+    if engine.gapped and isinstance(target, torch.Tensor) and _name(function) in asking:
+        _restore_gaps(engine, target)
+    if isinstance(target, torch.Tensor) and _name(function) in NAMES:
+        check_reach(target, args[1:], kwargs)
+        note_view(engine, target)
+    if isinstance(target, torch.Tensor) and _name(function) == "storage_offset":
+        note_view(engine, target)
+    if isinstance(target, torch.Tensor) and _name(function) in METADATA_METHODS:
+        if _name(function) != "requires_grad_":
+            _check_leaf(engine, _name(function), target)
+        return _change_metadata(engine, function, args, kwargs)
+    if isinstance(target, (list, tuple)) and _changes_first(function, args, kwargs):
+        return _run_on_list(engine, function, args, kwargs)
+    if not isinstance(target, torch.Tensor) or not _changes_first(function, args, kwargs):
+        outs = _outs(kwargs)
+        for out in outs:
+            check_reads(engine, _name(function), out, args, {})
+            _check_overlaps(engine, _name(function), out)
+            check_inverses(engine, _name(function), out)
+        with _keeping_strides(engine, _with_owners(engine, outs)):
+            found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
+            result = _functional(engine, function(*args, **kwargs)) if found is None else found
+        if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
+            _note_detached(engine, target, result)
+        return flattened(engine, result, (args, kwargs)) if engine.flat_views else result
+    if target.layout is not torch.strided:
+        return function(*args, **kwargs)
+    _check_leaf(engine, _name(function), target)
+    _check_overlaps(engine, _name(function), target)
+    _check_draws(_name(function), target)
+    check_reads(engine, _name(function), target, args[1:], kwargs)
+    check_inverses(engine, _name(function), target)
+    changed = _with_owners(engine, [target])
+    with _keeping_strides(engine, changed):
+        result = function(*args, **kwargs)
+        for tensor in changed:
+            _check_views(engine, tensor)
+    return result
+
+
+@contextmanager
+def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterator[None]:
+    before = [tensor.stride() if tensor.layout is torch.strided else None for tensor in changed]
+    sizes = [tensor.shape for tensor in changed]
+    offsets = [
+        0 if strides is None else t.storage_offset()
+        for t, strides in zip(changed, before, strict=True)
+    ]
+    yield
+    for tensor, size, strides, offset in zip(changed, sizes, before, offsets, strict=True):
+        if not engine.is_functional(tensor):
+            continue  # a level of a transform around one, which has no memory of its own
+        if strides is not None and tensor.shape == size:  # else out= has given it another size
+            _keep_strides(engine, tensor, strides)
+            keep_offset(engine, tensor, offset)
+
+
+def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """``targets``, what they are views of, and what they were detached from: all whose values change with them."""
+    found = [
+        tensor
+        for target in targets
+        for tensor in (target, target._base, _detached_from(engine, target))
+        if tensor is not None
+    ]
+    return list({id(tensor): tensor for tensor in found}.values())
+
+
+def _functional(engine: Engine, result: Any) -> Any:
+    """Wrap what an operator has made of numbers alone (``torch.add(7, 2)``), of which functionalisation sees no tensor."""
+    plain = type(result) is FakeTensor and not engine.is_functional(result)
+    return engine.wrap(result) if plain else result
+
+
+def _check_views(engine: Engine, target: torch.Tensor) -> None:
+    """Refuse a change with a gradient of a tensor of which a view has another size or layout than it was made with.
+
+    On functional tensors autograd makes views again by the operators that made them, and does not know of ``t_`` and its like.
+    """
+    root = root_of(target)
+    relaid = (tensor for tensor, step in engine.relayouts if step.moves and tensor is not root)
+    if root.requires_grad and any(root_of(tensor) is root for tensor in relaid):
+        raise UnsupportedGraphError(
+            "a view has its size or strides changed in place, and the tensor that it views is changed afterwards",
+            why="autograd would make the view again as it was first",
+            fix="use the out-of-place form of the operator (x = x.t() instead of x.t_())",
+        )
+
+
+def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
+    """Refuse to change a view of a leaf that is known as an input of its own: eager has an error for it."""
+    root = target if target._base is None else target._base
+    if id(root) in engine.views_of_leaves and torch.is_grad_enabled():
+        raise UnsupportedGraphError(
+            f"{name!r} changes a view of a leaf that requires a gradient",
+            why="eager has an error for it",
+            fix="change it under torch.no_grad(), or change a clone",
+        )
+
+
+def _outs(kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return what a call with ``out=`` writes to."""
+    out = kwargs.get("out")
+    return [x for x in (out if isinstance(out, (list, tuple)) else [out]) if torch.is_tensor(x)]
+
+
+def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -> None:
+    """Remember whose memory a ``detach()`` or ``.data`` is on, which autograd does not tell."""
+    if result is source or result._base is not None:
+        return
+    keys = _storage_of(engine, source), _storage_of(engine, result)
+    if keys[0] is not None and keys[0] == keys[1]:
+        root = source if source._base is None else source._base
+        engine.cut_off_from.setdefault(keys[0], root)
+
+
+def _detached_from(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
+    key = _storage_of(engine, tensor)
+    return None if key is None else engine.cut_off_from.get(key)
+
+
+def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
+    """Identify the storage; tensors of function transforms show none."""
+    if tensor.layout is not torch.strided or not engine.is_functional(tensor):
+        return None
+    return storage_key(tensor)
+
+
+def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
+    """Give the value of what owns the memory of ``target`` the gaps that its elements have in eager."""
+    key = _storage_of(engine, target)
+    owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
+    if owner is None:
+        return
+    torch_compat.functional_sync(owner)
+    core = engine.core(owner)
+    value = torch_compat.from_functional_tensor(core)
+    with plain_only():
+        replace_value(core, with_gaps(value, strides))
+    torch_compat.functional_sync(target)
+
+
+def _change_metadata(
+    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call an operator that changes its first argument's metadata, and remember how to do it again."""
+    target = args[0]
+    if _name(function) in RESIZES and _keeps_sizes(target, args, kwargs):
+        return target  # functionalisation would write its values
+    grad_mode, before = torch.is_grad_enabled(), version_of(target)
+    if _name(function) == "set_" and len(args) == 1 and not kwargs:
+        # torch's functionalisation of the form without arguments fails now and then.
+        source = target.new_empty(0)
+        result = target.set_(source)
+    else:
+        source = args[1] if len(args) > 1 else None
+        result = function(*args, **kwargs)
+    if _name(function) == "set_" and isinstance(source, torch.Tensor):
+        engine.set_outside(target, source)
+    if _name(function) in RESIZES:
+        _lay_out(target, args, kwargs)
+    bumps = version_of(target) - before
+    step = Relayout(_name(function), tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
+    engine.relayouts.append((target, step))
+    return result
+
+
+def _keeps_sizes(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call of ``resize_`` or ``resize_as_`` asks for the sizes that there are, and for no layout."""
+    if target.requires_grad or len(args) == 1 or kwargs.get("memory_format") is not None:
+        return False
+    given = args[1] if isinstance(args[1], (torch.Tensor, list, tuple)) else args[1:]
+    return tuple(target.shape) == tuple(given.shape if isinstance(given, torch.Tensor) else given)
+
+
+def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Give a tensor that was resized the memory format that was asked for, of which functionalisation knows nothing."""
+    wanted = kwargs.get("memory_format")
+    if wanted is torch.preserve_format:
+        wanted = torch_compat.suggest_memory_format(args[1])
+    if wanted not in {None, torch.contiguous_format}:
+        like = torch.empty(target.shape, device="meta", memory_format=wanted)
+        target.as_strided_(target.shape, like.stride(), target.storage_offset())
+
+
+def _run_on_list(
+    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call an operator that changes a list of tensors: functionalisation does not raise their version counters."""
+    tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
+    check_lists(engine, _name(function), tensors, args[1:], kwargs)
+    for tensor in tensors:
+        _check_overlaps(engine, _name(function), tensor)
+        check_inverses(engine, _name(function), tensor)
+    before = [tensor._version for tensor in tensors]
+    with _keeping_strides(engine, _with_owners(engine, tensors)):
+        result = function(*args, **kwargs)
+    for tensor in tensors:
+        _check_views(engine, tensor)
+    if [tensor._version for tensor in tensors] == before:
+        for tensor in tensors:  # views of one tensor share a counter, and raise it once each
+            torch_compat.unsafe_set_version_counter((tensor,), (tensor._version + 1,))
+    return result
+
+
+class InPlaceMode(TorchFunctionMode):
+    """Does the same for the calls that an opaque Python function makes."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        with steps_of(func):
+            return run_in_place_safely(self._engine, func, args, kwargs or {})
+
+
+def _changes_first(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if function in IN_PLACE_FUNCTIONS:
+        return True
+    name = _name(function)
+    if name in IN_PLACE_METHODS:
+        return True
+    if name.endswith("_") and not name.endswith("__") and name not in METADATA_METHODS:
+        return True
+    if isinstance(function, FunctionType) and function.__module__.startswith("torch."):
+        place = _place_of_inplace(function)
+        given = place is not None and place < len(args) and args[place]
+        return bool(given or kwargs.get("inplace"))
+    return False
+
+
+@cache
+def _place_of_inplace(function: FunctionType) -> int | None:
+    """The position of the parameter ``inplace`` (``F.relu(x, inplace=True)``).
+
+    What a function wraps is not asked: ``Tensor.__pow__`` wraps a C method, which has no signature.
+    """
+    names = [*inspect.signature(function, follow_wrapped=False).parameters]
+    return names.index("inplace") if "inplace" in names else None
+
+
+def _name(function: Any) -> str:
+    name = str(getattr(function, "__name__", ""))
+    return name.partition(".")[0] if isinstance(function, torch_compat.OpOverload) else name
+
+
+def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
+    """Refuse to change a tensor of which several elements share memory, or a view of such a one, detached or not."""
+    owners = _with_owners(engine, [target, root_of(target)])
+    strided = [t for t in owners if t.layout is torch.strided]
+    if any(map(overlaps_itself, strided)):
+        raise UnsupportedGraphError(
+            f"{name!r} changes a tensor in place of which several elements share memory",
+            why="eager has an error for most such calls, and a functional graph would give a value",
+            fix="clone the tensor first",
+        )
+
+
+def _check_draws(name: str, target: torch.Tensor) -> None:
+    """Refuse normal numbers for a tensor with gaps: eager draws them one by one, and for a dense copy by vectors of 16."""
+    if name != "normal_" or statically_known_true(target.numel() < VECTOR):
+        return
+    if torch.ops.aten.is_non_overlapping_and_dense.default(target):
+        return
+    raise UnsupportedGraphError(
+        "'normal_' fills a tensor that has gaps between its elements",
+        why="eager draws other numbers for it than for a dense tensor",
+        fix="fill a new tensor (torch.randn) and copy it",
+    )
+
+
+def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) -> None:
+    """Give the value under a functional tensor the strides from before; views get them from their base.
+
+    Where there are gaps between the elements it is made dense, and what depends on gaps restores them first.
+    """
+    core = engine.core(target)
+    if not torch_compat.is_functional_tensor(core):
+        return
+    torch_compat.functional_sync(target)
+    value = torch_compat.from_functional_tensor(core)
+    if value.stride() == strides:
+        return
+    with plain_only():
+        example = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        laid_out = dense_like(example)(value)
+    replace_value(core, laid_out)
+    empty = any(statically_known_true(size == 0) for size in value.shape)
+    if not (empty or view_steps(core) or same_strides(laid_out, strides)):
+        engine.gapped[storage_key(target)] = target, strides

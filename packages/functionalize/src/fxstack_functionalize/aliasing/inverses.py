@@ -1,0 +1,172 @@
+"""Views through which a change cannot be written back to the tensor that they view.
+
+torch's functionalisation writes a changed view back operator by operator, by the inverse of each view operator. That of
+``unfold`` is its gradient formula, which has zeros where no window lies and sums where several do. That of ``expand`` adds a
+difference, which rounds and makes NaN of infinities. That of an ``as_strided`` with overlaps writes old values beside
+new ones. If a graph changes a tensor through such a view, the trace starts again, and makes these views, and all views of them,
+in one step: ``as_strided`` of the tensor that owns the memory. Its inverse writes exactly the elements of the view.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.differentiable_bases import root_of
+from fxstack_functionalize.aliasing.non_dense_strides import plain_only, same_strides
+from fxstack_functionalize.aliasing.strided import note_view
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata import view_steps
+from fxstack_functionalize.torch_compat import functionalization as views
+from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracing.engine import current_value, storage_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_functionalize.metadata import Step
+    from fxstack_functionalize.tracing.engine import Engine
+
+EXPAND, UNFOLD, AS_STRIDED = (
+    getattr(views, f"{name}_ViewMeta") for name in ("expand", "unfold", "as_strided")
+)
+
+
+class NeedsFlatViewsError(Exception):
+    """The trace has to start again with ``Engine.flat_views``: a view without an exact inverse is changed."""
+
+
+def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
+    """Check the views that lead to ``target``, which the operator ``name`` is about to change.
+
+    Raises:
+        NeedsFlatViewsError: if one of them has no exact inverse, and the trace may start again.
+        UnsupportedGraphError: if it has started again, and this view cannot be made in one step.
+    """
+    if not _is_lossy(engine, target):
+        return
+    if not engine.flat_views:
+        raise NeedsFlatViewsError
+    raise UnsupportedGraphError(
+        f"{name!r} changes a tensor through a view of overlapping elements, or one with gaps",
+        why="the view cannot be made in one step of the tensor that owns the memory",
+        fix="change the tensor itself, or a clone",
+    )
+
+
+def flattened(engine: Engine, result: Any, arguments: Any) -> Any:
+    """Return ``result`` with those of its tensors that are views without exact inverse made in one step.
+
+    Tensors among ``arguments`` stay what they are.
+    """
+    given = {id(leaf) for leaf in pytree.tree_leaves(arguments)}
+
+    def flat(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) in given or not _is_lossy(engine, tensor):
+            return tensor
+        made = _in_one_step(engine, tensor)
+        return tensor if made is None else made
+
+    return pytree.tree_map_only(torch.Tensor, flat, result)
+
+
+def _in_one_step(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the elements of ``tensor`` as ``as_strided`` of what it views; None if that is another view for autograd."""
+    root = root_of(tensor)
+    value, whole = current_value(engine, tensor), current_value(engine, root)
+    alike = root.dtype == tensor.dtype and not any(
+        t.is_conj() or t.is_neg() for t in (tensor, root, value, whole)
+    )
+    # torch changes nothing through an as_strided of a view.
+    if not alike or root is tensor or view_steps(engine.core(root)):
+        return None
+    dense = torch.ops.aten.is_non_overlapping_and_dense.default
+    if not (dense(root) and dense(whole) and same_strides(whole, root.stride())):
+        return None
+    # The view was made of the present value, which may lie elsewhere in its storage than the tensor does in eager.
+    start = value.storage_offset() - whole.storage_offset()
+    note_view(engine, root)
+    made = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
+    same = _autograd_state(made) == _autograd_state(tensor)
+    return made if same else None
+
+
+def _autograd_state(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return (
+        tensor.requires_grad,
+        tensor.grad_fn is None,
+        id(tensor._base),
+        torch_compat.get_creation_meta(tensor),
+    )
+
+
+def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
+    """Whether a view between ``tensor`` and what owns its memory has no exact inverse."""
+    if not engine.is_functional(tensor):
+        return False
+    core = engine.core(tensor)
+    if not torch_compat.is_functional_tensor(core):
+        return False
+    steps = view_steps(core)
+    if all(make not in _LOSSY for make, _ in steps):
+        return False
+    root = _owner(engine, tensor)
+    before = view_steps(engine.core(root))
+    if steps[: len(before)] != before:
+        return True
+    return _loses(current_value(engine, root), steps[len(before) :])
+
+
+def _owner(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that ``tensor`` is a view of, also through ``detach()``."""
+    detached_from = engine.cut_off_from.get(storage_key(tensor))
+    return root_of(tensor) if detached_from is None else detached_from
+
+
+def _loses(value: torch.Tensor, steps: Sequence[Step]) -> bool:
+    with disable_proxy_modes_tracing(), plain_only():
+        for make, arguments in steps:
+            viewed = views.apply_view_meta_sequence(value, [make(arguments)])
+            loses = _LOSSY.get(make)
+            if loses is not None and loses(value, viewed):
+                return True
+            value = viewed
+    return False
+
+
+def _unfold_loses(before: torch.Tensor, after: torch.Tensor) -> bool:
+    same = statically_known_true(before.numel() == after.numel())
+    return not same or overlaps_itself(after)
+
+
+def _expand_loses(_before: torch.Tensor, _after: torch.Tensor) -> bool:
+    return True  # also where it expands nothing: the inverse adds a difference all the same
+
+
+def _strided_loses(_before: torch.Tensor, after: torch.Tensor) -> bool:
+    return overlaps_itself(after)
+
+
+_LOSSY = {EXPAND: _expand_loses, UNFOLD: _unfold_loses, AS_STRIDED: _strided_loses}
+"""View operators whose inverses are not exact for all arguments, each with the function that tells."""
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether elements may share memory: a dimension's step lies within what the dimensions of smaller steps cover."""
+    dims = list(zip(tensor.stride(), tensor.shape, strict=True))
+    if any(type(n) is int and n == 0 for _, n in dims):
+        return False
+    dims = [(step, n) for step, n in dims if not (type(n) is int and n == 1)]
+    if any(type(step) is not int for step, _ in dims):
+        return any(type(step) is int and step == 0 for step, _ in dims)
+    covered: Any = 0
+    for step, n in sorted(dims, key=operator.itemgetter(0)):
+        if not guard_or_false(step > covered):
+            return True
+        covered += (n - 1) * step
+    return False

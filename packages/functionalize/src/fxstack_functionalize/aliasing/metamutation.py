@@ -1,0 +1,145 @@
+"""Changes of an input that are not changes of its values: its size and strides, or whether it has a gradient.
+
+They are made again on the caller's tensor by the same calls, so that version counters, ``grad_fn`` and errors are eager's:
+``requires_grad_()`` before the compiled graph runs, which may then have a backward, ``t_()``, ``detach_()`` and their
+like when it has run. What is left of ``t_()`` while tracing is a view.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.inplace import RELAYOUTS
+from fxstack_functionalize.aliasing.synthetic_bases import needs_root
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata import symbols_in
+from fxstack_functionalize.tracing.symbols import evaluable
+
+if TYPE_CHECKING:
+    from fxstack_functionalize.metadata import Relayout
+    from fxstack_functionalize.tracing.inputs import CapturedInput
+    from fxstack_functionalize.tracing.session import Session, TracedInput
+
+
+def relayouts_of(
+    session: Session, spec: CapturedInput, traced: TracedInput
+) -> tuple[Relayout, ...]:
+    """Return what the captured graph did to the input's size and strides.
+
+    Raises:
+        UnsupportedGraphError: if doing this again would not do to the caller's tensor what eager does.
+    """
+    argument = traced.argument
+    found = tuple(step for target, step in session.engine.relayouts if target is argument)
+    _follow_history(spec, traced, found)
+    if traced.base is not None and argument.requires_grad and not traced.rooted:
+        raise needs_root(session.captured, session.inputs.index(traced)) or _gradient_through_base(
+            spec
+        )
+    moves = tuple(step for step in found if step.moves)
+    if (moves and (traced.leaf is argument or traced.rooted)) or not _looks_as_after(
+        session, spec, traced, moves
+    ):
+        raise UnsupportedGraphError(
+            f"input {spec.name!r} has its size, strides or storage changed in place",
+            why="the change cannot be made again on the caller's tensor when the compiled graph has run",
+            fix="use the out-of-place form of the operator (x = x.t() instead of x.t_())",
+        )
+    if found:
+        _check_alone(session, spec)
+    return found
+
+
+def _looks_as_after(
+    session: Session, spec: CapturedInput, traced: TracedInput, relayouts: tuple[Relayout, ...]
+) -> bool:
+    """Whether the input looks as it did before but for ``relayouts``."""
+    argument = traced.argument
+    core = session.engine.core(argument)
+    if torch_compat.functionalize_was_storage_changed(core):
+        return False
+    if not relayouts:
+        changed = torch_compat.functionalize_has_metadata_mutation(core)
+        return not changed and _same_size(argument, spec.fake)
+    numbers = symbols_in([(step.arguments, step.keywords) for step in relayouts])
+    if any(relayout.method not in RELAYOUTS for relayout in relayouts) or not evaluable(
+        session.captured, numbers
+    ):
+        return False
+    example = _example(spec.fake, relayouts)
+    if not _same_size(argument, example):
+        return False
+    if traced.base is None and torch_compat.functionalize_has_data_mutation(core):
+        return True  # new values are laid out anyhow; they are traced again as views of a base
+    place = (*argument.stride(), argument.storage_offset())
+    return place == (*example.stride(), example.storage_offset())
+
+
+def _example(fake: torch.Tensor, relayouts: tuple[Relayout, ...]) -> torch.Tensor:
+    """Return a tensor that looks as ``fake`` does after ``relayouts``."""
+    plain_only = torch_compat.ExcludeDispatchKeyGuard(
+        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
+    )
+    with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
+        made = fake.data  # with a version counter of its own
+        for relayout in relayouts:
+            getattr(made, relayout.method)(*relayout.arguments, **dict(relayout.keywords))
+    return made
+
+
+def _same_size(argument: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether sizes agree; strides may differ, where a value was written back in another layout."""
+    if len(argument.shape) != other.dim():
+        return False
+    return all(
+        type(now) is not int or type(before) is not int or now == before
+        for now, before in zip(argument.shape, other.shape, strict=True)
+    )
+
+
+def _check_alone(session: Session, spec: CapturedInput) -> None:
+    """Refuse an input that is given twice: it looks different through both names."""
+    if sum(other.fake is spec.fake for other in session.captured.inputs) > 1:
+        raise UnsupportedGraphError(
+            f"input {spec.name!r} has its size or strides changed in place and is another input, too",
+            why="the change shows in both, and the graph knows them as two tensors",
+            fix="pass the tensor once",
+        )
+
+
+def _follow_history(spec: CapturedInput, traced: TracedInput, steps: tuple[Relayout, ...]) -> None:
+    """Take gradients for an input that has become a leaf.
+
+    Raises:
+        UnsupportedGraphError: if it does not have one history from the start of the graph to its end.
+    """
+    argument = traced.argument
+    methods = {step.method for step in steps}
+    if argument.requires_grad and traced.leaf is None and argument.grad_fn is None:
+        clear = methods == {"requires_grad_"} and traced.base is None
+        traced.leaf = argument
+    elif traced.leaf is not None and not argument.requires_grad:
+        clear = methods == {"detach_"} and traced.leaf is not argument
+    else:
+        # Nothing has changed, or not as in eager: a view cannot be detached in place.
+        clear = all(step.moves for step in steps) or (
+            argument.requires_grad is (traced.leaf is not None) and "detach_" not in methods
+        )
+    if not clear:
+        raise UnsupportedGraphError(
+            f"requires_grad_() or detach_() was called on input {spec.name!r}",
+            why="its gradient is another one before and after the call, or its values or size change, too",
+            fix="call it outside the compiled function",
+        )
+
+
+def _gradient_through_base(spec: CapturedInput) -> UnsupportedGraphError:
+    return UnsupportedGraphError(
+        f"input {spec.name!r} shares memory with another input, and is changed by a value that has a gradient",
+        why="the gradient cannot follow the shared memory",
+        fix="pass tensors that do not overlap, or clone one of them",
+    )

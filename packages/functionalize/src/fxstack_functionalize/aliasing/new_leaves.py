@@ -1,0 +1,90 @@
+"""Leaves that the captured graph makes and returns: ``torch.zeros_like(x, requires_grad=True)``, ``y.detach().requires_grad_()``.
+
+Where nothing else that leaves the graph has to do with such a leaf, it is a result like any other, on which the caller calls
+``requires_grad_()`` once the compiled graph has run. Otherwise its gradient would have to be accumulated inside the backward.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_functionalize.aliasing.aliases import grad_fn_of
+from fxstack_functionalize.aliasing.differentiable_bases import root_of
+from fxstack_functionalize.errors import UnsupportedGraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    import torch
+
+    from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.tracing.session import TracedInput
+
+
+def set_aside(
+    outputs: Mapping[int, torch.Tensor], inputs: Sequence[TracedInput], known: Collection[int]
+) -> set[int]:
+    """Take the flag off the new leaves among ``outputs`` (by position, each once); return the ids of these tensors.
+
+    ``known``: ids of tensors that are inputs, or stand for them.
+
+    Raises:
+        UnsupportedGraphError: if something else depends on one of them.
+    """
+    found = {position: value for position, value in outputs.items() if _is_leaf(value, known)}
+    if not found:
+        return set()
+    leaves = {id(value) for value in found.values()}
+    others = [value for value in outputs.values() if id(value) not in leaves]
+    others += [traced.argument for traced in inputs if traced.inner is not None]
+    reached = _leaves_behind(others)
+    for position, value in found.items():
+        if value._base is not None or id(value) in reached:
+            raise UnsupportedGraphError(
+                f"output {position} is a new leaf, made by requires_grad_() in the graph, and others depend on it",
+                why="its gradient would have to be accumulated inside the compiled backward",
+                fix="call requires_grad_() on the result, outside the compiled function",
+            )
+    for value in found.values():
+        value.requires_grad_(requires_grad=False)
+    return leaves
+
+
+def check_inputs(info: GraphInfo) -> None:
+    """Refuse a graph whose only leaves are new: autograd records custom functions for inputs alone.
+
+    Raises:
+        UnsupportedGraphError: if no input has a gradient.
+    """
+    if not info.grad_inputs:
+        raise UnsupportedGraphError(
+            "an output has a history, but no input of the graph requires a gradient",
+            why="what is made by requires_grad_() in the graph is the only leaf behind it",
+            fix="call requires_grad_() outside the compiled function, or detach the output",
+        )
+
+
+def _is_leaf(value: torch.Tensor, known: Collection[int]) -> bool:
+    # What a view of a tensor with a gradient says of itself is that tensor's.
+    owner = root_of(value) if root_of(value).requires_grad else value
+    return owner.requires_grad and grad_fn_of(owner) is None and id(owner) not in known
+
+
+def _leaves_behind(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Return the ids of the leaves that gradients of ``tensors`` reach, and of what these are views of."""
+    tensors = list(tensors)
+    functions = [grad_fn_of(tensor) for tensor in tensors if tensor.requires_grad]
+    return {id(root_of(tensor)) for tensor in tensors} | set(map(id, leaves_behind(functions)))
+
+
+def leaves_behind(functions: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Give the leaves that gradients reach behind nodes of autograd's graph, or None, each once."""
+    seen, left = set[Any](), list(functions)
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left += [following for following, _ in node.next_functions]
+        if hasattr(node, "variable"):
+            yield node.variable

@@ -1,0 +1,249 @@
+"""In-place operators that read memory which they write, but not element by element: ``x[1:].add_(x[:-1])``.
+
+Eager has an error for most of these, and where it has none the result depends on the order in which it goes through
+memory. A functional graph would read everything before it writes anything, so such calls are refused, and eager
+gets to say what it says. Places in memory are compared as torch's ``MemoryOverlap.cpp`` does, but exactly: for layouts that are
+nested, as those of slices are, two places are disjoint if the digits of their offsets are, in the number system of the strides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracing.engine import current_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fxstack_functionalize.tracing.engine import Engine
+
+
+class Place(NamedTuple):
+    """Where a tensor's elements are in its storage: numbers of bytes, dimensions of one element left out."""
+
+    offset: int
+    dims: tuple[tuple[int, int], ...]
+    """Stride and size of each dimension."""
+    width: int
+    """Bytes of one element."""
+
+    @property
+    def end(self) -> int:
+        return self.offset + sum(stride * (size - 1) for stride, size in self.dims) + self.width
+
+
+OPERATORS = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
+    *("and", "or", "xor", "lshift", "rshift"),
+)
+ELEMENTWISE = frozenset(
+    {
+        *("copy_", "masked_fill_", "floor_divide_", "floor_divide", "setitem", "__setitem__"),
+        *(f"i{name}" for name in OPERATORS),
+        *(f"__i{name}__" for name in OPERATORS),
+    }
+)
+"""In-place operators without torch's tag for it that read an element only to write the same one."""
+
+
+ASSIGNMENTS = frozenset({"setitem", "__setitem__"})
+
+
+def check_reads(
+    engine: Engine, name: str, target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Check a call that writes to ``target`` and reads the tensors among ``args`` and ``kwargs``.
+
+    Raises:
+        UnsupportedGraphError: if one of these shares memory with ``target``, and is not the same elements.
+    """
+    readers = [
+        other
+        for other in pytree.tree_leaves((args, dict(kwargs)))
+        if isinstance(other, torch.Tensor) and _share(engine, target, other)
+    ]
+    if not readers:
+        return
+    written = _written(name, _present(engine, target), args)
+    for other in readers:
+        found = place_of(_present(engine, other))
+        if _is_elementwise(name) and (_are_elements(written, found) or found == written):
+            if found == written and name not in ASSIGNMENTS and _counts_as_part(target, other):
+                raise _overlap(name)
+            continue
+        if may_overlap(written, found):
+            raise _overlap(name)
+
+
+def check_lists(
+    engine: Engine,
+    name: str,
+    targets: Sequence[Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Check a call that writes to each of ``targets``, in order, what it computes from the items beside it in other lists.
+
+    Raises:
+        UnsupportedGraphError: if one of them shares memory with what is written or read in another step.
+    """
+    lists = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
+    single = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    columns = [*lists, *([tensor] * len(targets) for tensor in single)]
+    for number, target in enumerate(targets):
+        check_reads(engine, name, target, [items[number : number + 1] for items in columns], {})
+    on_storage: dict[int, list[_Used]] = {}
+    for column in (targets, *columns):
+        for number, item in enumerate(column):
+            if isinstance(item, torch.Tensor) and item.layout is torch.strided:
+                place = place_of(_present(engine, item))
+                used = _Used(place, number, column is targets)
+                on_storage.setdefault(item.untyped_storage()._cdata, []).append(used)
+    if any(_in_two_steps(all_used) for all_used in on_storage.values()):
+        raise _overlap(name)
+
+
+class _Used(NamedTuple):
+    """A place that step ``number`` of a call on lists reads or writes."""
+
+    place: Place
+    number: int
+    written: bool
+
+
+def _in_two_steps(all_used: list[_Used]) -> bool:
+    """Whether a place on this storage is written in one step, and used in another."""
+    waiting: list[_Used] = []
+    for used in sorted(all_used, key=lambda used: used.place.offset):
+        waiting = [before for before in waiting if before.place.end > used.place.offset]
+        for before in waiting:
+            apart = before.number == used.number or not (before.written or used.written)
+            if not apart and may_overlap(before.place, used.place):
+                return True
+        waiting.append(used)
+    return False
+
+
+def _overlap(name: str) -> UnsupportedGraphError:
+    return UnsupportedGraphError(
+        f"{name!r} writes to memory that it also reads, through tensors that overlap in part",
+        why="eager has an error for most such calls, or goes through the memory in an order of its own",
+        fix="clone the tensor that is read",
+    )
+
+
+def _present(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the value of a tensor: those of one storage lie in one memory, where their wrappers' offsets may be older."""
+    return current_value(engine, tensor) if engine.is_functional(tensor) else tensor
+
+
+def _are_elements(one: Place, other: Place) -> bool:
+    """Whether each place is one element, so that they are the same or apart, wherever they lie."""
+    return not one.dims and not other.dims and one.width == other.width
+
+
+def _counts_as_part(target: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether eager takes the same elements for others, as it does where strides differ that mean nothing (``x.add_(x[0])``)."""
+    dense = torch.ops.aten.is_non_overlapping_and_dense.default
+    return tuple(target.stride()) != tuple(other.stride()) and dense(target) and dense(other)
+
+
+def _share(engine: Engine, target: torch.Tensor, other: torch.Tensor) -> bool:
+    both = all(
+        tensor.layout is torch.strided and engine.is_functional(tensor)
+        for tensor in (target, other)
+    )
+    return both and target.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
+def _is_elementwise(name: str) -> bool:
+    """Whether an operator computes each element of its first argument from the same elements of the others."""
+    plain = name.removeprefix("_foreach_")
+    if plain in ELEMENTWISE:
+        return True
+    packets = (getattr(torch.ops.aten, known, None) for known in (name, plain))
+    return any(
+        torch.Tag.pointwise in getattr(packet, packet.overloads()[0]).tags
+        for packet in packets
+        if packet is not None
+    )
+
+
+def _written(name: str, target: torch.Tensor, args: Sequence[Any]) -> Place:
+    """Return the place that a call writes to: a part of ``target`` for an assignment to an index that is no tensor."""
+    index = args[0] if name in ASSIGNMENTS else None
+    parts = index if isinstance(index, tuple) else (index,)
+    whole = place_of(target)
+    if index is None or any(isinstance(part, (torch.Tensor, list)) for part in parts):
+        return whole
+    plain_only = torch_compat.ExcludeDispatchKeyGuard(
+        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
+    )
+    with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
+        like = torch.empty_strided(
+            target.shape, target.stride(), dtype=target.dtype, device=target.device
+        )
+        part = place_of(like[index])
+    return part._replace(offset=part.offset + whole.offset)
+
+
+def place_of(tensor: torch.Tensor) -> Place:
+    """Return where ``tensor`` is. What is asked of symbolic numbers becomes a guard on them."""
+    width = tensor.element_size()
+    dims = zip(tensor.stride(), tensor.shape, strict=True)
+    kept = tuple((stride * width, size) for stride, size in dims if size != 1)
+    return Place(tensor.storage_offset() * width, kept, width)
+
+
+def may_overlap(one: Place, other: Place) -> bool:
+    """Whether two places in one storage have an element in common, as far as can be told."""
+    if any(size == 0 for _, size in (*one.dims, *other.dims)):
+        return False
+    if one.end <= other.offset or other.end <= one.offset:
+        return False
+    strides: list[int] = []
+    for stride, _ in (*one.dims, *other.dims):
+        if stride != 0 and not any(stride == known for known in strides):
+            strides.append(stride)
+    strides.sort(reverse=True)
+    # What owns the memory may begin anywhere in it: digits can be told from there as well as from the start.
+    first = min(one.offset, other.offset)
+    moved = [place._replace(offset=place.offset - first) for place in (one, other)]
+    return _share_digits((one, other), strides) and _share_digits(moved, strides)
+
+
+def _share_digits(both: Sequence[Place], strides: Sequence[int]) -> bool:
+    """Whether two places have an element in common, by the digits of their offsets; True if these do not tell."""
+    digits = [_digits(place, strides) for place in both]
+    if not all(_nested(spans, strides) for spans in digits):
+        return True
+    return all(
+        low < high_other and low_other < high
+        for (low, high), (low_other, high_other) in zip(*digits, strict=True)
+    )
+
+
+def _digits(place: Place, strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the half-open span of each digit, that of the rest in bytes last."""
+    spans, rest = [], place.offset
+    for stride in strides:
+        first, rest = rest // stride, rest % stride
+        reach = sum(size - 1 for step, size in place.dims if step == stride)
+        spans.append((first, first + reach + 1))
+    return [*spans, (rest, rest + place.width)]
+
+
+def _nested(spans: Sequence[tuple[int, int]], strides: Sequence[int]) -> bool:
+    """Whether all digits but the first stay below what one step of the digit before is worth."""
+    below = spans[-1][1]
+    for (_, high), stride in zip(reversed(spans[:-1]), reversed(strides), strict=True):
+        if below > stride:
+            return False
+        below += (high - 1) * stride
+    return True

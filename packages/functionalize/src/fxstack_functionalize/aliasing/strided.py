@@ -1,0 +1,107 @@
+"""``as_strided``, which looks at the memory of its argument's whole storage, not at the argument.
+
+torch's functionalisation takes it for a view of the argument: a change of what lies outside of that is lost. Such
+calls are refused. The offset of such a view counts from the start of the storage, so a tensor that is changed in place keeps its
+own offset where there is such a view, or one is made later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.non_dense_strides import plain_only, replace_value, with_gaps
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.metadata import view_steps
+from fxstack_functionalize.tracing.engine import storage_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fxstack_functionalize.tracing.engine import Engine
+
+NAMES = frozenset({"as_strided", "as_strided_"})
+
+
+def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check a call of ``as_strided`` with the further arguments ``args``.
+
+    Raises:
+        UnsupportedGraphError: if it may reach elements of the storage that are not ``target``'s.
+    """
+    given = {**dict(zip(("size", "stride", "storage_offset"), args, strict=False)), **kwargs}
+    size, stride = given.get("size"), given.get("stride")
+    if not isinstance(size, (list, tuple)) or not isinstance(stride, (list, tuple)):
+        return  # eager has an error for it
+    offset = given.get("storage_offset")
+    start = target.storage_offset()
+    numbers = (*size, *stride, start if offset is None else offset, *target.shape, start)
+    is_symbolic = any(type(number) is not int for number in numbers)
+    inside = is_symbolic and _is_its_own(target, size, stride, offset)
+    if not (inside or _lies_in(target, size, stride, start if offset is None else offset)):
+        raise UnsupportedGraphError(
+            "as_strided reaches outside of the tensor that it is called on",
+            why="a later change of such a view would have to show in memory that the graph does not know",
+            fix="call it on the tensor that owns the memory",
+        )
+
+
+def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: Any) -> bool:
+    """Whether all elements are ``target``'s; guards on symbolic numbers, of which those that data decide never are."""
+    if any(guard_or_false(n == 0) for n in size):
+        return True
+    start = target.storage_offset()
+    end = first + sum((n - 1) * step for n, step in zip(size, stride, strict=False)) + 1
+    in_memory = guard_or_false(first >= start) and guard_or_false(end <= start + target.numel())
+    return bool(in_memory and torch.ops.aten.is_non_overlapping_and_dense.default(target))
+
+
+def _is_its_own(
+    target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any
+) -> bool:
+    """Whether symbolic numbers are those of the tensor itself, up to their order."""
+    own = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
+    asked = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}
+    return asked <= own and (offset is None or _key(offset) == _key(target.storage_offset()))
+
+
+def _key(number: Any) -> Any:
+    return number.node.expr if isinstance(number, torch.SymInt) else number
+
+
+def note_view(engine: Engine, target: torch.Tensor) -> None:
+    """Remember that ``as_strided`` is called on ``target``; give what owns its memory the offset that it has in eager."""
+    if target.layout is not torch.strided or not engine.is_functional(target):
+        return
+    key = storage_key(target)
+    engine.has_absolute_views.add(key)
+    owner, offset = engine.moved.pop(key, (None, 0))
+    if owner is not None:
+        _move(engine, owner, offset)
+        torch_compat.functional_sync(target)
+
+
+def keep_offset(engine: Engine, target: torch.Tensor, offset: Any) -> None:
+    """Give a tensor that was changed in place its ``offset`` from before; later, if no view depends on it yet."""
+    core = engine.core(target)
+    if not torch_compat.is_functional_tensor(core) or view_steps(core):
+        return
+    value = torch_compat.from_functional_tensor(core)
+    if statically_known_true(value.storage_offset() == offset):
+        return
+    key = storage_key(target)
+    if key in engine.has_absolute_views:
+        _move(engine, target, offset)
+    else:
+        engine.moved[key] = target, offset
+
+
+def _move(engine: Engine, owner: torch.Tensor, offset: Any) -> None:
+    torch_compat.functional_sync(owner)
+    core = engine.core(owner)
+    value = torch_compat.from_functional_tensor(core)
+    with plain_only():
+        replace_value(core, with_gaps(value, value.stride(), offset))

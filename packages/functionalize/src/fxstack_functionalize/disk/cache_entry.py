@@ -1,0 +1,103 @@
+"""The place of one program in a store: looked up before it is traced, filled when all of its graphs are compiled."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from fxstack_functionalize.disk.key import program_key
+from fxstack_functionalize.disk.program import decode_program, encode_program
+from fxstack_functionalize.disk.sizes import Sizes
+from fxstack_interchange import LoadError, SaveError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import GraphModule
+
+    from fxstack_functionalize.disk.program import Stored
+    from fxstack_functionalize.disk.store import Store
+    from fxstack_functionalize.options import AotOptions
+    from fxstack_functionalize.runtime import Pair, Variant
+    from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.runtime.plan import TrainingPlan
+    from fxstack_functionalize.shell import Shell
+    from fxstack_functionalize.tracing.inputs import Captured
+    from fxstack_functionalize.tracing.trace import TraceRequest
+
+logger = logging.getLogger(__name__)
+
+
+class Shelf:
+    """Nothing is found or kept without a store, or for a program that has no key."""
+
+    def __init__(
+        self, store: Store | None, captured: Captured, request: TraceRequest, options: AotOptions
+    ) -> None:
+        self.store = store
+        self.captured = captured
+        self.key = None
+        self._kept = False
+        self.sizes = Sizes(captured)
+        if store is not None:
+            self.key = program_key(captured, self.sizes, request, options, store.salt)
+
+    def find(self) -> Stored | None:
+        """Return the program if it was kept; what is damaged or foreign is left alone, with a line in the log."""
+        if self.store is None or self.key is None:
+            return None
+        document = self.store.read(self.key)
+        if document is None:
+            return None
+        try:
+            return decode_program(document, self.captured, self.sizes)
+        except LoadError as error:
+            logger.warning("stored program %s is compiled anew: %s", self.key[:12], error)
+            return None
+
+    def load(self, record: Any, graph: Callable[[], GraphModule]) -> Compiled | None:
+        """Return a compiled graph from its stored form, None if it cannot be used here."""
+        assert self.store is not None
+        try:
+            return self.store.unpack(record, graph)
+        except Exception as error:
+            logger.warning("stored program %s is compiled anew: %s", str(self.key)[:12], error)
+            return None
+
+    def used(self, remake: Callable[[], object]) -> None:
+        if self.store is not None:
+            self.store.used(remake)
+
+    def keep_inference(self, shell: Shell, compiled: Compiled) -> None:
+        self._keep(shell, None, (compiled, None))
+
+    def keep_training(
+        self, shell: Shell, pair: Pair, variant: Variant | None, backward: Compiled | None
+    ) -> None:
+        """Keep a forward, or with it the first backward; others that it comes to need are made anew by each process."""
+        if not self._kept:
+            whole = self._keep(shell, (pair.plan, variant), (pair.forward, backward))
+            self._kept = whole and variant is not None
+
+    def _keep(
+        self,
+        shell: Shell,
+        training: tuple[TrainingPlan, Variant | None] | None,
+        graphs: tuple[Compiled, Compiled | None],
+    ) -> bool:
+        """Write the program; says whether that was possible."""
+        if self.store is None or self.key is None:
+            return False
+        try:
+            forms = [None if graph is None else self.store.pack(graph) for graph in graphs]
+            if any(form is None for form, graph in zip(forms, graphs, strict=True) if graph):
+                return False
+            document = encode_program(shell, training, self.sizes.assumed(), *forms)
+            self.store.write(self.key, document)
+        except SaveError as error:
+            logger.debug("program %s is not kept: %s", self.key[:12], error)
+        except Exception as error:
+            logger.warning("program %s is not kept: %r", self.key[:12], error)
+        else:
+            return True
+        return False

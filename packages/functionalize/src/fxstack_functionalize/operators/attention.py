@@ -1,0 +1,166 @@
+"""``flex_attention`` in a trace: the operators that eager runs for it, or one operator where a compiler has kernels.
+
+The node holds two graphs over single numbers, ``score_mod`` and ``mask_mod``. Like eager, the first way multiplies query and key
+in float32 (float64 for float64), applies both graphs to all scores at once with ``torch.vmap``, and normalises with a softmax in
+which a query that may see nothing gets zeros. Autograd, and fusion later on, see ordinary operators.
+
+The second way (``AotOptions.whole_attention``) keeps attention and its gradients one operator each
+(``fxstack_interchange.operators.attention_operators``), of which a compiler can make a kernel that never has all scores in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fxstack_interchange.operators.attention import NotSingleError, Operand, single_graphs
+from fxstack_interchange.operators.attention_operators import attention_operator, changed
+from fxstack_interchange.operators.dense_attention import dense_attention, over_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_functionalize.tracing.tracer import AtenTracer
+    from fxstack_interchange.operators.attention import Attention
+
+    Modifier = Callable[..., Tensor]
+
+RECOMPUTE_TAG = "must_recompute"
+WHOLE_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
+TABLES = 8
+"""Tensors of a block mask that say which blocks are looked at."""
+
+
+def flex_attention(  # noqa: PLR0917 - the operator's own signature
+    tracer: AtenTracer,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Modifier,
+    block_mask: tuple[Any, ...],
+    scale: float,
+    _kernel_options: dict[str, Any],
+    score_buffers: tuple[Any, ...] = (),
+    mask_buffers: tuple[Any, ...] = (),
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention, the base-2 logarithms of the sums, and the largest scores in units of ln 2.
+
+    ``query``: (B, Hq, L, E); ``key``: (B or 1, Hkv, S, E) with Hkv a divisor of Hq; ``value``: (B or 1, Hkv, S, Ev).
+    """
+    shared = (*score_buffers, *mask_buffers)
+    if query.device.type in tracer.whole_attention:
+        buffers = (score_buffers, mask_buffers)
+        made = _whole((query, key, value), score_mod, block_mask, scale, buffers)
+        if made is not None:
+            return made
+    tracer.tag(RECOMPUTE_TAG)
+    score = over_all(score_mod, 1, len(score_buffers))
+    mask = over_all(block_mask[-1], 0, len(mask_buffers))
+    with torch.autocast(query.device.type, enabled=False):
+        return dense_attention(
+            query,
+            key,
+            value,
+            lambda scores, *where: score(scores, *where, *shared[: len(score_buffers)]),
+            lambda *where: mask(*where, *mask_buffers),
+            scale,
+        )
+
+
+def _whole(
+    inputs: tuple[Tensor, Tensor, Tensor],
+    score_mod: Modifier,
+    block_mask: tuple[Any, ...],
+    scale: float,
+    buffers: tuple[Sequence[Any], Sequence[Any]],
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """By the operator; None where the functions need more than single numbers."""
+    query, key, value = inputs
+    shared = list({id(x): x for own in buffers for x in own}.values())
+    tensors = [x for x in shared if isinstance(x, Tensor)]
+    numbers = [x for x in shared if not isinstance(x, Tensor)]
+    if query.dtype not in WHOLE_DTYPES or {key.dtype, value.dtype} != {query.dtype}:
+        return None
+    if not all(isinstance(x, (int, torch.SymInt)) for x in numbers):
+        return None
+    order = {id(x): k for k, x in enumerate((*tensors, *numbers))}
+    of_scores, of_mask = ([order[id(x)] for x in own] for own in buffers)
+    tables, blocks = _tables(block_mask)
+    try:
+        attention = single_graphs(
+            score_mod,
+            block_mask[-1],
+            places=(of_scores, of_mask),
+            buffers=[Operand(x.dim(), x.dtype, _wants_gradient(x)) for x in tensors],
+            numbers=len(numbers),
+            device=query.device,
+            scale=scale,
+            blocks=blocks,
+            gradients=any(_wants_gradient(x) for x in (*inputs, *tensors)),
+        )
+    except NotSingleError:
+        return None
+    tables = tables if attention.blocks else []
+    made: tuple[Tensor, Tensor, Tensor]
+    if attention.gradient is None:
+        made = attention_operator(attention)(query, key, value, tables, tensors, numbers)
+    else:
+        made = _Attention.apply(attention, tables, numbers, query, key, value, *tensors)
+    return made
+
+
+def _wants_gradient(tensor: Tensor) -> bool:
+    return bool(tensor.requires_grad) and torch.is_grad_enabled()
+
+
+def _tables(block_mask: Sequence[Any]) -> tuple[list[Tensor], tuple[int, int] | None]:
+    """The tensors of a block mask (those of blocks that are seen whole in pairs, if at all), and the sizes of its blocks.
+
+    Nothing where the mask has no tables of queries, or sizes that are not known.
+    """
+    _, _, *rest = block_mask
+    tables, sizes = rest[:TABLES], tuple(rest[TABLES : TABLES + 2])
+    partial, whole = [*tables[:2], *tables[4:6]], [*tables[2:4], *tables[6:8]]
+    if any(x is None for x in partial) or not all(isinstance(x, int) for x in sizes):
+        return [], None
+    if all(x is None for x in whole):
+        return partial, sizes
+    if any(x is None for x in whole):
+        return [], None
+    return tables, sizes
+
+
+class _Attention(torch.autograd.Function):
+    """The operator, whose gradient is its overload ``backward``."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, attention: Attention, tables: list[Tensor], numbers: list[Any], *tensors: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value, *buffers = tensors
+        operator = attention_operator(attention)
+        out, sums, largest = operator(query, key, value, tables, buffers, numbers)
+        ctx.mark_non_differentiable(largest)
+        ctx.set_materialize_grads(False)
+        ctx.attention, ctx.numbers, ctx.count = attention, numbers, len(tables)
+        ctx.save_for_backward(*tables, *tensors, out, sums)
+        return out, sums, largest
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(  # type: ignore[override]
+        ctx: Any, grad_out: Tensor | None, grad_sums: Tensor | None, _largest: Any
+    ) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        tables, (query, key, value, *buffers, out, sums) = saved[: ctx.count], saved[ctx.count :]
+        made = attention_operator(ctx.attention)._overloadpacket.backward(
+            *(query, key, value, list(tables), buffers, ctx.numbers, out, sums),
+            torch.zeros_like(out) if grad_out is None else grad_out,
+            [] if grad_sums is None else [grad_sums],
+        )
+        places = dict(zip(changed(ctx.attention), made[3:], strict=True))
+        of_buffers = [places.get(k) for k in range(len(buffers))]
+        return (None, None, None, *made[:3], *of_buffers)

@@ -1,0 +1,228 @@
+"""Random numbers as a pure function: a graph that takes the state of torch's generator and returns the state behind its draws.
+
+``with_random_state`` gives a captured graph one more input and result. In between, every operator that draws is recorded as
+an operator of our own that takes a state and gives the next one beside its results, so the traced graph holds no order but
+that of its data: the same state in gives the same numbers out, in a backward that computes some of them again too. The numbers
+are eager's, bit by bit, since each operator runs eager's own kernel on a generator that is set to its state.
+
+The state is that of the generator on CPU, which has no seed and offset to tell it by; draws on other devices stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import OpOverload, tree_leaves
+from fxstack_functionalize.tracing.recording import RecordingMode
+from fxstack_interchange.modules import make_graph_module
+from fxstack_interchange.operators.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx import Graph, GraphModule
+
+    from fxstack_interchange import StageGraph
+
+NAMESPACE: Final = "fxstack_random"
+_LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
+_outer: Final = WeakTensorKeyDictionary()
+"""The generator's states around graphs that run in eager, by the state that they were given."""
+
+
+def _begin(state: torch.Tensor) -> torch.Tensor:
+    _outer[state] = torch.get_rng_state()
+    torch.set_rng_state(state)
+    return state.clone()
+
+
+def _end(state: torch.Tensor) -> torch.Tensor:
+    reached = torch.get_rng_state()
+    torch.set_rng_state(_outer.pop(state))
+    return reached
+
+
+def _define(
+    name: str, schema: str, real: Callable[..., Any], fake: Callable[..., Any]
+) -> OpOverload:
+    _LIBRARY.define(f"{name}{schema}")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
+    _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
+    _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return found
+
+
+BEGIN: Final = _define("begin", "(Tensor state) -> Tensor", _begin, torch.empty_like)
+"""From here on numbers are drawn from ``state``. A trace records nothing for it."""
+END: Final = _define("end", "(Tensor state) -> Tensor", _end, torch.empty_like)
+"""The state behind all draws since ``BEGIN``."""
+
+
+def _state_of(seed: int) -> torch.Tensor:
+    return torch.Generator().manual_seed(seed).get_state()
+
+
+STATE_OF: Final = _define(
+    "state_of",
+    "(SymInt seed) -> Tensor",
+    _state_of,
+    lambda _seed: torch.empty(STATE_SIZE, dtype=torch.uint8, device="cpu"),
+)
+"""The state that ``torch.manual_seed`` leads to."""
+
+
+def with_random_state(
+    module: GraphModule, example_inputs: Sequence[Any]
+) -> tuple[GraphModule, list[Any]]:
+    """Return ``module`` with the generator's state as last input, and ``(result, new state)`` as its result; and its inputs.
+
+    The state is a tensor of bytes, as ``torch.get_rng_state()`` gives it. Run in eager, the new graph leaves the generator alone.
+    """
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    result = graph.graph_copy(module.graph, copies)
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    with graph.inserting_after(placeholders[-1] if placeholders else graph._root):
+        state = graph.placeholder("random_state")
+    with graph.inserting_after(state):
+        graph.call_function(BEGIN, (state,))
+    graph.output((result, graph.call_function(END, (state,))))
+    return make_graph_module(module, graph), [*example_inputs, torch.get_rng_state()]
+
+
+def stateful(pure: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what compiled ``with_random_state`` means for a program: the state is that of torch's generator."""
+
+    def call(*args: Any) -> Any:
+        result, state = pure(*args, torch.get_rng_state())
+        torch.set_rng_state(state)
+        return result
+
+    return call
+
+
+def draws(stage: StageGraph) -> bool:
+    """Whether a graph draws from the generator on CPU."""
+    return any(
+        _is_draw(node.target, node.args, node.kwargs, node.meta.get("val"))
+        for node in stage.graph_module.graph.nodes
+        if node.op == "call_function"
+    )
+
+
+def state_input(graph: Graph) -> int | None:
+    """Return which input of a captured graph is the generator's state; None unless ``with_random_state`` made the graph."""
+    begins = [node.args[0] for node in graph.nodes if node.target is BEGIN]
+    return graph.find_nodes(op="placeholder").index(begins[0]) if begins else None
+
+
+def _is_draw(target: Any, args: Sequence[Any], kwargs: Any, result: Any) -> bool:
+    if target in (GET_STATE, SET_STATE, MANUAL_SEED):
+        return True
+    if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    given = {a.name: v for a, v in zip(target._schema.arguments, args, strict=False)} | dict(kwargs)
+    if given.get("generator") is not None or given.get("dropout_p", 1.0) == 0.0:
+        return False
+    found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    return bool(found) and all(tensor.device.type == "cpu" for tensor in found)
+
+
+class FunctionalRandomMode(RecordingMode):
+    """Records draws with their states."""
+
+    state: torch.Tensor
+
+    def _run(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if func is END and self.state is not args[0]:
+            return self.state
+        if func is BEGIN or func is END:
+            self.state = args[0]
+            return super()._run(torch.ops.aten.clone.default, types, args, kwargs)
+        if func is GET_STATE:
+            return super()._run(torch.ops.aten.clone.default, types, (self.state,), {})
+        if func is SET_STATE:
+            (self.state,) = args
+            return None
+        if func is MANUAL_SEED:
+            self.state = self._seeded(types, args)
+            return None
+        if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
+            return super()._run(func, types, args, kwargs)
+        rule = self.table.get(func)
+        if rule is not None or self._is_composite(func):
+            result = self._decompose(func, rule, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        return self._draw(func, types, args, kwargs)
+
+    def _seeded(self, types: Sequence[type], args: tuple[Any, ...]) -> Any:
+        if torch.cuda.is_available():
+            raise UnsupportedGraphError(
+                "torch.manual_seed seeds the generators of GPUs, too",
+                why="under functional_random a graph has no effect but on the state of the one on CPU",
+                fix="compile without functional_random",
+            )
+        return super()._run(STATE_OF, types, args, {})
+
+    def _draw(
+        self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if not _is_draw(func, args, kwargs, func(*args, **kwargs)):
+            return super()._run(func, types, args, kwargs)
+        if self.tracer.in_backward:
+            raise UnsupportedGraphError(
+                f"a backward draws random numbers ({func})",
+                why="under functional_random the generator's state is a result of the forward",
+                fix="compile without functional_random",
+            )
+        names = [argument.name for argument in func._schema.arguments]
+        rest = tuple(v for name, v in zip(names, args, strict=False) if name != "generator")
+        named = {name: value for name, value in kwargs.items() if name != "generator"}
+        drawn = super()._run(functional_form(func), types, (self.state, *rest), named)
+        self.state, *results = drawn
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+@cache
+def functional_form(operator: OpOverload) -> OpOverload:
+    """Return the operator that draws as ``operator`` does, from a state, and gives the next state first."""
+    name = re.sub(r"\W", "_", f"{operator._schema.name}_{operator._schema.overload_name}")
+    arguments = [text for text in _arguments(operator) if not text.startswith("Generator")]
+    if arguments[-1:] == ["*"]:
+        arguments.pop()
+    results = ", ".join(["Tensor"] * (1 + len(operator._schema.returns)))
+
+    def real(state: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        before = torch.get_rng_state()
+        torch.set_rng_state(state)
+        try:
+            drawn = operator(*args, **kwargs)
+            return torch.get_rng_state(), *_several(drawn)
+        finally:
+            torch.set_rng_state(before)
+
+    def fake(state: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        return torch.empty_like(state), *_several(operator(*args, **kwargs))
+
+    return _define(name, f"({', '.join(['Tensor state', *arguments])}) -> ({results})", real, fake)
+
+
+def _several(drawn: Any) -> tuple[torch.Tensor, ...]:
+    return (drawn,) if isinstance(drawn, torch.Tensor) else tuple(drawn)
+
+
+def _arguments(operator: OpOverload) -> list[str]:
+    """The arguments of a schema, each as it is written there."""
+    text = str(operator._schema)
+    inside = text[text.index("(") + 1 : text.rindex(") ->")]
+    return re.split(r", (?![^\[]*\])", inside) if inside else []

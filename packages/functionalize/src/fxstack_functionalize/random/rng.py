@@ -1,0 +1,141 @@
+"""Random operators keep eager's order and eager's bits.
+
+They stay in the graph as they are, in the order in which eager ran them, and nothing removes or repeats them; a
+partitioner may have the backward draw again from the state that the generator had. One of them needs care:
+``x.bernoulli_(p)`` fills ``x`` in the order of its memory, but the functional form, ``aten.bernoulli.p``, always makes a
+contiguous tensor. For a permuted ``x`` that would be the same random bits in other places, so the rule here draws them
+for the contiguous permutation and permutes back.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from fxstack_functionalize.torch_compat import (
+    FunctionalTensorMode,
+    HigherOrderOperator,
+    PythonFunctionalizeAPI,
+    has_effects,
+    run_and_save_rng_state,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_functionalize.tracing.tracer import AtenTracer
+
+FRESH = frozenset(
+    {
+        torch.ops.aten.empty_like.default,
+        torch.ops.aten.empty.memory_format,
+        torch.ops.aten.empty_strided.default,
+        torch.ops.aten.new_empty.default,
+        torch.ops.aten.new_empty_strided.default,
+    }
+)
+"""Operators whose values are undefined: a random operator on their result can only be an in-place fill."""
+
+
+def is_generator_state(node: object) -> bool:
+    """Whether ``node`` is the state of the generator before a draw, kept for a backward that draws again."""
+    if not isinstance(node, Node) or node.target is not operator.getitem:
+        return False
+    both, index = node.args[0], node.args[1]
+    return isinstance(both, Node) and both.target is run_and_save_rng_state and index == 0
+
+
+RANDOM_BETWEEN = getattr(torch.ops.aten.random, "from")
+
+
+class NeedsModesError(Exception):
+    """The fast functionalisation cannot tell two operators apart; the trace starts again with the general one."""
+
+
+def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., Any]]:
+    """Return decompositions that keep in-place random fills bit-identical.
+
+    ``exact`` says that in-place fills never reach them, because ``ExactRandomMode`` takes them first.
+    """
+    rules: dict[Any, Callable[..., Any]] = {RANDOM_BETWEEN: random_between}
+    if exact:
+        return rules
+
+    def bernoulli(self: torch.Tensor, p: float = 0.5, *, generator: Any = None) -> Any:
+        if self.is_contiguous():
+            return NotImplemented
+        node = tracer.unwrap_proxy(self).node
+        if node.target not in FRESH:
+            raise NeedsModesError
+        return fill_in_memory_order(self, p, generator)
+
+    return rules | {torch.ops.aten.bernoulli.p: bernoulli}
+
+
+def fill_in_memory_order(self: torch.Tensor, p: float, generator: Any) -> torch.Tensor:
+    """Return what ``self.bernoulli_(p)`` would hold."""
+    order, inverse = _memory_order(self)
+    drawn = torch.ops.aten.bernoulli.p(self.permute(order).contiguous(), p, generator=generator)
+    result: torch.Tensor = drawn.permute(inverse)
+    return result
+
+
+def random_between(self: torch.Tensor, low: int, high: int | None, *, generator: Any = None) -> Any:
+    """Return what ``self.random_(low, high)`` would hold. Its own name, ``aten.random.from``, is no Python."""
+    if high is None:
+        return NotImplemented
+    order, inverse = _memory_order(self)
+    drawn = torch.randint(
+        low,
+        high,
+        [self.shape[dim] for dim in order],
+        generator=generator,
+        dtype=self.dtype,
+        device=self.device,
+    )
+    return drawn.permute(inverse)
+
+
+def _memory_order(self: torch.Tensor) -> tuple[list[int], list[int]]:
+    """Return the dimensions from the outermost to the innermost in memory, and the places of each among them."""
+    order = sorted(range(self.dim()), key=lambda dim: -self.stride(dim))
+    return order, [order.index(dim) for dim in range(self.dim())]
+
+
+class ExactRandomMode(FunctionalTensorMode):
+    """``FunctionalTensorMode`` that sees ``bernoulli_`` before it is turned into ``bernoulli``."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say what ``RecordingMode`` says, for its reason."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            return func.python_key_table[FunctionalTensorMode](self, *args, **(kwargs or {}))
+        if func is torch.ops.aten.bernoulli_.float and not args[0].is_contiguous():
+            target, p = args[0], args[1] if len(args) > 1 else 0.5
+            with self:
+                drawn = fill_in_memory_order(target, p, (kwargs or {}).get("generator"))
+                return target.copy_(drawn)
+        if has_effects(func):
+            return self._call_in_order(func, args, kwargs or {})
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _call_in_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator with effects as it is: where torch would add a token, the graph is the order here."""
+        below = PythonFunctionalizeAPI(self)
+        plain_args, plain_kwargs = below.unwrap_tensors(args), below.unwrap_tensors(kwargs)
+        with below.redispatch_to_next():
+            return below.wrap_tensors(func(*plain_args, **plain_kwargs))

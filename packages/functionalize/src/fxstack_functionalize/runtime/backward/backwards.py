@@ -1,0 +1,202 @@
+"""The compiled backwards of one joint graph: one for each set of results that have no gradient.
+
+As a rule a program always differentiates the same results, so one is compiled, at the first backward. ``absent`` says why
+there is more than one.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any
+
+from fxstack_functionalize.runtime.backward.tangents import dense_like, zeros_like
+from fxstack_functionalize.runtime.calling import check_results, listed
+from fxstack_functionalize.runtime.forward.modes import without_autocast
+from fxstack_functionalize.undefined_gradients import without
+from fxstack_interchange import InputKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
+    from fxstack_functionalize.shell import Shell
+    from fxstack_interchange import StageGraph
+
+    Call = Callable[[list[Any]], Sequence[Any]]
+
+logger = logging.getLogger(__name__)
+BACKWARD = "backward graph"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The backward for calls where the flat outputs ``missing`` have no gradient.
+
+    ``arguments`` are those of the whole backward, before its tangents, that it takes; None if it is the whole
+    backward, given zeros.
+    """
+
+    missing: tuple[int, ...]
+    arguments: tuple[int, ...] | None
+
+
+class LazyBackward:
+    """Compiles a backward at its first use, once even if several threads ask; ``made`` is told when it has run."""
+
+    def __init__(
+        self,
+        compile_backward: Callable[[], Compiled],
+        expected: int,
+        made: Callable[[Compiled], None] = lambda _compiled: None,
+    ) -> None:
+        self._compile = compile_backward
+        self._expected = expected
+        self._made = made
+        self._lock = Lock()
+        self._call: Call | None = None
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        if self._call is None:
+            with self._lock:
+                if self._call is None:
+                    compiled = self._compile()
+                    call = without_autocast(listed(compiled, BACKWARD))
+                    results = check_results(call(args), self._expected, BACKWARD)
+                    self._call = call
+                    self._made(compiled)
+                    return results
+        return self._call(args)
+
+
+class Backwards:
+    """Finds the backward for the gradients that there are; makes it of ``graph()`` if it is new."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        plan: TrainingPlan,
+        graph: Callable[[], StageGraph],
+        compile_graph: Callable[[StageGraph], Compiled],
+        made: Callable[[Variant, Compiled], None] = lambda _variant, _compiled: None,
+    ) -> None:
+        self._shell = shell
+        self._plan = plan
+        self._graph = graph
+        self._compile = compile_graph
+        self._made = made
+        self._lock = RLock()
+        self._found: dict[tuple[bool, ...], _Ready] = {}
+        self._positions = shell.info.differentiable
+
+    def __call__(
+        self, missing: tuple[bool, ...], arguments: list[Any], grads: Sequence[Any], sizes: Any
+    ) -> list[Any]:
+        """Return the gradients of all inputs. ``missing`` says of each differentiable output whether it has none.
+
+        ``arguments`` (saved tensors and symbols) is emptied.
+        """
+        ready = self._found.get(missing) or self._find(missing)
+        return ready(arguments, grads, sizes)
+
+    def arguments(self, missing: tuple[bool, ...]) -> tuple[int, ...] | None:
+        """Return which of the whole backward's arguments, before its tangents, are needed; None for all."""
+        return (self._found.get(missing) or self._find(missing)).arguments
+
+    def add(self, variant: Variant, load: Callable[[], Compiled]) -> None:
+        """Take a variant that is compiled already, or will be by ``load``."""
+        call = LazyBackward(
+            load, self._plan.backward_results, lambda made: self._made(variant, made)
+        )
+        key = tuple(position in variant.missing for position in self._positions)
+        self._found[key] = _Ready(self._shell, self._plan, variant, call)
+
+    def stage(self, variant: Variant) -> Callable[[], StageGraph]:
+        """Return what gives the graph of a variant."""
+        return lambda: self._variant(variant.missing)[1]
+
+    def _find(self, missing: tuple[bool, ...]) -> _Ready:
+        with self._lock:
+            if missing not in self._found:
+                positions = [p for p, gone in zip(self._positions, missing, strict=True) if gone]
+                variant, stage = self._variant(positions)
+                self.add(variant, lambda: self._compile_late(stage))
+            return self._found[missing]
+
+    def _compile_late(self, stage: StageGraph) -> Compiled:
+        """Compile when no guards on sizes can be made any more; a backward that needs some runs in eager."""
+        shapes = self._shell.captured.fake_mode.shape_env
+        before = 0 if shapes is None else len(shapes.guards)
+        compiled = self._compile(stage)
+        if shapes is not None and len(shapes.guards) != before:
+            logger.info("a backward without all gradients needs guards on sizes, and runs in eager")
+            in_eager: Compiled = stage.graph_module.forward
+            return in_eager
+        return compiled
+
+    def _variant(self, missing: Collection[int]) -> tuple[Variant, StageGraph]:
+        whole = self._graph()
+        everything = Variant(tuple(missing), None)
+        if not missing:
+            return everything, whole
+        tangents = whole.signature.inputs_of(InputKind.TANGENT)
+        names = {
+            spec.name
+            for spec, tangent in zip(tangents, self._plan.tangents, strict=True)
+            if tangent.position in missing
+        }
+        part = without(whole, names)
+        if part is None:
+            return everything, whole
+        taken = {spec.name for spec in part.signature.inputs}
+        leading = [spec for spec in whole.signature.inputs if spec not in tangents]
+        places = tuple(place for place, spec in enumerate(leading) if spec.name in taken)
+        return Variant(tuple(missing), places), part
+
+
+class _Ready:
+    """One variant with everything about its inputs and outputs that does not change from call to call."""
+
+    def __init__(self, shell: Shell, plan: TrainingPlan, variant: Variant, call: Call) -> None:
+        self._call = call
+        whole = variant.arguments is None
+        self.arguments = variant.arguments
+        taken = [t for t in plan.tangents if whole or t.position not in variant.missing]
+        self._tangents = [_Tangent(each) for each in taken]
+        self._targets = plan.targets
+        self._sizes = dict(plan.shapes)
+        self._count = len(shell.info.inputs)
+        missing = set(variant.missing)
+        self._without = [
+            index for index, sources in plan.sources if sources and missing.issuperset(sources)
+        ]
+        """Inputs that get a gradient through missing ones alone."""
+
+    def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: Any) -> list[Any]:
+        given = arguments
+        if self.arguments is not None:
+            given = [arguments[place] for place in self.arguments]
+            arguments.clear()
+        for tangent in self._tangents:
+            given.append(tangent(grads, sizes or self._sizes))
+        gradients: list[Any] = [None] * self._count
+        for position, value in zip(self._targets, self._call(given), strict=True):
+            gradients[position] = value
+        for position in self._without:
+            gradients[position] = None
+        return gradients
+
+
+class _Tangent:
+    """Takes one gradient from what autograd hands over, laid out as it was traced; zeros where there is none."""
+
+    def __init__(self, plan: TangentPlan) -> None:
+        self._position = plan.position
+        self._fix = dense_like(plan.example)
+        self._zeros = zeros_like(plan.example)
+
+    def __call__(self, grads: Sequence[Any], sizes: Any) -> Any:
+        grad = grads[self._position]
+        return self._zeros(sizes[self._position]) if grad is None else self._fix(grad)

@@ -1,0 +1,101 @@
+"""Results that come from different histories: a node of autograd's graph for each group of them.
+
+Autograd runs everything behind a node, and frees it, whether it got a gradient or not. So where some results of a graph come
+from one intermediate tensor and others from another, the compiled graph's node has the edges of the first group only, and
+each further group gets a node of its own, with its edges. They share what was saved (``turns``), and the compiled backwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize import torch_compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.runtime.backward.double_backward import SecondOrder
+
+    Backward = Callable[..., Sequence[Any]]
+
+_set_versions = torch_compat.unsafe_set_version_counter
+STATE = ("held", "symbols", "sizes", "inputs")
+"""What a forward leaves on its ``ctx`` for its backward."""
+
+
+class Component:
+    """The flat outputs at ``positions``, which depend on ``inputs``; ``backward`` is that of the whole graph."""
+
+    def __init__(self, info: GraphInfo, number: int, backward: Backward) -> None:
+        self.positions, self.inputs = info.components[number]
+        self._count = info.output_count
+        self._backward = backward
+
+    def attach(self, flat: Sequence[Any], args: Sequence[Any], state: Any) -> None:
+        """Give the results a history of their own, with what the forward left on ``state``."""
+        results = [flat[position] for position in self.positions]
+        versions = [result._version for result in results]
+        _apply(self, state, *results, *(args[index] for index in self.inputs))
+        _set_versions(results, versions)
+
+    def gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients of the inputs, given those of the results."""
+        whole: list[Any] = [None] * self._count
+        for position, grad in zip(self.positions, grads, strict=True):
+            whole[position] = grad
+        found = self._backward(ctx, *whole)
+        return tuple(found[index] for index in self.inputs)
+
+
+class _Part(torch.autograd.Function):
+    """The identity on results, in place, with edges to the inputs that they depend on."""
+
+    @staticmethod
+    def forward(ctx: Any, component: Component, state: Any, *tensors: torch.Tensor) -> Any:
+        """``tensors``: the results, then the inputs, of which the edges are all that is needed."""
+        ctx.component = component
+        for name in STATE:
+            if hasattr(state, name):
+                setattr(ctx, name, getattr(state, name))
+        ctx.set_materialize_grads(False)
+        results = tensors[: len(component.positions)]
+        ctx.mark_dirty(*results)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        found = ctx.component.gradients(ctx, grads)
+        return (None, None, *([None] * len(grads)), *found)
+
+
+# What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
+_apply: Callable[..., Any] = super(torch.autograd.Function, _Part).apply
+
+
+def in_components(
+    apply: Callable[..., Any], info: GraphInfo, backward: Backward, second: SecondOrder
+) -> Callable[..., Any]:
+    """Return ``apply``, whose node is then that of the first component alone."""
+    (first, own), *_ = info.components
+    others = [Component(info, number, backward) for number in range(1, len(info.components))]
+    foreign = [index for index in info.wanted if index not in own]
+
+    def call(*args: Any) -> Any:
+        given = [*args]
+        for place in foreign:
+            given[place] = given[place].detach()
+        flat = apply(*given)
+        state = flat[first[0]].grad_fn
+        # What is differentiated again are the inputs with their histories.
+        if second.keeps:
+            state.inputs = second.keep(args)
+        whole = {id(given[place]): args[place] for place in foreign}
+        state.held.inputs = [whole.get(id(kept), kept) for kept in state.held.inputs]
+        for component in others:
+            component.attach(flat, args, state)
+        return flat
+
+    return call

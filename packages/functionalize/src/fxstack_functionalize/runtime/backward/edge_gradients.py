@@ -1,0 +1,381 @@
+"""Gradients between results of one graph, for programs that look at them.
+
+For each result that is computed from others (``links``) a node of autograd's graph stands between it and the compiled
+graph's own, with edges to those others. As a rule it hands its gradient on, and one compiled backward does all. Where
+somebody looks at the gradient of one of the others (a hook, ``retain_grad``, ``autograd.grad(loss, logits)``), the captured
+graph runs once more in eager, cut at each such result, and autograd differentiates the pieces: every result then
+receives what eager would give it, and what hooks make of it goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.fx import Graph, GraphModule, Node
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import INPUT_CHANGED, SAVED_ARE_FREED, hidden_gradient
+from fxstack_functionalize.runtime.backward.double_backward import Alias, picker, versions_of
+from fxstack_functionalize.runtime.backward.output_edges import owners, plan_links
+from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
+from fxstack_functionalize.runtime.forward.modes import state_now
+from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
+from fxstack_functionalize.torch_compat import pytree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fxstack_functionalize.runtime.backward.output_edges import Link, Links
+    from fxstack_functionalize.runtime.plan import TrainingPlan
+    from fxstack_functionalize.shell import Shell
+
+_task: Callable[[], int] = torch_compat.current_graph_task_id
+_executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
+_set_versions = torch_compat.unsafe_set_version_counter
+
+_MARK = torch.empty(0, requires_grad=True)
+"""A leaf that nobody asks for: where its node is left out, only the gradients of certain inputs are computed."""
+_MARK_NODE = get_gradient_edge(_MARK).node
+
+
+class Call:
+    """What is remembered of one call until its backward."""
+
+    __slots__ = ("args", "hooked", "pieces", "random_state", "taps", "task", "versions")
+
+    def __init__(
+        self, args: Sequence[Any], versions: list[int], random_state: torch.Tensor | None
+    ) -> None:
+        self.args: Sequence[Any] | None = args
+        self.versions = versions
+        self.random_state = random_state
+        self.taps: dict[int, ref[torch.Tensor]] = {}
+        """The results that others are computed from, by their number."""
+        self.hooked = False
+        self.task: int | None = None
+        """The run of autograd in which the graph was taken to pieces."""
+        self.pieces: Pieces | None = None
+
+    def release(self) -> None:
+        """Forget the arguments, when nobody may ask for gradients again."""
+        self.pieces = None
+        if not KEEPS_GRAPH():
+            self.args = None
+
+    def note_hook(self, tensor: object) -> None:
+        self.hooked = self.hooked or any(tap() is tensor for tap in self.taps.values())
+
+    def is_watched(self, *, marked: bool) -> bool:
+        """Whether somebody may see what gradient a tap receives in the present run of autograd."""
+        if self.hooked or self.task == _task():
+            return True
+        alive = [tap for reference in self.taps.values() if (tap := reference()) is not None]
+        if not alive:
+            return False
+        return any(tap.retains_grad or tap._backward_hooks for tap in alive) or _asked_for(
+            alive, marked=marked
+        )
+
+
+def _asked_for(taps: Sequence[torch.Tensor], *, marked: bool) -> bool:
+    """Whether the present run of autograd was asked for the gradient of one of ``taps``.
+
+    The caller's frame says so. Backwards on GPUs run in threads that have none: there it may have been, where the run is
+    restricted to certain inputs. Without a mark it may always have been.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _engine_run_backward.__code__:
+            inputs = frame.f_locals["args"][3]
+            return any(
+                isinstance(item, GradientEdge) or any(item is tap for tap in taps)
+                for item in inputs
+            )
+        frame = frame.f_back  # type: ignore[assignment]
+    return not (marked and _executes(_MARK_NODE))
+
+
+class Pieces:
+    """One run of the captured graph in eager, cut at its taps."""
+
+    def __init__(self, outputs: Sequence[Any], cuts: Mapping[int, torch.Tensor]) -> None:
+        self.outputs = outputs
+        """User outputs, as they were before they were cut."""
+        self.cuts = cuts
+        """What the rest of the graph was computed from, by number of the tap."""
+        self.inputs: Sequence[torch.Tensor] = ()
+        """Stand-ins of the inputs that gradients are wanted of."""
+
+
+class LinkedResults:
+    """The links of one graph; ``LinkedResults.of`` gives None where there are none."""
+
+    plan: TrainingPlan
+    """Of the compiled graphs, set when they are there."""
+
+    def __init__(self, shell: Shell, links: Links) -> None:
+        self.links = links.all
+        self._cuts = links.cuts
+        self._owners = owners(shell.info)
+        self._wanted = shell.info.wanted
+        self._count = len(shell.info.inputs)
+        tensors = [at for at, seen in enumerate(shell.info.inputs) if seen.is_tensor]
+        self._tensors = picker(tensors)
+        examples = [shell.captured.inputs[at].fake for at in tensors]
+        self._marks = () if all(t.device.type == "cpu" for t in examples) else (_MARK,)
+        self._graph = shell.captured.graph_module
+        self._given = len(self._graph.graph.find_nodes(op="placeholder"))
+        self._owned = dict(shell.captured.owned)
+        self._in_state = state_now()
+        self._cut: GraphModule | None = None
+
+    @classmethod
+    def of(cls, shell: Shell) -> LinkedResults | None:
+        links = plan_links(shell)
+        return None if links is None else cls(shell, links)
+
+    # --- the forward -----------------------------------------------------------------------------
+
+    def remember(self, args: Sequence[Any]) -> Call:
+        """Return what the backward of a call of these arguments may need; to be asked before the graph runs."""
+        state = torch.get_rng_state() if self.plan.draws else None
+        return Call(args, versions_of(self._tensors(args)), state)
+
+    def link(self, number: int, result: torch.Tensor, *taps: torch.Tensor) -> None:
+        """Give a flat output the history that eager gives it, by link ``number``."""
+        link = self.links[number]
+        call = _call_of(result)
+        if call is None:
+            return
+        call.taps.update(zip(link.taps, map(ref, taps), strict=True))
+        version = result._version
+        _apply(self, call, link, result, *taps, *self._marks)
+        _set_versions([result], [version])
+
+    # --- the backward ----------------------------------------------------------------------------
+
+    def through(self, call: Call, link: Link, grad: torch.Tensor) -> Sequence[Any]:
+        """Return the gradients of the taps of ``link`` for that of its result, through nothing else.
+
+        Raises:
+            RuntimeError: the graph cannot run again, or its inputs were changed in place.
+        """
+        if call.task != _task() or call.pieces is None:
+            call.task = _task()
+            call.pieces = self._run(call)
+        pieces = call.pieces
+        cuts = [tap for tap in link.taps if tap in pieces.cuts]
+        found = torch.autograd.grad(
+            [self._flat(pieces, link.position)],
+            [pieces.cuts[tap] for tap in cuts],
+            [grad],
+            retain_graph=True,
+            create_graph=torch.is_grad_enabled(),
+            allow_unused=True,
+        )
+        gradients = dict(zip(cuts, found, strict=True))
+        return [gradients.get(tap) for tap in link.taps]
+
+    def is_in_pieces(self, call: Call) -> bool:
+        return call.pieces is not None and call.task == _task()
+
+    def gradients(self, call: Call, grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients of all inputs, given those of the flat outputs, whose taps have theirs whole."""
+        pieces = call.pieces
+        assert pieces is not None
+        given = {at: grad for at, grad in enumerate(grads) if grad is not None}
+        found = torch.autograd.grad(
+            [self._flat(pieces, at) for at in given],
+            list(pieces.inputs),
+            list(given.values()),
+            create_graph=torch.is_grad_enabled(),
+            allow_unused=True,
+        )
+        call.release()
+        gradients: list[Any] = [None] * self._count
+        for index, gradient in zip(self._wanted, found, strict=True):
+            gradients[index] = gradient
+        return tuple(gradients)
+
+    def _flat(self, pieces: Pieces, position: int) -> torch.Tensor:
+        owner = self._owners.get(position)
+        if owner is None:
+            raise RuntimeError(hidden_gradient("a result shares memory in a way of its own"))
+        tensor: torch.Tensor = pieces.outputs[owner.output]
+        if not owner.base:
+            return tensor
+        if tensor._base is None:
+            raise RuntimeError(hidden_gradient("a result is a view of what the graph computes"))
+        return tensor._base
+
+    def _run(self, call: Call) -> Pieces:
+        if self.plan.linking is not None:
+            raise RuntimeError(hidden_gradient(self.plan.linking))
+        if call.args is None:
+            raise RuntimeError(SAVED_ARE_FREED)
+        if versions_of(self._tensors(call.args)) != call.versions:
+            raise RuntimeError(INPUT_CHANGED)
+        again = torch.is_grad_enabled()
+        with torch.enable_grad(), _RandomState(call.random_state):
+            args = [*call.args]
+            for index in self._wanted:
+                args[index] = _stand_in(args[index], again=again)
+            cutter = _Cutter(call, again=again)
+            pieces: Pieces = self._in_state(lambda: self._pieces(cutter, args))
+        pieces.inputs = [args[index] for index in self._wanted]
+        return pieces
+
+    def _pieces(self, cutter: _Cutter, args: Sequence[Any]) -> Pieces:
+        if self._cut is None:
+            self._cut = _with_cuts(self._graph, self._cuts)
+        owned = {path: args[index] for path, index in self._owned.items()}
+        with torch_compat.reparametrize_module(self._cut, owned):
+            outputs = self._cut(cutter, *args[: self._given])
+        return Pieces(pytree.tree_leaves(outputs), cutter.cuts)
+
+
+class _Cutter:
+    """Stands in for taps where the rest of the graph uses them."""
+
+    def __init__(self, call: Call, *, again: bool) -> None:
+        self._call = call
+        self._again = again
+        self.cuts: dict[int, torch.Tensor] = {}
+
+    def __call__(self, tap: int, value: torch.Tensor) -> torch.Tensor:
+        if not value.requires_grad:
+            return value
+        given = self._call.taps[tap]()
+        self.cuts[tap] = _stand_in(value if given is None else given, again=self._again)
+        return self.cuts[tap]
+
+
+def _stand_in(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
+    """Return a tensor whose gradient can be asked for; ``again``: and differentiated to that of ``tensor``."""
+    return Alias.apply(tensor) if again else tensor.detach().requires_grad_()  # type: ignore[no-any-return]
+
+
+def _cut_at(cutter: _Cutter, tap: int, value: torch.Tensor) -> torch.Tensor:
+    return cutter(tap, value)
+
+
+def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphModule:
+    """Return ``module`` with a further first argument, a ``_Cutter`` that everything behind a tap goes through."""
+    graph = Graph()
+    cutter = graph.placeholder("cutter")
+    copies: dict[Any, Any] = {}
+    output = graph.graph_copy(module.graph, copies)
+    results = pytree.tree_leaves(module.graph.output_node().args[0])
+    for tap, end in cuts:
+        node = copies[results[tap]]
+        with graph.inserting_after(copies[end]):
+            cut = graph.call_function(_cut_at, (cutter, tap, node))
+        following = end.next
+        while following.op != "output":
+            copies[following].replace_input_with(node, cut)
+            following = following.next
+    graph.output(output)
+    return GraphModule(module, graph)
+
+
+class _RandomState:
+    """The random numbers of a call again, and those of the program afterwards."""
+
+    def __init__(self, state: torch.Tensor | None) -> None:
+        self._state = state
+
+    def __enter__(self) -> None:
+        if self._state is not None:
+            self._before = torch.get_rng_state()
+            torch.set_rng_state(self._state)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._state is not None:
+            torch.set_rng_state(self._before)
+
+
+# --- autograd's side -----------------------------------------------------------------------------
+
+
+class _Link(torch.autograd.Function):
+    """The identity on a result, in place, with edges to the results that it is computed from."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        linked: LinkedResults,
+        call: Call,
+        link: Link,
+        *tensors: torch.Tensor,
+    ) -> torch.Tensor:
+        """``tensors``: the result, the taps, the mark; of all but the first the edges are all that is needed."""
+        tensor = tensors[0]
+        ctx.linked_results, ctx.linked, ctx.link, ctx.marked = (
+            linked,
+            call,
+            link,
+            len(tensors) > len(link.taps) + 1,
+        )
+        ctx.set_materialize_grads(False)
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+        mark = (None,) if ctx.marked else ()
+        if grad is None or not ctx.linked.is_watched(marked=ctx.marked):
+            return (None, None, None, grad, *([None] * len(ctx.link.taps)), *mark)
+        found = ctx.linked_results.through(ctx.linked, ctx.link, grad)
+        return (None, None, None, grad, *found, *mark)
+
+
+# What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
+_apply: Callable[..., Any] = super(torch.autograd.Function, _Link).apply
+
+
+def watch_hooks(function: type[torch.autograd.Function]) -> None:
+    """Have the nodes of ``function`` note the hooks that are hung on their tensors and on themselves."""
+    node: Any = function._backward_cls  # type: ignore[attr-defined]
+    for name, method in _HOOKED.items():
+        setattr(node, name, method)
+
+
+class _Noting:
+    """Methods of nodes that note what is hung on them."""
+
+    base: ClassVar[Any] = torch_compat.FunctionBase
+
+    def _register_hook_dict(self: Any, tensor: torch.Tensor) -> None:
+        self.linked.note_hook(tensor)
+        _Noting.base._register_hook_dict(self, tensor)
+
+    def register_hook(self: Any, hook: Any) -> Any:
+        self.linked.hooked = True
+        return _Noting.base.register_hook(self, hook)
+
+    def register_prehook(self: Any, hook: Any) -> Any:
+        self.linked.hooked = True
+        return _Noting.base.register_prehook(self, hook)
+
+
+_HOOKED = {
+    name: vars(_Noting)[name]
+    for name in ("_register_hook_dict", "register_hook", "register_prehook")
+}
+watch_hooks(_Link)
+
+
+def _call_of(tensor: torch.Tensor) -> Call | None:
+    """Return the call that computed ``tensor``, which may have been copied since."""
+    node = tensor.grad_fn
+    if node is None:
+        return None
+    for found in (node, *(following for following, _ in node.next_functions)):
+        call = getattr(found, "linked", None)
+        if isinstance(call, Call):
+            return call
+    return None

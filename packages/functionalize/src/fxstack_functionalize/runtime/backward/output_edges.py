@@ -1,0 +1,243 @@
+"""Which results of a graph are computed from which others, as autograd has to see it.
+
+One node of autograd's graph stands for a whole compiled graph, so all results seem to come from the inputs alone. In eager
+a result that another one is computed from receives the gradient of that one: hooks and ``retain_grad`` see it, and
+``autograd.grad(loss, logits)`` returns it. ``plan_links`` reads off the captured graph where that is so.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata import AliasSource, OutputSource
+from fxstack_functionalize.torch_compat import OpOverload, pytree
+from fxstack_functionalize.tracing.finalize import has_effect
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from fxstack_functionalize.metadata import GraphInfo, OutputInfo
+    from fxstack_functionalize.runtime.backward.double_backward import Names
+    from fxstack_functionalize.shell import Shell
+    from fxstack_functionalize.tracing.trace import Traced
+
+    Reach = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The flat output at ``position`` is computed from the results ``taps`` (numbers of user outputs), through nothing else."""
+
+    position: int
+    taps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The user output that a flat output is found by: it is that output (``base`` false), or the tensor that it views."""
+
+    output: int
+    base: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """All links of a graph, each after those of its taps."""
+
+    all: tuple[Link, ...]
+    cuts: tuple[tuple[int, Node], ...]
+    """For each tap the node of the captured graph behind which it has its final value."""
+
+
+def owners(info: GraphInfo) -> dict[int, Owner]:
+    """Return the differentiable flat outputs that user outputs are, or are views of."""
+    found: dict[int, Owner] = {}
+    for number, (seen, position) in _placed(info).items():
+        base = seen.source is OutputSource.ALIAS
+        if position not in found or (found[position].base and not base):
+            found[position] = Owner(number, base=base)
+    return found
+
+
+def _placed(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
+    """Return the user outputs with gradients that the graph computes, with the flat outputs that hold their memory."""
+    custom = {position for position, _ in info.custom_views}
+    found: dict[int, tuple[OutputInfo, int]] = {}
+    for number, seen in enumerate(info.outputs):
+        if not seen.requires_grad or seen.is_leaf:
+            continue
+        if seen.source is OutputSource.VALUE and seen.index not in custom:
+            found[number] = seen, seen.index
+        elif seen.source is OutputSource.ALIAS:
+            memory = info.memory_of(seen, -1)
+            if memory is not None and memory[0] is AliasSource.OUTPUT:
+                found[number] = seen, memory[1]
+    wanted = set(info.differentiable)
+    return {number: place for number, place in found.items() if place[1] in wanted}
+
+
+def plan_links(shell: Shell) -> Links | None:
+    """Return the links of a captured graph, None if there are none."""
+    graph = shell.captured.graph_module.graph
+    results = pytree.tree_leaves(graph.output_node().args[0])
+    if len(results) != len(shell.info.outputs):  # an operator gives several of them at once
+        return None
+    nodes: dict[Node, int] = {}
+    positions: dict[int, int] = {}
+    for number, (_, position) in _placed(shell.info).items():
+        if isinstance(results[number], Node) and results[number].op != "placeholder":
+            nodes.setdefault(results[number], number)
+            positions[number] = position
+    if len(nodes) < 2:
+        return None
+    finals = _finals(graph, nodes)
+    taps: dict[int, set[int]] = {}
+    for node, reached in _reach(graph, nodes, finals).items():
+        if node in nodes:
+            position = positions[nodes[node]]
+            others = {tap for tap in reached if positions[tap] != position}
+            if others:
+                taps.setdefault(position, set()).update(others)
+    if not taps:
+        return None
+    used = set().union(*taps.values())
+    return Links(
+        tuple(Link(position, tuple(sorted(found))) for position, found in taps.items()),
+        tuple((nodes[node], final) for node, final in finals.items() if nodes[node] in used),
+    )
+
+
+def _finals(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
+    """Return for each candidate the last node that writes to its memory, or itself.
+
+    Left out are those whose memory is used behind that through something that was there before.
+    """
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    finals = {node: node for node in candidates}
+    by_memory: dict[int, list[Node]] = {}
+    for node in candidates:
+        for key in _memory(node):
+            by_memory.setdefault(key, []).append(node)
+    for node in graph.nodes:
+        for key in {key for used in _written(node) for key in _memory(used)}:
+            for candidate in by_memory.get(key, ()):
+                if order[candidate] < order[node]:
+                    finals[candidate] = node
+    return {
+        node: final
+        for node, final in finals.items()
+        if final is node or not _is_used_elsewhere(graph, node, order, order[final])
+    }
+
+
+def _is_used_elsewhere(graph: Graph, node: Node, order: Mapping[Node, int], final: int) -> bool:
+    memory = set(_memory(node))
+    return any(
+        other is not node
+        and order[other] <= final
+        and not memory.isdisjoint(_memory(other))
+        and any(order[user] > final for user in other.users)
+        for other in graph.nodes
+    )
+
+
+def _reach(
+    graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]
+) -> dict[Node, Reach]:
+    """Return the nearest taps that each node is computed from, with gradients."""
+    seen: dict[Node, Reach] = {}
+    written: dict[int, Reach] = {}
+    """What was written into a memory, beside what its nodes are computed from."""
+    final: dict[Node, int] = {}
+    ends: dict[Node, list[Node]] = {}
+    for tap, end in finals.items():
+        ends.setdefault(end, []).append(tap)
+
+    def through(node: Node) -> Reach:
+        if node in final:
+            return frozenset({final[node]})
+        return seen[node].union(*(written.get(key, frozenset()) for key in _memory(node)))
+
+    for node in graph.nodes:
+        before: Reach = frozenset().union(*map(through, node.all_input_nodes))
+        for key in {key for used in _written(node) for key in _memory(used)}:
+            written[key] = written.get(key, frozenset()) | before
+        seen[node] = before if _trains(node) else frozenset()
+        for tap in ends.get(node, ()):
+            seen[tap] = seen[tap].union(*(written.get(key, frozenset()) for key in _memory(tap)))
+            final[tap] = numbers[tap]
+    return seen
+
+
+def _tensors(node: Node) -> list[torch.Tensor]:
+    leaves = pytree.tree_leaves(node.meta.get("val", node.meta.get("example_value")))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _memory(node: Node) -> list[int]:
+    tensors = map(_unwrapped, _tensors(node))
+    return [t.untyped_storage()._cdata for t in tensors if t.layout is torch.strided]
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What holds the elements of a tensor inside of function transforms, which torch's frontend leaves in its graphs."""
+    while torch_compat.is_functorch_wrapped_tensor(tensor):
+        tensor = torch_compat.get_unwrapped(tensor)
+    return tensor
+
+
+def _trains(node: Node) -> bool:
+    return any(tensor.requires_grad for tensor in _tensors(node))
+
+
+def _written(node: Node) -> list[Node]:
+    """Return the arguments that a call may change: by its schema, or by torch's conventions for names."""
+    if isinstance(node.target, OpOverload):
+        return node.all_input_nodes if node.target._schema.is_mutable else []
+    name = str(getattr(node.target, "__name__", node.target))
+    in_place = name.endswith("_") and not name.endswith("__")
+    first = in_place or "inplace" in node.kwargs or node.target in _IN_PLACE
+    found: list[Node] = []
+    map_arg((node.args[:1] if first else (), node.kwargs.get("out")), found.append)
+    return found
+
+
+_IN_PLACE = frozenset(
+    {operator.setitem, "__setitem__"}
+    | {getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv")}
+    | {getattr(operator, f"i{name}") for name in ("pow", "mod", "and", "or", "xor")}
+)
+
+
+def draws(traced: Traced) -> bool:
+    """Whether the graph draws random numbers."""
+    return any(map(_is_random, traced.stage_graph.graph_module.graph.nodes))
+
+
+def linking_refusal(traced: Traced, names: Names) -> str | None:
+    """Say why the gradients between results cannot be computed in eager, None if they can."""
+    nodes = [n for n in traced.stage_graph.graph_module.graph.nodes if n.op == "call_function"]
+    if any(seen.mutates_data for seen in traced.info.inputs):
+        return "the graph changes its inputs in place"
+    if any(has_effect(node) and not _is_random(node) for node in nodes):
+        return "the graph has effects"
+    if any(_is_random(node) and not _on_host(node) for node in nodes):
+        return "the graph draws random numbers on a GPU"
+    if not names(traced.captured.graph_module).issuperset(traced.captured.owned):
+        return "the graph holds tensors that are neither parameters nor buffers"
+    return None
+
+
+def _is_random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _on_host(node: Any) -> bool:
+    return all(tensor.device.type == "cpu" for tensor in _tensors(node))

@@ -1,0 +1,200 @@
+"""What a forward hands to its backward, held the way eager holds it.
+
+A saved tensor that is an input or output of the graph is saved as that very tensor by autograd, and one that is a view of
+either has autograd save that input or output, too: changing it in place before the backward is then an error, as in
+eager, and not a wrong gradient. An input that the graph itself changes is cloned before the new value is written.
+All others nobody else can see; they are kept in a plain list, which the backward empties as it starts. The state of the
+generator from which a partitioner draws again is no activation: hooks do not see it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import SAVED_ARE_FREED
+from fxstack_functionalize.random.rng import is_generator_state
+from fxstack_functionalize.runtime.backward.unreadable import read_alone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.runtime.source import Source
+    from fxstack_interchange import Partition
+
+
+class Saving(Enum):
+    """Who looks after the saved tensors."""
+
+    PLAIN = auto()
+    """Autograd those that others can see and change, this package the rest."""
+    PACKED = auto()
+    """They were packed by hooks: nobody checks whether they were changed, as in eager."""
+    HOOKED = auto()
+    """Autograd all of them, as it calls the hooks that are on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensor:
+    """Saved tensor number ``number``: the expression of what is saved, and by whom.
+
+    ``guard`` is the expression of the tensor whose memory it views, whose version counter is to be checked for it.
+    """
+
+    number: int
+    expression: str
+    by_autograd: bool
+    guard: str | None = None
+
+
+def saved_tensors(
+    partition: Partition, info: GraphInfo, positions: range, names: Sequence[str], saving: Saving
+) -> list[SavedTensor]:
+    """Plan how the results at ``positions`` are saved.
+
+    ``names`` are the forward's input names in the order of the call's arguments. Expressions speak of ``args``, ``results``
+    and ``flat``.
+    """
+    results: Any = partition.forward.graph_module.graph.output_node().args[0]
+    owners = _owners(partition, info, names)
+    plan = []
+    for number, position in enumerate(positions):
+        if is_generator_state(results[position]):
+            plan.append(SavedTensor(number, f"flat[{position}]", by_autograd=False))
+            continue
+        own, *memory = _keys(results[position])
+        found = next((owners[key] for key in (own, *memory) if key in owners), None)
+        plan.append(_plan(number, f"flat[{position}]", found, info, saving, same=own in owners))
+    return plan
+
+
+def _plan(
+    number: int,
+    value: str,
+    found: tuple[bool, int] | None,
+    info: GraphInfo,
+    saving: Saving,
+    *,
+    same: bool,
+) -> SavedTensor:
+    """Decide for one result: ``found`` is the input or output whose memory it has, ``same`` whether it is that tensor."""
+    hooked = saving is Saving.HOOKED
+    if found is None:
+        return SavedTensor(number, value, hooked)
+    of_input, index = found
+    if of_input and index in info.mutated:
+        return SavedTensor(number, f"{value}.clone()", hooked)
+    owner = f"{'args' if of_input else 'results'}[{index}]"
+    if saving is Saving.PACKED:
+        return SavedTensor(number, f"{owner}.data" if same else value, by_autograd=False)
+    if same:
+        changes = of_input and info.inputs[index].relayouts
+        # The caller's tensor will look otherwise by then; this one shares its version counter.
+        return SavedTensor(number, f"{owner}.detach()" if changes else owner, by_autograd=True)
+    return SavedTensor(number, value, hooked, None if hooked else owner)
+
+
+def add_saving(source: Source, plan: Sequence[SavedTensor]) -> None:
+    """Add the statements that save."""
+    for_autograd = _for_autograd(plan)
+    kept = [saved.expression for saved in plan if not saved.by_autograd]
+    if for_autograd:
+        source.add(f"ctx.save_for_backward({', '.join(for_autograd)})")
+    if kept:
+        source.add(f"ctx.kept = [{', '.join(kept)}]")
+
+
+def _for_autograd(plan: Sequence[SavedTensor]) -> list[str]:
+    """List the expressions of what ``ctx.saved_tensors`` gives."""
+    found = [saved.expression for saved in plan if saved.by_autograd]
+    guards = dict.fromkeys(saved.guard for saved in plan if saved.guard is not None)
+    return found + [guard for guard in guards if guard not in found]
+
+
+def saved_inputs(plan: Sequence[SavedTensor], count: int) -> dict[int, int]:
+    """Return which of the ``count`` arguments of a call are in ``ctx.saved_tensors``, and where."""
+    places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
+    names = {index: f"args[{index}]" for index in range(count)}
+    return {index: places[name] for index, name in names.items() if name in places}
+
+
+def saved_places(plan: Sequence[SavedTensor]) -> list[tuple[int, ...]]:
+    """Return for each saved tensor where it, and the tensor that it is a view of, are in ``ctx.saved_tensors``."""
+    places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
+    return [
+        tuple(
+            places[expression]
+            for expression in (saved.expression if saved.by_autograd else None, saved.guard)
+            if expression is not None
+        )
+        for saved in plan
+    ]
+
+
+def add_unsaving(
+    source: Source, plan: Sequence[SavedTensor], *, may_need_few: bool = False
+) -> list[str]:
+    """Add the statements that read what was saved; return the expressions of all saved tensors in order.
+
+    ``may_need_few``: some backwards need only some of them; ``unreadable`` is then None or says which cannot be read.
+
+    Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run before without ``retain_graph``; a backward
+    that raised has emptied only what is kept here, and gets the same words.
+    """
+    if not plan:
+        source.add("saved = ()")
+        return []
+    if may_need_few:
+        source.add("unreadable = None")
+        with source.trying():
+            source.add("saved = ctx.saved_tensors")
+        source.add("except RuntimeError as error:")
+        source.add("    saved, unreadable = read_alone(ctx, error)", read_alone=read_alone)
+    else:
+        source.add("saved = ctx.saved_tensors")
+    if any(not saved.by_autograd for saved in plan):
+        source.add("kept = ctx.kept")
+        source.add("if kept is None:")
+        source.add("    raise RuntimeError(freed)", freed=SAVED_ARE_FREED)
+        source.add("if not keeps_graph():", keeps_graph=KEEPS_GRAPH)
+        source.add("    ctx.kept = None")
+    counters = {True: iter(range(len(plan))), False: iter(range(len(plan)))}
+    return [
+        f"{'saved' if item.by_autograd else 'kept'}[{next(counters[item.by_autograd])}]"
+        for item in plan
+    ]
+
+
+KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
+
+
+def _owners(
+    partition: Partition, info: GraphInfo, names: Sequence[str]
+) -> dict[Any, tuple[bool, int]]:
+    """By node and by memory: the input (True, number) or flat output (False, position)."""
+    graph = partition.forward.graph_module.graph
+    results: Any = graph.output_node().args[0]
+    owners: dict[Any, tuple[bool, int]] = {}
+    for position in range(info.output_count):
+        for key in _keys(results[position]):
+            owners.setdefault(key, (False, position))
+    number = {name: index for index, name in enumerate(names)}
+    for node in graph.find_nodes(op="placeholder"):
+        for key in _keys(node):
+            owners[key] = (True, number[node.name])
+    return owners
+
+
+def _keys(node: Any) -> tuple[Any, ...]:
+    """Identify a node, and the memory of its example value."""
+    if not isinstance(node, torch.fx.Node):
+        return ()
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return (node,)
+    return (node, value.untyped_storage()._cdata)

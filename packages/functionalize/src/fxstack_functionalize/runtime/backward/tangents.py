@@ -1,0 +1,59 @@
+"""Bring incoming gradients into the memory layout that the backward was traced with.
+
+The trace assumes that a gradient is dense, its dimensions in the order of its output's. What autograd hands over
+may be expanded (the gradient of a sum) or permuted, and a compiler that fixed its strides would misread it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.tracing.symbols import hint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.runtime.plan import Example, TrainingPlan
+
+
+def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function that makes a tensor of the same size dense, its dimensions in the order of ``example``'s."""
+    order = _dimension_order(example)
+    if order == list(range(example.dim())):
+        return lambda tangent: tangent.contiguous()
+    inverse = [order.index(dim) for dim in range(len(order))]
+
+    def fix(tangent: torch.Tensor) -> torch.Tensor:
+        return tangent.permute(order).contiguous().permute(inverse)
+
+    return fix
+
+
+def zeros_like(example: Example) -> Callable[[Sequence[int]], torch.Tensor]:
+    """Return a function that makes zeros of a size, with the dimensions in memory in the order of ``example``."""
+    order = _dimension_order(example)
+    make = partial(torch.zeros, dtype=example.dtype, device=example.device)
+    if order == sorted(order):
+        return make
+    places = [order.index(dim) for dim in range(len(order))]
+    return lambda size: make([size[dim] for dim in order]).permute(places)
+
+
+def sizes_keeper(info: GraphInfo, plan: TrainingPlan) -> Callable[[Sequence[Any]], Any] | None:
+    """Return a function that keeps the sizes of zeros for missing gradients; None if they are static."""
+    positions = info.differentiable
+    if not plan.symbolic:
+        return None
+    return lambda results: {position: results[position].shape for position in positions}
+
+
+def _dimension_order(example: Example) -> list[int]:
+    """Dimensions from the outermost to the innermost in memory; ties keep their order."""
+    if example.is_contiguous():
+        return list(range(example.dim()))
+    strides = [hint_of(stride) for stride in example.stride()]
+    return sorted(range(example.dim()), key=lambda dim: -strides[dim])

@@ -1,0 +1,67 @@
+"""What is checked once, at the first call: the number of results, and their strides.
+
+If a compiler gives an output other strides than eager's, it does so at every call; such outputs are copied into the
+right strides from then on. If all agree, nothing is left to do at later calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.runtime.calling import check_results
+from fxstack_functionalize.tracing.symbols import evaluable, filler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_functionalize.shell import Shell
+
+
+class FirstCall:
+    """Call it with the arguments and results while ``pending`` is not empty."""
+
+    def __init__(self, shell: Shell, role: str, *, check_strides: bool) -> None:
+        self.pending: list[bool] = [True]
+        self._role = role
+        self._count = shell.info.output_count
+        self._checked = False
+        expected = {
+            position: strides
+            for position, strides in enumerate(shell.info.strides)
+            if check_strides and strides is not None and evaluable(shell.captured, strides)
+        }
+        self._captured, self._expected = shell.captured, expected
+        self._wanted = filler(shell.captured, tuple(expected.items()))
+
+    def __call__(self, args: Sequence[Any], flat: Sequence[Any]) -> Sequence[Any]:
+        result = list(check_results(flat, self._count, self._role))
+        differing = {}
+        for position, strides in self._wanted(args):
+            if not same_layout(result[position], strides):
+                differing[position] = self._expected[position]
+                result[position] = with_strides(result[position], strides)
+        if not self._checked:
+            self._checked = True
+            self._wanted = filler(self._captured, tuple(differing.items()))
+            if not differing:
+                self.pending.clear()
+        return result
+
+
+def same_layout(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> bool:
+    """Whether the strides agree in all dimensions where a stride means something."""
+    if tensor is None:  # an undefined result of an operator whose fake kernel promises a tensor
+        return True
+    own = tensor.stride()
+    # A few of torch's shape functions are wrong about the number of dimensions; the operator itself is right then.
+    if own == strides or tensor.numel() == 0 or len(own) != len(strides):
+        return True
+    return all(size == 1 or a == b for size, a, b in zip(tensor.shape, own, strides, strict=True))
+
+
+def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """Copy ``tensor`` into new memory with these strides."""
+    fresh = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return fresh.copy_(tensor)

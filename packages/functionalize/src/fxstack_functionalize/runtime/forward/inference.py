@@ -1,0 +1,56 @@
+"""The wrapper around a compiled inference graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.runtime.calling import is_boxed, listed
+from fxstack_functionalize.runtime.forward.modes import without_autocast, without_views
+from fxstack_functionalize.runtime.wrapper import (
+    add_without_grad,
+    end_without_grad,
+    wrapper,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_functionalize.options import AotOptions
+    from fxstack_functionalize.runtime.calling import Compiled
+    from fxstack_functionalize.runtime.source import Source
+    from fxstack_functionalize.shell import Shell
+
+ROLE = "inference graph"
+
+
+def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> Callable[..., Any]:
+    """Return the callable with the captured graph's own signature."""
+    info = shell.info
+    boxed = is_boxed(compiled, ROLE) or info.autocast
+    target = without_autocast(listed(compiled, ROLE)) if info.autocast else compiled
+    turns_on = not info.grad_mode and _turns_on(shell)
+    guarded = (info.grad_mode or turns_on) and bool(info.grad_inputs)
+
+    def compute(source: Source) -> None:
+        if guarded:
+            add_without_grad(source)
+        statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
+        with without_views(source):
+            source.add(statement, compiled=target)
+        if guarded:
+            end_without_grad(source)
+
+    made = wrapper(shell, options, ROLE, compute)
+    return torch.enable_grad()(made) if turns_on else made
+
+
+def _turns_on(shell: Shell) -> bool:
+    """Whether the graph turns grad mode on, so that views of arguments that it then makes have histories."""
+    views = any(seen.requires_grad for seen in shell.info.outputs)
+    return views and any(
+        node.target is torch_compat.set_grad_enabled and node.args == (True,)
+        for node in shell.captured.graph_module.graph.nodes
+    )

@@ -1,0 +1,108 @@
+"""From flat graph outputs to what the user gets: the last lines of the generated wrapper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxstack_functionalize.metadata import AliasSource, OutputSource
+from fxstack_functionalize.runtime.forward.parts import groups, parts_maker
+from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracing.symbols import filler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+    from fxstack_functionalize.metadata import AliasInfo, OutputInfo
+    from fxstack_functionalize.runtime.backward.edge_gradients import LinkedResults
+    from fxstack_functionalize.shell import Shell
+    from fxstack_functionalize.tracing.inputs import Captured
+
+
+def output_lines(
+    shell: Shell, namespace: dict[str, Any], linked: LinkedResults | None = None
+) -> list[str]:
+    """Generate the statements that return the user's outputs, given ``args`` and the graph's results ``flat``.
+
+    A plain output costs one subscript. The objects that the statements name are added to ``namespace``.
+    """
+    info = shell.info
+    lines: list[str] = []
+    aliases = _Aliases(shell, namespace)
+    items = [_item(number, seen, namespace) for number, seen in enumerate(info.outputs)]
+    if linked is not None:
+        namespace["link"] = linked.link
+        for number, link in enumerate(linked.links):
+            lines += aliases.of(*(info.outputs[tap] for tap in link.taps))
+            taps = ", ".join(items[tap] for tap in link.taps)
+            lines.append(f"link({number}, flat[{link.position}], {taps})")
+    lines += aliases.of(*info.outputs)
+    result = f"({', '.join(items)}{',' if items else ''})"
+    if not _is_flat_tuple(shell.out_spec):
+        namespace["spec"] = shell.out_spec
+        namespace["unflatten"] = pytree.tree_unflatten
+        result = f"unflatten({result}, spec)"
+    return [*lines, f"return {result}"]
+
+
+class _Aliases:
+    """The statements that make aliases, each once and after those of what it is made from."""
+
+    def __init__(self, shell: Shell, namespace: dict[str, Any]) -> None:
+        self._shell = shell
+        self._namespace = namespace
+        self._made: set[int] = set()
+        self._groups = groups(shell.info.aliases)
+
+    def of(self, *outputs: OutputInfo) -> Iterator[str]:
+        """Yield the statements for what of ``outputs`` is an alias that no statement has made yet."""
+        for seen in outputs:
+            if seen.source is OutputSource.ALIAS:
+                yield from self._make(seen.index)
+
+    def _make(self, number: int) -> Iterator[str]:
+        if number in self._made:
+            return
+        together = self._groups.get(number, (number,))
+        self._made.update(together)
+        captured, alias = self._shell.captured, self._shell.info.aliases[number]
+        if alias.source is AliasSource.ALIAS:
+            yield from self._make(alias.index)
+            base = f"alias_{alias.index}"
+        else:
+            base = f"{alias.source}[{alias.index}]"
+        call = "(args, flat)" if alias.numbers else "args"
+        given = f"{base}, {call}" if alias.sizes else base
+        members = [self._shell.info.aliases[place] for place in together]
+        self._namespace[f"make_{number}"] = (
+            alias_maker(captured, alias) if len(members) == 1 else parts_maker(captured, members)
+        )
+        names = ", ".join(f"alias_{place}" for place in together)
+        yield f"{names} = make_{number}({given})"
+
+
+def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
+    """Return the function that makes an alias of its base, and of the call's arguments (and results) if it has symbolic sizes."""
+    if not alias.sizes:
+        return alias.maker()
+    arguments = [given for _, given in alias.steps]
+    return alias.maker_with(filler(captured, arguments, alias.numbers))
+
+
+def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:
+    if seen.source is OutputSource.CONSTANT:
+        namespace[f"constant_{number}"] = seen.constant
+        return f"constant_{number}"
+    return _ITEMS[seen.source].format(seen.index) + (".requires_grad_()" if seen.is_leaf else "")
+
+
+_ITEMS = {
+    OutputSource.VALUE: "flat[{}]",
+    OutputSource.INPUT: "args[{}]",
+    OutputSource.ALIAS: "alias_{}",
+}
+
+
+def _is_flat_tuple(spec: pytree.TreeSpec) -> bool:
+    return spec.type is tuple and all(child.is_leaf() for child in spec.children())

@@ -1,0 +1,190 @@
+"""Check that a call's inputs share memory exactly as the traced ones did, where the graph changes an input.
+
+Otherwise the compiled graph could write into a tensor and read the old value through another one. Such a call runs
+the captured graph in eager instead. Graphs that change no input need no check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.aliasing.differentiable_bases import duplicates, is_plain_view, root_of
+from fxstack_functionalize.aliasing.synthetic_bases import extent, reach
+from fxstack_functionalize.runtime.forward.relayout import new_leaves, relaid_inputs
+from fxstack_functionalize.tracing.symbols import filler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_functionalize.shell import Shell
+    from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
+
+    Span = tuple[int, int, bool]
+    """Where a tensor starts, how many bytes it reaches over, and whether it is changed."""
+
+
+def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
+    """Return a predicate on the call's arguments: may the compiled graph be used? None if it always may."""
+    inputs = shell.captured.inputs
+    changed = {i for i, seen in enumerate(shell.info.inputs) if seen.mutates_data}
+    relaid, leaves = relaid_inputs(shell), new_leaves(shell)
+    if not changed and not relaid:
+        return None
+    groups = _groups(shell)
+    grouped = {index for group in groups for index in group.members}
+    bytes_of = {
+        index: _bytes(spec.fake)
+        for index, spec in enumerate(inputs)
+        if isinstance(spec.fake, torch.Tensor) and index not in grouped and spec.members is None
+    }
+    if len(bytes_of) + len(groups) < 2 and not grouped and not relaid:
+        return None
+    places = filler(shell.captured, [(group.offsets, group.length) for group in groups])
+
+    def same_sharing(args: Sequence[Any]) -> bool:
+        if any(sum(other is args[index] for other in args) > 1 for index in relaid):
+            return False  # the change would show in both
+        if leaves and any(_is_viewed(args[index], args) for index in leaves):
+            return False  # what is a view of a leaf has its gradient
+        spans = [
+            (args[index].data_ptr(), _length(args[index], length), index in changed)
+            for index, length in bytes_of.items()
+        ]
+        if not groups:
+            return not _collide(spans)
+        as_traced = all(
+            group.is_as_traced(args, offsets, length, spans)
+            for group, (offsets, length) in zip(groups, places(args), strict=True)
+        )
+        return as_traced and not _collide(spans + [group.span(args) for group in groups])
+
+    return same_sharing
+
+
+def _is_viewed(tensor: torch.Tensor, args: Sequence[Any]) -> bool:
+    return any(isinstance(other, torch.Tensor) and other._base is tensor for other in args)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Inputs that are views of one base: where each begins, and how long the base is, in elements of ``size`` bytes."""
+
+    members: tuple[int, ...]
+    offsets: tuple[Any, ...]
+    length: Any
+    size: int
+    root: _Root | None
+
+    def is_as_traced(
+        self, args: Sequence[Any], offsets: Sequence[int], elements: int, others: Sequence[Span]
+    ) -> bool:
+        """Whether the members are where they were, and nothing else that is changed is in their storage."""
+        if self.root is not None and not self.root.is_as_traced(args):
+            return False
+        starts = [
+            args[index].data_ptr() - offset * self.size
+            for index, offset in zip(self.members, offsets, strict=True)
+        ]
+        first, length = starts[0], elements * self.size
+        return all(start == first for start in starts) and not any(
+            changed and start < first + length and first < start + taken
+            for start, taken, changed in others
+        )
+
+    def span(self, args: Sequence[Any]) -> Span:
+        """Return what the members reach, as one piece."""
+        starts = [args[index].data_ptr() for index in self.members]
+        ends = [
+            start + _length(args[index], None)
+            for start, index in zip(starts, self.members, strict=True)
+        ]
+        return min(starts), max(ends) - min(starts), True
+
+
+class _Root:
+    """The tensor that the members of a group are views of."""
+
+    def __init__(self, captured: Captured, spec: CapturedInput) -> None:
+        fake, self._members = spec.fake, spec.members or ()
+        self._same = duplicates([each.fake for each in captured.inputs], self._members)
+        self._kind = (fake.dtype, fake.requires_grad, fake.is_leaf)
+        place = (tuple(fake.shape), tuple(fake.stride()), fake.storage_offset())
+        self._place = filler(captured, place)
+
+    def is_as_traced(self, args: Sequence[Any]) -> bool:
+        """Whether the members are views of one tensor, which is like the one that was traced."""
+        members = [args[index] for index in self._members]
+        root = root_of(members[0])
+        return (
+            all(root_of(member) is root and is_plain_view(member) for member in members)
+            and all(args[index] is args[earlier] for index, earlier in self._same)
+            and (root.dtype, root.requires_grad, root.is_leaf) == self._kind
+            and (root.shape, root.stride(), root.storage_offset()) == self._place(args)
+        )
+
+
+def _groups(shell: Shell) -> list[_Group]:
+    fakes = [spec.fake for spec in shell.captured.inputs]
+    return [
+        _Group(
+            spec.members,
+            tuple(fakes[index].storage_offset() for index in spec.members),
+            reach(spec.fake)[1] if spec.is_root else spec.fake.shape[0],
+            spec.fake.element_size(),
+            _Root(shell.captured, spec) if spec.is_root else None,
+        )
+        for spec in shell.captured.inputs
+        if spec.members is not None
+    ]
+
+
+def _length(tensor: torch.Tensor, known: int | None) -> int:
+    """Return how many bytes the tensor reaches over."""
+    if known is not None:
+        return known
+    found = extent(tensor)
+    assert found is not None
+    length: int = (found[1] - found[0]) * tensor.element_size()
+    return length
+
+
+def _collide(spans: list[Span]) -> bool:
+    """Whether what is changed overlaps something else."""
+    reach, reached_by_changed = -1, False
+    for start, length, changed in sorted(spans):
+        if length == 0:
+            continue
+        if start < reach and (reached_by_changed or changed):
+            return True
+        if start >= reach:
+            reached_by_changed = False
+        reached_by_changed |= changed
+        reach = max(reach, start + length)
+    return False
+
+
+def _bytes(fake: torch.Tensor) -> int | None:
+    if fake.layout is not torch.strided:
+        return 0
+    span = extent(fake)
+    return None if span is None else (span[1] - span[0]) * fake.element_size()
+
+
+def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | None:
+    """Return a function that makes the base inputs from the call's arguments; None if there are none."""
+    groups = _groups(shell)
+    if not groups:
+        return None
+    members = [(group.members[0], group.root is not None) for group in groups]
+    lengths = filler(shell.captured, [group.length for group in groups])
+
+    def make(args: Sequence[Any]) -> list[torch.Tensor]:
+        return [
+            root_of(args[member]) if is_root else args[member].data.as_strided((length,), (1,), 0)
+            for (member, is_root), length in zip(members, lengths(args), strict=True)
+        ]
+
+    return make

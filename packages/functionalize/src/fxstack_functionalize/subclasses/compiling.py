@@ -1,0 +1,231 @@
+"""Compile a captured graph over wrapper subclasses: desugar it, compile that, rebuild wrappers at run time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError, UnsupportedGraphError
+from fxstack_functionalize.metadata import OutputSource
+from fxstack_functionalize.subclasses.desugar import Desugared, flat_module
+from fxstack_functionalize.subclasses.layout import flatten_all, layout_of, rebuild_all
+from fxstack_functionalize.subclasses.training import trained_callable
+from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracing.inputs import mode_of, prepare, to_fake
+from fxstack_functionalize.tracing.trace import TraceRequest, trace
+from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx import GraphModule
+
+    from fxstack_functionalize.options import AotOptions
+    from fxstack_functionalize.runtime import Stages
+    from fxstack_functionalize.subclasses.layout import Layout
+    from fxstack_functionalize.torch_compat import FakeTensorMode
+    from fxstack_functionalize.tracing.trace import Traced
+
+
+@dataclass(frozen=True, slots=True)
+class Compiling:
+    """How the caller compiles: a graph without wrappers, and the stages of a joint graph."""
+
+    plain: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+    stages: Stages
+    decompositions: Any
+    options: AotOptions
+
+
+def compile_wrapped(
+    gm: GraphModule, example_inputs: Sequence[Any], how: Compiling
+) -> Callable[..., Any]:
+    """Return a callable with the signature of ``gm``, some of whose example inputs are wrappers over fakes.
+
+    Raises:
+        UnsupportedGraphError: where the graph owns tensors, or fails on the examples.
+    """
+    try:
+        return _compile(gm, example_inputs, how)
+    except FunctionalizeError:
+        raise
+    except Exception as error:
+        raise TraceFailedError(error) from error
+
+
+def _compile(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> Callable[..., Any]:
+    if any(node.op in ("get_attr", "call_module") for node in gm.graph.nodes):
+        raise _not_supported("a graph over wrapper subclasses owns tensors or graphs")
+    layouts = tuple(layout_of(value) for value in example_inputs)
+    parts = [_plain(value) for value in flatten_all(layouts, example_inputs)]
+    mode = mode_of(parts)
+    flat = [to_fake(mode, value) for value in parts]
+    graph = Desugared(gm, layouts, _trained(example_inputs), torch.is_grad_enabled())
+    graph.differentiable = _probe(graph, flat, mode)
+    if graph.differentiable:
+        return _training(graph, flat, mode, how)
+    module = flat_module(graph.forward, len(flat))
+    return _inference(graph, how.plain(module, flat), how.options)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        with torch.no_grad():
+            return value.detach()
+    return value
+
+
+def _trained(example_inputs: Sequence[Any]) -> tuple[int, ...]:
+    """The arguments that a history may lead to: a graph that starts without grad mode may turn it on."""
+    return tuple(
+        place
+        for place, value in enumerate(example_inputs)
+        if isinstance(value, torch.Tensor) and value.requires_grad
+    )
+
+
+def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple[int, ...]:
+    """Run the graph once on fakes; gives the outputs that require a gradient."""
+    rebuilt = rebuild_all(graph.inputs, flat)
+    for place in graph.trained:
+        rebuilt[place] = rebuilt[place].detach().requires_grad_()
+    with mode:
+        values = graph.run(rebuilt)
+    return tuple(
+        place
+        for place, value in enumerate(values)
+        if isinstance(value, torch.Tensor) and value.requires_grad
+    )
+
+
+def _width(graph: Desugared) -> int:
+    return sum(len(layout.leaves) for layout in graph.outputs)
+
+
+def _inference(
+    graph: Desugared, compiled: Callable[..., Any], options: AotOptions
+) -> Callable[..., Any]:
+    outputs, sources, spec = graph.outputs, graph.sources, graph.spec
+
+    def run(*args: Any) -> Any:
+        flat = map(_plain, flatten_all(graph.inputs, args))
+        found = rebuild_all(outputs, compiled(*flat))
+        values = [
+            value if source is None else args[source]
+            for value, source in zip(found, sources, strict=True)
+        ]
+        return pytree.tree_unflatten(values, spec)
+
+    return guarded_by_eager(run, graph.module, options)
+
+
+def _training(
+    graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, how: Compiling
+) -> Callable[..., Any]:
+    with mode, torch.no_grad():
+        tangents = [
+            leaf.zeros(leaf.size, leaf.stride)
+            for layout in graph.tangents
+            for leaf in layout.leaves
+        ]
+    with torch.no_grad():
+        module = flat_module(graph.joint, len(flat) + len(tangents))
+        captured = prepare(module, [*flat, *tangents])
+        request = TraceRequest(gradients=False, keep_mutations=False, replay_views=False)
+        traced = trace(captured, request, how.decompositions)
+    traced = _as_joint(graph, traced, len(flat))
+    run = trained_callable(graph, traced, captured, how.stages)
+    return guarded_by_eager(run, graph.module, how.options)
+
+
+def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
+    """The functional graph of values and gradients as a joint graph: who its inputs and outputs are."""
+    stage = traced.stage_graph
+    count = _width(graph)
+    if traced.info.mutated or any(
+        seen.source not in (OutputSource.VALUE, OutputSource.CONSTANT)
+        for seen in traced.info.outputs
+    ):
+        raise _not_supported(
+            "a training graph over wrapper subclasses changes or returns its inputs"
+        )
+    names = [spec.name for spec in stage.signature.outputs]
+    leaves = [leaf for layout in graph.tangents for leaf in layout.leaves]
+    starts = _starts([layout.leaves for layout in graph.outputs])
+    owners = [
+        starts[place] + offset
+        for place in graph.differentiable
+        for offset in range(len(graph.outputs[place].leaves))
+    ]
+    assert len(owners) == len(leaves)
+    given = stage.signature.inputs
+    new_inputs = (
+        *given[:inputs],
+        *(
+            InputSpec(InputKind.TANGENT, spec.name, names[owner])
+            for spec, owner in zip(given[inputs:], owners, strict=True)
+        ),
+    )
+    tensors = _tensors(graph.inputs)
+    # A gradient may be of another class than its input, and of more parts: these are all the last part's.
+    targets = [
+        given[tensors[place][min(offset, len(tensors[place]) - 1)]].name
+        for place, gradient in zip(graph.trained, graph.gradients, strict=True)
+        if gradient is not None
+        for offset in range(len(gradient.leaves))
+    ]
+    new_outputs = (
+        *(OutputSpec(OutputKind.USER_OUTPUT, name) for name in names[:count]),
+        *(
+            OutputSpec(OutputKind.GRADIENT, name, target)
+            for name, target in zip(names[count:], targets, strict=True)
+        ),
+    )
+    signature = replace(stage.signature, stage=Stage.JOINT, inputs=new_inputs, outputs=new_outputs)
+    joint = StageGraph(stage.graph_module, signature)
+    return replace(traced, stage_graph=joint)
+
+
+def _starts(parts: Sequence[Sequence[Any]]) -> list[int]:
+    """The position of each value's first part among the parts of all."""
+    return list(accumulate(map(len, parts), initial=0))[:-1]
+
+
+def _tensors(layouts: Sequence[Layout]) -> list[list[int]]:
+    """For each value, the positions of its plain tensors among the parts of all."""
+    starts = _starts([layout.holds for layout in layouts])
+    return [
+        [start + offset for offset, is_tensor in enumerate(layout.holds) if is_tensor]
+        for start, layout in zip(starts, layouts, strict=True)
+    ]
+
+
+def guarded_by_eager(
+    run: Callable[..., Any], module: GraphModule, options: AotOptions
+) -> Callable[..., Any]:
+    """``run``, with ``module`` in eager under function transforms, and ``options.on_error`` for what is raised."""
+
+    def call(*args: Any) -> Any:
+        if torch_compat.are_functorch_transforms_active():
+            return module(*args)
+        if options.on_error is None:
+            return run(*args)
+        try:
+            return run(*args)
+        except Exception as error:
+            failure = error
+        return options.on_error(failure, module.forward, args)
+
+    return call
+
+
+def _not_supported(what: str) -> UnsupportedGraphError:
+    return UnsupportedGraphError(
+        what,
+        why="there is no flat form of it that is known to be exact",
+        fix="run the graph in eager, or take the tensors out of their wrappers before",
+    )

@@ -1,0 +1,144 @@
+"""A captured graph over wrappers as a graph over what they wrap.
+
+The graph is run on wrappers that are rebuilt inside, so every operator passes the class's own ``__torch_dispatch__``. For
+training the gradients are taken there, too: autograd differentiates the wrapper's operators, as in eager, not those
+that they come to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.subclasses.layout import (
+    assemble_all,
+    flatten_all,
+    layout_of,
+    rebuild_all,
+    tensors_all,
+)
+from fxstack_functionalize.torch_compat import pytree
+from fxstack_interchange.modules import make_graph_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx import GraphModule
+
+    from fxstack_functionalize.subclasses.layout import Layout
+
+
+@dataclass(slots=True)
+class Desugared:
+    """What is known of a graph over wrappers; what concerns outputs is filled in when the graph is traced.
+
+    ``sources`` says for every output that is an input which one, else None; ``differentiable`` are the positions of
+    outputs that require a gradient.
+    """
+
+    module: GraphModule
+    inputs: tuple[Layout, ...]
+    trained: tuple[int, ...]
+    grad_mode: bool = True
+    """That in which the graph starts; it may change it."""
+    outputs: tuple[Layout, ...] = ()
+    sources: tuple[int | None, ...] = ()
+    spec: Any = None
+    differentiable: tuple[int, ...] = ()
+    gradients: list[Layout | None] = field(default_factory=list)
+
+    def forward(self, *flat: Any) -> tuple[Any, ...]:
+        """The graph, on plain tensors."""
+        arguments = rebuild_all(self.inputs, flat)
+        values = self.run(arguments)
+        return tuple(flatten_all(self.outputs, values))
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """The graph on wrappers; notes what its outputs are. Their ``__torch_function__`` has been asked already."""
+        values: list[Any]
+        without_functions = torch_compat.DisableTorchFunctionSubclass()
+        with without_functions, torch.set_grad_enabled(self.grad_mode):  # puts back what it leaves
+            values, self.spec = pytree.tree_flatten(self.module(*arguments))
+        places = {id(argument): place for place, argument in enumerate(arguments)}
+        self.outputs = tuple(layout_of(value) for value in values)
+        self.sources = tuple(
+            places.get(id(value)) if isinstance(value, torch.Tensor) else None for value in values
+        )
+        return values
+
+    def joint(self, *flat: Any) -> tuple[Any, ...]:
+        """The graph and its gradients: inputs and tangents to outputs and gradients, all plain tensors."""
+        count = sum(len(layout.holds) for layout in self.inputs)
+        arguments = self._leaves(rebuild_all(self.inputs, flat[:count]))
+        values = self.run(arguments)
+        wanted = [values[place] for place in self.differentiable]
+        tangents = assemble_all(self.tangents, flat[count:])
+        leaves = [arguments[place] for place in self.trained]
+        with torch_compat.DisableAutocast():  # eager's backward runs outside of the region
+            found = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True)
+        results = [v.detach() if isinstance(v, torch.Tensor) else v for v in values]
+        self.gradients = [None if g is None else layout_of(g) for g in found]
+        given = [(layout_of(g), g) for g in found if g is not None]
+        apart = _Apart(flat)
+        forward = [apart.demand(part) for part in tensors_all(self.outputs, results)]
+        backward = [apart.copy(part) for layout, g in given for part in layout.tensors(g)]
+        return (*forward, *backward)
+
+    @property
+    def tangents(self) -> tuple[Layout, ...]:
+        """The layouts of tangents: guessed to be those of their outputs."""
+        return tuple(self.outputs[place] for place in self.differentiable)
+
+    def _leaves(self, arguments: list[Any]) -> list[Any]:
+        for place in self.trained:
+            arguments[place] = arguments[place].detach().requires_grad_()
+        return arguments
+
+
+class _Apart:
+    """Keeps results of a joint graph apart from its inputs and from each other."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        self._seen = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
+
+    def demand(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if _memory(value) in self._seen:
+                raise UnsupportedGraphError(
+                    "an output of a training graph over wrapper subclasses shares memory with an input or output",
+                    why="views of wrapper subclasses are not rebuilt with their history",
+                    fix="clone it, or return it from outside of the compiled function",
+                )
+            self._seen.add(_memory(value))
+        return value
+
+    def copy(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if _memory(value) in self._seen:
+            value = value.clone()
+        self._seen.add(_memory(value))
+        return value
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def flat_module(fn: Callable[..., Any], inputs: int) -> GraphModule:
+    """A graph of one node that calls ``fn``, which takes and gives plain tensors."""
+
+    def desugared(*flat: Any) -> Any:
+        return fn(*flat)
+
+    desugared.__module__ = desugared.__qualname__ = "desugared"
+    desugared.needs_modes = True  # type: ignore[attr-defined]
+    graph = Graph()
+    placeholders = [graph.placeholder(f"inner_{number}") for number in range(inputs)]
+    graph.output(graph.call_function(desugared, tuple(placeholders)))
+    return make_graph_module(torch.nn.Module(), graph)

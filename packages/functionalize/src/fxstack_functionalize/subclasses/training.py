@@ -1,0 +1,178 @@
+"""A compiled training graph over wrappers at run time: one autograd node whose tensors are the wrappers themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.runtime.backward.backwards import LazyBackward
+from fxstack_functionalize.runtime.calling import FORWARD, check_results, listed
+from fxstack_functionalize.runtime.forward.modes import without_autocast
+from fxstack_functionalize.subclasses.layout import Plain, assemble_all, flatten_all, tensors_all
+from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracing.symbols import evaluable, filler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_functionalize.runtime import Stages
+    from fxstack_functionalize.subclasses.desugar import Desugared
+    from fxstack_functionalize.subclasses.layout import Layout
+    from fxstack_functionalize.tracing.inputs import Captured
+    from fxstack_functionalize.tracing.trace import Traced
+
+
+def trained_callable(
+    graph: Desugared, traced: Traced, captured: Captured, stages: Stages
+) -> Callable[..., Any]:
+    """Return a callable of the graph's arguments; its results have the compiled backward as their history.
+
+    ``captured``: the graph of plain tensors that was traced, whose inputs bind the symbols of sizes.
+    """
+    partition = stages.partition(traced.stage_graph)
+    forward = listed(stages.forward(partition), FORWARD)
+    if traced.info.autocast:  # the graph holds the casts
+        forward = without_autocast(forward)
+    count = len(partition.backward.signature.outputs)
+    backward = LazyBackward(stages.now_or_later(partition.backward), count)
+    expected = len(partition.forward.signature.outputs)
+    compiled = _function(graph, forward, backward, _Sizes.of(graph, captured), expected)
+    spec = graph.spec
+
+    def run(*args: Any) -> Any:
+        return pytree.tree_unflatten(list(compiled.apply(*args)), spec)  # type: ignore[no-untyped-call]
+
+    return run if graph.grad_mode else torch.enable_grad()(run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """What sizes of a call say about its results; numbers if sizes are static, else functions of the flat arguments."""
+
+    strides: Callable[[Sequence[Any]], Any]
+    """Of the plain tensors of outputs."""
+    outputs: Callable[[Sequence[Any]], Any]
+    """The symbolic numbers of outputs."""
+    gradients: Callable[[Sequence[Any]], Any]
+    tangents: Callable[[Sequence[Any]], Any]
+    """For each differentiable output its symbolic numbers, and the sizes and strides of its plain tensors."""
+
+    @classmethod
+    def of(cls, graph: Desugared, captured: Captured) -> _Sizes:
+        leaves = [leaf for layout in graph.outputs for leaf in layout.leaves]
+        gradients = [layout for layout in graph.gradients if layout is not None]
+        nests = (
+            tuple(leaf.stride for leaf in leaves),
+            tuple(number for layout in graph.outputs for number in layout.numbers),
+            tuple(number for layout in gradients for number in layout.numbers),
+            tuple(
+                (layout.numbers, tuple((leaf.size, leaf.stride) for leaf in layout.leaves))
+                for layout in graph.tangents
+            ),
+        )
+        if not evaluable(captured, pytree.tree_leaves(nests)):
+            raise UnsupportedGraphError(
+                "a training graph over wrapper subclasses has results whose sizes depend on data",
+                why="their wrappers are made of sizes that follow from the arguments",
+                fix="compute them outside of the compiled function",
+            )
+        return cls(*(filler(captured, nest) for nest in nests))
+
+
+def _function(
+    graph: Desugared,
+    forward: Callable[[list[Any]], Sequence[Any]],
+    backward: Callable[[list[Any]], Sequence[Any]],
+    sizes: _Sizes,
+    expected: int,
+) -> type[torch.autograd.Function]:
+    leaves = [leaf for layout in graph.outputs for leaf in layout.leaves]
+    constant = set(range(len(graph.outputs))) - set(graph.differentiable)
+
+    class Compiled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:  # type: ignore[override]
+            given = flatten_all(graph.inputs, args)
+            ctx.gradients, ctx.tangents = sizes.gradients(given), sizes.tangents(given)
+            strides, numbers = sizes.strides(given), sizes.outputs(given)
+            flat = check_results(forward(given), expected, FORWARD)
+            parts = map(Plain.restride, leaves, flat, strides)
+            values = assemble_all(graph.outputs, parts, numbers)
+            kept = [arg for arg in args if isinstance(arg, torch.Tensor)]
+            rest = flat[len(leaves) :]
+            saved = [value for value in rest if isinstance(value, torch.Tensor)]
+            ctx.rest = [value for value in rest if not isinstance(value, torch.Tensor)]
+            ctx.others = [None if isinstance(arg, torch.Tensor) else arg for arg in args]
+            ctx.kept = len(kept)
+            ctx.save_for_backward(*kept, *saved)
+            ctx.set_materialize_grads(False)
+            ctx.mark_non_differentiable(
+                *(values[place] for place in constant if isinstance(values[place], torch.Tensor))
+            )
+            return tuple(values)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            kept, saved = ctx.saved_tensors[: ctx.kept], ctx.saved_tensors[ctx.kept :]
+            tangents = [
+                _zeros(graph.outputs[place], *known) if grads[place] is None else grads[place]
+                for place, known in zip(graph.differentiable, ctx.tangents, strict=True)
+            ]
+            if torch.is_grad_enabled() or not _fit(graph, tangents):
+                return _in_eager(graph, _arguments(ctx.others, kept), tangents)
+            with torch.no_grad():
+                arguments = [*saved, *ctx.rest, *tensors_all(graph.tangents, tangents)]
+                found = backward(arguments)
+                return _gradients(graph, found, ctx.gradients, len(ctx.others))
+
+    return Compiled
+
+
+def _zeros(layout: Layout, numbers: Sequence[int], known: Sequence[tuple[Any, Any]]) -> Any:
+    """A missing gradient of an output."""
+    parts = [leaf.zeros(*facts) for leaf, facts in zip(layout.leaves, known, strict=True)]
+    return layout.assemble(iter(parts), iter(numbers))
+
+
+def _fit(graph: Desugared, tangents: Sequence[Any]) -> bool:
+    """Whether the tangents are of the classes, and have the metadata, that the backward was traced with."""
+    return all(
+        layout.fits(tangent) for layout, tangent in zip(graph.tangents, tangents, strict=True)
+    )
+
+
+def _gradients(
+    graph: Desugared, flat: Sequence[Any], numbers: Sequence[int], inputs: int
+) -> tuple[Any, ...]:
+    found: list[Any] = [None] * inputs
+    tensors, given = iter(flat), iter(numbers)
+    for place, layout in zip(graph.trained, graph.gradients, strict=True):
+        if layout is not None:
+            found[place] = layout.assemble(tensors, given)
+    return tuple(found)
+
+
+def _arguments(others: Sequence[Any], kept: Sequence[Any]) -> list[Any]:
+    tensors = iter(kept)
+    return [next(tensors) if other is None else other for other in others]
+
+
+def _in_eager(graph: Desugared, arguments: list[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients by running the captured graph again: to be differentiated once more, or for other tangents."""
+    again = torch.is_grad_enabled()
+    if not again:
+        for place in graph.trained:
+            arguments[place] = arguments[place].detach().requires_grad_()
+    leaves = [arguments[place] for place in graph.trained]
+    with torch_compat.DisableTorchFunctionSubclass(), torch.set_grad_enabled(graph.grad_mode):
+        values = pytree.tree_leaves(graph.module(*arguments))
+    wanted = [values[place] for place in graph.differentiable]
+    gradients = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True, create_graph=again)
+    found: list[Any] = [None] * len(arguments)
+    for place, gradient in zip(graph.trained, gradients, strict=True):
+        found[place] = gradient
+    return tuple(found)

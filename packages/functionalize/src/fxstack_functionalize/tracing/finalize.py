@@ -1,0 +1,145 @@
+"""The last steps of a trace: outputs, dead code, metadata, signature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata import AliasSource
+from fxstack_functionalize.tracing.symbols import symbol_specs
+from fxstack_functionalize.tracing.tracer import KEPT
+from fxstack_interchange import (
+    GraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    Stage,
+    StageGraph,
+)
+from fxstack_interchange.eager_facts.effects import is_ordered, must_run
+from fxstack_interchange.modules import make_graph_module
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from fxstack_functionalize.tracing.session import Session
+
+
+@dataclass(slots=True)
+class FlatSlot:
+    """One flat output of the forward: its traced value, then its node, then its tangent's node."""
+
+    value: Any
+    mutated_input: int | None = None
+    node: Any = None
+    tangent: Node | None = None
+    alias: tuple[AliasSource, int] | None = None
+    """For a user output that the caller makes: the input or flat output that it shares memory with."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSlot:
+    """The gradient of input ``index``; ``node`` is None where it gets none."""
+
+    index: int
+    node: Node | None
+
+
+def finish(
+    session: Session,
+    stage: Stage,
+    slots: Sequence[FlatSlot],
+    gradients: Sequence[GradientSlot],
+) -> StageGraph:
+    """Close the session's graph and describe it."""
+    graph = session.tracer.graph
+    graph.output(tuple([slot.node for slot in slots] + [grad.node for grad in gradients]))
+    remove_dead_code(graph)
+    for node in graph.nodes:
+        node.meta = {key: value for key, value in node.meta.items() if key in KEPT}
+        if isinstance(node.target, torch_compat.OpOverload) and not node.target._schema.returns:
+            node.meta.setdefault("val", None)
+    module = make_graph_module(session.tracer.root, graph)
+    signature = GraphSignature(
+        stage,
+        inputs=_input_specs(session, slots),
+        outputs=_output_specs(session, slots, gradients),
+        symbols=symbol_specs(session.captured),
+    )
+    return StageGraph(module, signature)
+
+
+def _input_specs(session: Session, slots: Sequence[FlatSlot]) -> tuple[InputSpec, ...]:
+    specs = []
+    for spec, traced in zip(session.captured.inputs, session.inputs, strict=True):
+        name = traced.node.name if traced.node is not None else spec.name
+        target = spec.target
+        if spec.kind is InputKind.SYMBOL:
+            target = str(spec.fake.node.expr)
+        specs.append(InputSpec(spec.kind, name, target))
+    specs += [
+        InputSpec(InputKind.TANGENT, slot.tangent.name, _name(slot.node))
+        for slot in slots
+        if slot.tangent is not None
+    ]
+    return tuple(specs)
+
+
+def _output_specs(
+    session: Session, slots: Sequence[FlatSlot], gradients: Sequence[GradientSlot]
+) -> tuple[OutputSpec, ...]:
+    def name_of(index: int) -> str | None:
+        return _name(session.inputs[index].node)
+
+    def spec_of(slot: FlatSlot) -> OutputSpec:
+        name = _name(slot.node)
+        if slot.mutated_input is not None:
+            return OutputSpec(OutputKind.MUTATED_INPUT, name, name_of(slot.mutated_input))
+        if slot.alias is None:
+            return OutputSpec(OutputKind.USER_OUTPUT, name)
+        source, index = slot.alias
+        if source is AliasSource.INPUT:
+            return OutputSpec(OutputKind.ALIAS_OF_INPUT, name, name_of(index))
+        return OutputSpec(OutputKind.ALIAS_OF_INTERMEDIATE, name, _name(slots[index].node))
+
+    forward = [spec_of(slot) for slot in slots]
+    backward = [
+        OutputSpec(OutputKind.GRADIENT, _name(grad.node), name_of(grad.index)) for grad in gradients
+    ]
+    return (*forward, *backward)
+
+
+def _name(node: object) -> str | None:
+    return node.name if isinstance(node, Node) else None
+
+
+def remove_dead_code(graph: torch.fx.Graph, again: Collection[Node] = ()) -> None:
+    """Remove what no output needs, but nothing that may have an effect, raise an error or draws random numbers.
+
+    ``again``: nodes that a forward has run with the same values, so that they raise nothing.
+    """
+    graph.eliminate_dead_code(
+        is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in again)
+    )
+
+
+def has_effect(node: Node) -> bool:
+    """Whether a node does more than compute its value, or draws random numbers; inputs and outputs count as such."""
+    if node.op in {"placeholder", "output"}:
+        return True
+    target = node.target
+    if isinstance(target, torch_compat.OpOverload):
+        tags = target.tags
+        return (
+            target._schema.is_mutable
+            or not target._schema.returns
+            or torch.Tag.nondeterministic_seeded in tags
+            or is_ordered(target)
+            or node.is_impure()
+        )
+    return bool(node.is_impure())

@@ -1,0 +1,65 @@
+"""The inference graph: inputs' new values are copied back by nodes at the end of the graph itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_functionalize.metadata import AliasSource
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+    from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.tracing.finalize import FlatSlot
+    from fxstack_functionalize.tracing.session import Session
+
+
+def copy_back_in_graph(
+    session: Session, slots: list[FlatSlot], info: GraphInfo
+) -> tuple[list[FlatSlot], GraphInfo]:
+    """Append ``aten.copy_(input, value)`` for every mutated input and drop these values from the outputs.
+
+    A compiler may then write the new value in place; nothing that the graph returns is read after the copies.
+    """
+    kept = [slot for slot in slots if slot.mutated_input is None]
+    graph = session.tracer.graph
+    changed = [slot for slot in slots if slot.mutated_input is not None]
+    targets = [session.inputs[info.mutated[number]].node for number in range(len(changed))]
+    memory = {_memory(target) for target in targets}
+    values = [
+        _cloned(graph, slot.node) if _memory(slot.node) in memory else slot.node for slot in changed
+    ]
+    for target, value in zip(targets, values, strict=True):
+        assert target is not None
+        node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+        node.meta["val"] = target.meta["val"]
+    dropped = len(slots) - len(kept)
+    for slot in kept:
+        if slot.alias is not None and slot.alias[0] is AliasSource.OUTPUT:
+            slot.alias = (AliasSource.OUTPUT, slot.alias[1] - dropped)
+    info = replace(
+        info,
+        mutated=(),
+        in_graph=info.mutated,
+        output_count=len(kept),
+        strides=info.strides[dropped:],
+    )
+    return kept, info.shifted(-dropped)
+
+
+def _memory(node: Any) -> Any:
+    """Identify the memory of a node's value."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        return value.untyped_storage()._cdata
+    return node
+
+
+def _cloned(graph: Graph, value: Node) -> Node:
+    """Read a value that views a changed input before any input is written."""
+    node = graph.call_function(torch.ops.aten.clone.default, (value,))
+    node.meta["val"] = value.meta["val"]
+    return node

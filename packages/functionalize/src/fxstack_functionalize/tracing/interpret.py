@@ -1,0 +1,145 @@
+"""Run a captured graph node by node on functional tensors, telling the tracer which node runs."""
+
+from __future__ import annotations
+
+import operator
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.node import map_arg
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.inplace import InPlaceMode, run_in_place_safely
+from fxstack_functionalize.operators.elements import ONE_HOT
+from fxstack_functionalize.operators.fused_optimizers import FUSED
+from fxstack_functionalize.operators.recurrent import steps_in, steps_of
+from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, pytree
+from fxstack_functionalize.torch_state import demand_unchanged
+from fxstack_functionalize.tracing.engine import current_value
+from fxstack_functionalize.tracing.regions import region_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch.fx import GraphModule, Node
+
+    from fxstack_functionalize.tracing.engine import Engine
+    from fxstack_functionalize.tracing.tracer import AtenTracer
+
+
+FUNCTIONS: Mapping[Any, Callable[..., Any]] = {**ONE_HOT, **FUSED}
+"""What is run in the place of a captured function."""
+
+
+class CapturedRun:
+    """One run of a captured graph. ``owned`` maps attribute paths to the tensors that stand in for them."""
+
+    def __init__(
+        self,
+        module: GraphModule,
+        owned: Mapping[str, torch.Tensor],
+        tracer: AtenTracer,
+        engine: Engine,
+        *,
+        differentiable: bool = True,
+    ) -> None:
+        """``differentiable``: whether the graph's own changes of the grad mode have an effect."""
+        self.module = module
+        self.owned = owned
+        self.tracer = tracer
+        self.engine = engine
+        self.differentiable = differentiable
+        self.env: dict[Node, Any] = {}
+
+    def run(self, inputs: Sequence[Any]) -> Any:
+        """Return what the graph's output node holds."""
+        remaining = iter(inputs)
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = next(remaining)
+                continue
+            if node.op == "output":
+                return self._load(node.args[0])
+            self.tracer.enter_origin(node.meta, node.name)
+            try:
+                self.env[node] = _RUNNERS[node.op](self, node)
+            except Exception as error:
+                error.add_note(_where(node))
+                raise
+        return None
+
+    def _load(self, value: Any) -> Any:
+        return map_arg(value, self.env.__getitem__)
+
+    def call_function(self, node: Node) -> Any:
+        args = self._load(node.args)
+        if node.target is torch_compat.set_grad_enabled and not self.differentiable:
+            return None
+        demand_unchanged(node.target, args, node.kwargs)
+        region = region_of(node.target)
+        if region is None:
+            if isinstance(node.target, HigherOrderOperator):
+                _forget_values(self.engine, args)
+            target = FUNCTIONS.get(node.target, node.target)
+            return self._call(target, args, self._load(node.kwargs))
+        return region(self.tracer, *args, **self._load(node.kwargs))
+
+    def _call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
+            with steps_of(function):
+                return run_in_place_safely(self.engine, function, args, kwargs)
+        if getattr(function, "needs_modes", False):  # a graph over wrapper subclasses
+            return function(*args, **kwargs)
+        with InPlaceMode(self.engine):
+            return function(*args, **kwargs)
+
+    def call_method(self, node: Node) -> Any:
+        receiver, *rest = args = self._load(node.args)
+        method = getattr(torch.Tensor, str(node.target), None)
+        if method is None or not isinstance(receiver, torch.Tensor):
+            return getattr(receiver, str(node.target))(*rest, **self._load(node.kwargs))
+        return run_in_place_safely(self.engine, method, args, self._load(node.kwargs))
+
+    def call_module(self, node: Node) -> Any:
+        path = str(node.target)
+        module = self.module.get_submodule(path)
+        prefix = path + "."
+        tensors = {
+            name[len(prefix) :]: tensor
+            for name, tensor in self.owned.items()
+            if name.startswith(prefix)
+        }
+        # No InPlaceMode: some modules take another path when a function mode is on.
+        with torch_compat.reparametrize_module(module, tensors), steps_in(module):
+            return module(*self._load(node.args), **self._load(node.kwargs))
+
+    def get_attr(self, node: Node) -> Any:
+        path = str(node.target)
+        if path in self.owned:
+            return self.owned[path]
+        return operator.attrgetter(path)(self.module)
+
+
+_RUNNERS: dict[str, Callable[[CapturedRun, Node], Any]] = {
+    "call_function": CapturedRun.call_function,
+    "call_method": CapturedRun.call_method,
+    "call_module": CapturedRun.call_module,
+    "get_attr": CapturedRun.get_attr,
+}
+
+
+def _forget_values(engine: Engine, args: Any) -> None:
+    """Take away what is known of the elements of ``args``, operands of a nested graph: a loop has others in each round."""
+    for value in pytree.tree_leaves(args):
+        if isinstance(value, torch.Tensor):
+            fake = current_value(engine, value) if engine.is_functional(value) else value
+            if isinstance(fake, FakeTensor):
+                fake.constant = None
+                fake.item_memo = None  # from torch 2.15 on what ``item()`` gives
+
+
+def _where(node: Node) -> str:
+    trace = node.meta.get("stack_trace")
+    place = f"\n{trace}" if trace else " (no stack trace recorded)"
+    return f"while functionalizing node {node.format_node()}{place}"

@@ -1,0 +1,121 @@
+"""The backward half of a joint graph: tangents in, gradients out, traced through autograd itself."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.new_leaves import leaves_behind
+from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
+from fxstack_functionalize.operators.size_independent import either_way
+from fxstack_functionalize.random.rng import NeedsModesError
+from fxstack_functionalize.tracing.finalize import GradientSlot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from torch.fx import Node
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from fxstack_functionalize.metadata import GraphInfo
+    from fxstack_functionalize.tracing.finalize import FlatSlot
+    from fxstack_functionalize.tracing.session import Session
+
+
+def add_backward(
+    session: Session, info: GraphInfo, slots: list[FlatSlot]
+) -> tuple[GradientSlot, ...]:
+    """Trace the gradients of all inputs that require one, given a tangent for every differentiable output."""
+    outputs = [slots[position].value for position in info.differentiable]
+    before = _mutation_counts(session)
+    tangents = [_tangent(session, number, output) for number, output in enumerate(outputs)]
+    for position, node in zip(info.differentiable, [t.node for t in tangents], strict=True):
+        slots[position].tangent = node
+    leaves = [session.inputs[index].leaf for index in info.grad_inputs]
+    session.tracer.enter_backward()
+    shapes = session.captured.fake_mode.shape_env
+    gradients = _gradients(outputs, leaves, [t.wrapped for t in tangents], shapes)
+    if before != _mutation_counts(session):
+        raise UnsupportedGraphError(
+            "the backward changes an input of the forward in place",
+            why="the compiled backward has no way to write to the forward's inputs",
+            fix="compute the change in the forward, or clone the tensor before changing it",
+        )
+    return tuple(
+        GradientSlot(index, None if grad is None else session.node_of(session.value(grad)))
+        for index, grad in zip(info.grad_inputs, gradients, strict=True)
+    )
+
+
+def _gradients(
+    outputs: list[Any], leaves: list[Any], tangents: list[Any], shapes: ShapeEnv | None
+) -> Sequence[Any]:
+    try:
+        with _backward_autocast_off(), _no_checks_for_nan(), either_way(shapes):
+            given = [*leaves, *_inner_leaves(outputs, leaves)]
+            gradients: Sequence[Any] = torch.autograd.grad(
+                outputs, given, tangents, allow_unused=True
+            )
+            return gradients[: len(leaves)]
+    except (FunctionalizeError, NeedsModesError):
+        raise
+    except Exception as error:
+        raise UnsupportedGraphError(
+            f"the backward cannot be traced: {error}",
+            why="eager may raise the same, but only once backward() is called",
+            fix="run the graph in eager, or detach what needs no gradient",
+        ) from error
+
+
+def _inner_leaves(outputs: list[Any], leaves: list[Any]) -> list[torch.Tensor]:
+    """Leaves that the graph makes. Nobody gets their gradients, but what is in the way of them raises in backward()."""
+    known = set(map(id, leaves))
+    functions = (output.grad_fn for output in outputs)
+    return [leaf for leaf in leaves_behind(functions) if id(leaf) not in known]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tangent:
+    node: Node
+    wrapped: torch.Tensor
+
+
+def _tangent(session: Session, number: int, output: torch.Tensor) -> _Tangent:
+    """Make the gradient of ``output`` an input: same size, dense in the output's dimension order."""
+    plain = session.value(output)
+    plain_only = torch_compat.ExcludeDispatchKeyGuard(
+        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
+    )
+    with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
+        inner = torch.empty_like(plain, memory_format=torch.preserve_format)
+    node = session.new_placeholder(f"tangents_{number + 1}", inner)
+    return _Tangent(node, session.engine.wrap(inner))
+
+
+def _mutation_counts(session: Session) -> list[int]:
+    return [
+        torch_compat.functionalize_mutation_counter(session.engine.core(traced.argument))
+        for traced in session.inputs
+        if traced.inner is not None
+    ]
+
+
+def _no_checks_for_nan() -> AbstractContextManager[Any]:
+    """In anomaly mode autograd looks at the gradients' data, which fake tensors have none of."""
+    if not torch.is_anomaly_enabled():
+        return nullcontext()
+    return cast(
+        "AbstractContextManager[Any]",
+        torch.autograd.set_detect_anomaly(mode=True, check_nan=False),
+    )
+
+
+def _backward_autocast_off() -> AbstractContextManager[None]:
+    """Eager's backward runs outside the autocast region of its forward."""
+    return cast("AbstractContextManager[None]", torch_compat.DisableAutocast())

@@ -1,0 +1,124 @@
+"""Captured nodes that hold a region of the program instead of one operator: activation checkpoints, and flex attention.
+
+A region is run inline. The nodes of a checkpoint are tagged for the partitioner to recompute in the backward instead of
+saving; under a selective policy (``context_fn=create_selective_checkpoint_contexts``) each node as the policy says.
+Random numbers are drawn once and saved, so a recomputed region sees those of its forward, which is what
+eager's ``preserve_rng_state`` does.
+"""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.fx.node import map_arg
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    checkpoint,
+    noop_context_fn,
+)
+
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
+from fxstack_functionalize.torch_compat import OpOverload
+from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch.fx import Node
+
+    from fxstack_functionalize.tracing.tracer import AtenTracer
+
+    Region = Callable[..., Any]
+    """Takes the tracer, then the node's arguments."""
+
+CHECKPOINT_OPTIONS = frozenset(
+    {
+        "use_reentrant",
+        "context_fn",
+        "determinism_check",
+        "debug",
+        "preserve_rng_state",
+        "early_stop",
+    }
+)
+
+
+def region_of(target: Any) -> Region | None:
+    """Return the function that runs a region given the node's arguments; None if ``target`` is no region."""
+    return _REGIONS.get(target)
+
+
+def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    tracer.tag(RECOMPUTE_TAG)
+    graph = tracer.graph
+    policy = _policy_of(kwargs.get("context_fn"))
+    before = next(iter(reversed(graph.nodes)), None)
+    result = function(*args, **_without_options(kwargs))
+    if policy is not None:
+        for node in reversed(graph.nodes):
+            if node is before:
+                break
+            _tag(node, policy)
+    return result
+
+
+def _policy_of(context_fn: Callable[[], Any] | None) -> Callable[..., Any] | None:
+    """Return the policy of selective checkpointing; other contexts have none, and would run in eager only.
+
+    Raises:
+        UnsupportedGraphError: for contexts that are none of torch's.
+    """
+    if context_fn is None or context_fn is noop_context_fn:
+        return None
+    policy = getattr(context_fn()[0], "policy_fn", None)
+    if policy is None:
+        raise UnsupportedGraphError(
+            "a checkpoint has a context_fn of its own",
+            why="its contexts act while the region runs, which a graph does once only",
+            fix="use torch.utils.checkpoint.create_selective_checkpoint_contexts, or run this part in eager",
+        )
+    return cast("Callable[..., Any]", policy)
+
+
+def _tag(node: Node, policy: Callable[..., Any]) -> None:
+    """Ask the policy about one operator, as eager does, and keep its answer if partitioners know it."""
+    if not isinstance(node.target, OpOverload):
+        return
+    args, kwargs = (map_arg(values, _value) for values in (node.args, node.kwargs))
+    answer = policy(_context(node.meta.get("val")), node.target, *args, **kwargs)
+    if isinstance(answer, bool):
+        answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE
+    tag = answer.name.lower()
+    if tag in RECOMPUTE_TAGS:
+        node.meta["recompute"] = tag
+    else:
+        node.meta.pop("recompute", None)
+
+
+def _value(node: Node) -> Any:
+    return node.meta.get("val")
+
+
+def _context(output: Any) -> SelectiveCheckpointContext:
+    if "op_output" in _CONTEXT_PARAMETERS:
+        return SelectiveCheckpointContext(is_recompute=False, op_output=output)
+    return SelectiveCheckpointContext(is_recompute=False)
+
+
+_CONTEXT_PARAMETERS = signature(SelectiveCheckpointContext).parameters
+"""Newer versions of torch show the policy the operator's result."""
+
+
+def _without_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in kwargs.items() if key not in CHECKPOINT_OPTIONS}
+
+
+_REGIONS: dict[Any, Region] = {
+    checkpoint: _checkpoint,
+    torch.ops.higher_order.tag_activation_checkpoint: _checkpoint,
+    torch.ops.higher_order.flex_attention: flex_attention,
+}

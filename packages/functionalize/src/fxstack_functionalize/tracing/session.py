@@ -1,0 +1,300 @@
+"""One tracing session: the modes that are on, and the tensors that go in and out of them.
+
+From outside in: autograd, functionalisation, proxy recording, fake tensors. The captured graph runs exactly once;
+what it mutates and aliases is read off the functional tensors afterwards, so no separate analysis run is needed.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import (
+    ProxyTorchDispatchMode,
+    PythonKeyTracer,
+    decompose,
+    disable_proxy_modes_tracing,
+    track_tensor_tree,
+)
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.differentiable_bases import derive
+from fxstack_functionalize.metadata import view_steps
+from fxstack_functionalize.operators.masked_values import MASKED_VALUES
+from fxstack_functionalize.operators.python_kernels import exact_kernels
+from fxstack_functionalize.random.functional_random import FunctionalRandomMode, state_input
+from fxstack_functionalize.random.rng import random_rules
+from fxstack_functionalize.torch_compat import MakefxTracer as _MakefxTracer
+from fxstack_functionalize.torch_compat import enable_python_dispatcher
+from fxstack_functionalize.torch_compat import set_make_fx_tracer as _set_make_fx_tracer
+from fxstack_functionalize.tracing.engine import ModeEngine, current_value, version_of
+from fxstack_functionalize.tracing.recording import RecordingMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch.fx import Node
+
+    from fxstack_functionalize.metadata import Step
+    from fxstack_functionalize.tracing.engine import Engine
+    from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
+    from fxstack_functionalize.tracing.tracer import AtenTracer
+
+    Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+def is_view_of_constant(tensor: torch.Tensor) -> bool:
+    """Whether the tensor requires a gradient although it is a view of one that does not."""
+    base = tensor._base
+    return tensor.requires_grad and base is not None and not base.requires_grad
+
+
+def _is_view_of_leaf(tensor: torch.Tensor) -> bool:
+    base = tensor._base
+    return base is not None and base.requires_grad and base.is_leaf
+
+
+class _AsNonLeaf(torch.autograd.Function):
+    """Give a functional tensor the gradient of ``leaf`` without being a leaf, or a view of one, itself."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:  # noqa: ARG004
+        return box[0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override] # noqa: ARG004
+        return grad, None
+
+
+@dataclass(slots=True)
+class TracedInput:
+    """An input inside the session.
+
+    ``argument`` is what the captured graph gets; ``leaf`` what gradients are taken for (the same tensor unless the
+    example is not a leaf); ``inner`` the tensor under ``argument`` before anything ran.
+    """
+
+    node: Node | None
+    argument: Any
+    leaf: torch.Tensor | None = None
+    inner: torch.Tensor | None = None
+    version: int = 0
+    grad_fn: Any = None
+    root: torch.Tensor | None = None
+    """What ``argument`` is a view of, where the example is a view of what requires no gradient, and has one or gets it."""
+    base: TracedInput | None = None
+    """The base input that ``argument`` is a view of, where inputs were merged."""
+    rooted: bool = False
+    """Whether that base is what autograd knows ``argument`` as a view of."""
+    shares: bool = False
+    """Whether an input before it is on the same storage."""
+    steps: tuple[Step, ...] = ()
+    """The views that lead to ``argument`` before anything ran."""
+
+
+def _has_symbols(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return bool(value._has_symbolic_sizes_strides)
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_symbols, value))
+    return isinstance(value, torch.SymInt)
+
+
+@dataclass(slots=True)
+class Session:
+    """The state of one trace."""
+
+    captured: Captured
+    engine: Engine
+    tracer: AtenTracer
+    decompositions: Decompositions
+    inputs: list[TracedInput] = field(default_factory=list)
+    inference: bool = False
+    """Whether inference mode is on around the trace: nothing has a history then, whatever the grad mode."""
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Turn on everything between autograd and the fake tensors."""
+        grad_mode = torch.is_grad_enabled()
+        self.inference = torch.is_inference_mode_enabled()
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(mode=False))
+            torch_compat.set_grad_enabled(grad_mode)
+            stack.callback(torch_compat.set_grad_enabled, grad_mode)
+            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+            stack.enter_context(_no_saved_tensor_hooks())
+            stack.enter_context(self.captured.fake_mode)
+            self._add_placeholders()
+            if self._symbolic():
+                stack.enter_context(enable_python_dispatcher())
+                stack.enter_context(exact_kernels())
+            stack.enter_context(_fresh_autocast_cache())
+            stack.enter_context(self._proxy_mode(stack))
+            self._wrap_inputs()
+            stack.enter_context(self.engine.active())
+            self._make_leaves()
+            yield
+
+    def _proxy_mode(self, stack: ExitStack) -> AbstractContextManager[Any]:
+        """Return the recording mode; with it, what higher-order operators need to trace their branches."""
+        exact = isinstance(self.engine, ModeEngine)
+        table = {**MASKED_VALUES, **random_rules(self.tracer, exact=exact), **self.decompositions}
+        pure = state_input(self.captured.graph_module.graph) is not None
+        mode = (FunctionalRandomMode if pure else RecordingMode)(self.tracer, table)
+        if exact:
+            stack.enter_context(_set_make_fx_tracer(self._make_fx(mode, table)))
+        opened = ExitStack()
+        opened.enter_context(mode)
+        opened.enter_context(decompose(table))
+        return opened
+
+    def _make_fx(self, mode: ProxyTorchDispatchMode, table: Decompositions) -> _MakefxTracer:
+        tracer = _MakefxTracer(
+            decomposition_table=table,
+            tracing_mode="symbolic",
+            _allow_non_fake_inputs=True,
+            pre_dispatch=False,
+            record_module_stack=False,
+            _allow_fake_constant=False,
+            _error_on_data_dependent_ops=False,
+        )
+        tracer.fake_tensor_mode = self.captured.fake_mode
+        tracer.fx_tracer = PythonKeyTracer()
+        tracer.proxy_mode = mode
+        return tracer
+
+    def _symbolic(self) -> bool:
+        """Whether anything has a symbolic size: an input, or what data decides on in the graph."""
+        nodes = self.captured.graph_module.graph.nodes
+        return any(_has_symbols(spec.fake) for spec in self.captured.inputs) or any(
+            _has_symbols(node.meta.get("val")) for node in nodes
+        )
+
+    def _add_placeholders(self) -> None:
+        for spec in self.captured.inputs:
+            proxy = self.tracer.create_proxy("placeholder", spec.name, (), {})
+            value = spec.fake
+            if isinstance(value, torch.Tensor):
+                with torch.no_grad():
+                    value = (
+                        value.data
+                    )  # no detach(): what the graph changes has not changed in a further trace
+            track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+            inner = value if isinstance(value, torch.Tensor) else None
+            self.inputs.append(TracedInput(proxy.node, value, inner=inner))
+
+    def _wrap_inputs(self) -> None:
+        counters: set[int] = set()
+        for traced in self.inputs:
+            if traced.inner is None:
+                continue
+            if traced.inner.layout is torch.strided:
+                storage = traced.inner.untyped_storage()._cdata
+                traced.shares = storage in counters
+                counters.add(storage)
+            traced.argument = self._wrapped(traced)
+
+    def _wrapped(self, traced: TracedInput) -> torch.Tensor:
+        """Wrap an input. Views of one tensor share a version counter; each input's own changes are counted."""
+        made = self.engine.wrap(traced.inner)  # type: ignore[arg-type]
+        return self.engine.apart(made) if traced.shares else made
+
+    def _make_leaves(self) -> None:
+        for spec, traced in zip(self.captured.inputs, self.inputs, strict=True):
+            if traced.inner is None:
+                continue
+            if spec.fake.requires_grad:
+                self._make_leaf(spec.fake, traced)
+            elif self.captured.keep_views and spec.members is None and spec.fake._base is not None:
+                traced.argument = self._as_view(traced.argument, traced)
+            if spec.is_root:
+                self._derive_views(traced, spec)
+            elif spec.members is not None:
+                self._derive_members(traced, spec.members)
+        for traced in self.inputs:
+            if traced.inner is None:
+                continue
+            traced.version = version_of(traced.argument)
+            traced.grad_fn = traced.argument.grad_fn
+            traced.steps = view_steps(self.engine.core(traced.argument))
+
+    def _make_leaf(self, fake: torch.Tensor, traced: TracedInput) -> None:
+        """Make what gradients are taken for; for a non-leaf, beside the argument, which has the same base as eager's."""
+        made = traced.argument if fake.is_leaf else self._wrapped(traced)
+        if is_view_of_constant(fake):
+            made = self._as_view(made, traced)
+        if fake.is_leaf:
+            traced.leaf = traced.argument = made.requires_grad_()
+            return
+        traced.leaf = traced.argument.requires_grad_()
+        with torch.enable_grad(), disable_proxy_modes_tracing():
+            traced.argument = _AsNonLeaf.apply(traced.leaf, [made])
+        if _is_view_of_leaf(fake):
+            self.engine.views_of_leaves.add(id(traced.argument))
+
+    def _as_view(self, root: torch.Tensor, traced: TracedInput) -> torch.Tensor:
+        """Return all of ``root``, as what the example is: a view."""
+        traced.root = root
+        with torch.enable_grad():
+            return root.view_as(root)
+
+    def _derive_members(self, base: TracedInput, members: Sequence[int]) -> None:
+        for index in members:
+            fake = self.captured.inputs[index].fake
+            member = self.inputs[index]
+            member.base = base
+            view = base.argument.as_strided(fake.shape, fake.stride(), fake.storage_offset())
+            # .data: the same memory with a version counter of its own, to count this member's changes.
+            member.argument = view.data
+
+    def _derive_views(self, base: TracedInput, spec: CapturedInput) -> None:
+        made: dict[int, torch.Tensor] = {}
+        for index in spec.members or ():
+            fake = self.captured.inputs[index].fake
+            member = self.inputs[index]
+            member.base, member.rooted, member.root = base, True, None
+            if id(fake) not in made:
+                made[id(fake)] = derive(base.argument, spec.fake, fake)
+            member.argument = made[id(fake)]
+
+    def new_placeholder(self, name: str, value: torch.Tensor) -> Node:
+        """Add a placeholder after the existing ones, for a tensor that the trace only now turns out to need."""
+        graph = self.tracer.graph
+        last = graph.find_nodes(op="placeholder")[-1] if graph.nodes else graph._root
+        with graph.inserting_after(last), disable_proxy_modes_tracing():
+            proxy = self.tracer.create_proxy("placeholder", name, (), {})
+            track_tensor_tree(value, proxy, constant=None, tracer=self.tracer)
+        return proxy.node
+
+    def value(self, wrapped: torch.Tensor) -> torch.Tensor:
+        """Return the plain tensor under a functional one, after all mutations."""
+        return current_value(self.engine, wrapped)
+
+    def node_of(self, value: Any) -> Any:
+        """Return the node that computes ``value`` (a plain tensor or symbol), or the constant that it is."""
+        found = self.tracer.unwrap_proxy(value)
+        if isinstance(found, torch.fx.Proxy):
+            return found.node
+        return self.tracer.create_arg(found)
+
+
+@contextmanager
+def _fresh_autocast_cache() -> Iterator[None]:
+    """A weight is cast once, as in eager, but no cast leaves this trace or comes into it."""
+    torch.clear_autocast_cache()
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
+
+
+@contextmanager
+def _no_saved_tensor_hooks() -> Iterator[None]:
+    """Hooks around the call see the tensors that the compiled forward saves, not those of the trace."""
+    before = torch_compat.saved_tensors_hooks_set_tracing(True)
+    try:
+        yield
+    finally:
+        torch_compat.saved_tensors_hooks_set_tracing(before)

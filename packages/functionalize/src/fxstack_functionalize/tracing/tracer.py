@@ -1,0 +1,123 @@
+"""The FX tracer that records ATen operators, and where each of them comes from.
+
+A captured node is set as the origin while it is run; every operator recorded meanwhile inherits the origin's
+metadata. In the backward, the origin is found through the autograd node that runs: autograd numbers its nodes in
+sequence, and the tracer remembers which numbers each captured node's forward gave out.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.torch_compat import FakeTensor
+from fxstack_functionalize.tracing.tensor_map import TensorMap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_functionalize.torch_compat import OpOverload
+
+INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute")
+"""Metadata keys that an ATen node takes over from the captured node that it comes from."""
+
+KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})
+"""All metadata keys that leave this package."""
+
+
+class AtenTracer(PythonKeyTracer):
+    """Records into one graph; see the module's docstring for provenance."""
+
+    def __init__(self, whole_attention: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.whole_attention = whole_attention
+        self.graph = Graph(tracer_cls=PythonKeyTracer)
+        self.root = torch.nn.Module()
+        self.tensor_attrs: dict[Any, str] = {}
+        self.record_stack_traces = False
+        self.tensor_tracker = TensorMap()
+        self._origin: dict[str, Any] = {}
+        self.backward_nodes: list[Node] = []
+        self.in_backward = False
+        self._starts: list[int] = []
+        self._origins: list[dict[str, Any]] = []
+
+    def enter_origin(self, meta: Mapping[str, Any], name: str) -> None:
+        """Attribute what follows to the captured node ``name`` with metadata ``meta``."""
+        self._origin = {key: meta[key] for key in INHERITED if key in meta}
+        self._origin.setdefault("original_name", name)
+        self._starts.append(torch_compat.get_sequence_nr())
+        self._origins.append(self._origin)
+
+    def tag(self, name: str) -> None:
+        """Ask partitioners to treat what follows as ``name`` says, unless the captured node asks for something itself."""
+        self._origin.setdefault("recompute", name)
+
+    def enter_backward(self) -> None:
+        """Attribute what follows to the forward node of the autograd node that runs."""
+        self._starts.append(torch_compat.get_sequence_nr())
+        self._origins.append({})
+        self._origin = {}
+        self.in_backward = True
+
+    def create_node(self, *args: Any, **kwargs: Any) -> Node:
+        node: Node = super().create_node(*args, **kwargs)
+        if node.op not in {"placeholder", "output"}:
+            self._attribute(node)
+        return node
+
+    def add_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+        """Add an operator call whose arguments are nodes and constants already."""
+        node = self.graph.create_node(
+            "call_function", func, args, kwargs, func.overloadpacket.__name__
+        )
+        self._attribute(node)
+        return node
+
+    def _attribute(self, node: Node) -> None:
+        if self.in_backward:
+            self.backward_nodes.append(node)
+        node.meta.update(self.origin())
+
+    def origin(self) -> dict[str, Any]:
+        """The metadata of an operator that is recorded now."""
+        return self._backward_origin() if self.in_backward else self._origin
+
+    def add_item(self, node: Node, index: int) -> Node:
+        """Add the selection of one result of ``node``."""
+        item = self.graph.create_node("call_function", operator.getitem, (node, index), {})
+        item.meta.update({key: node.meta[key] for key in INHERITED if key in node.meta})
+        if self.in_backward:
+            self.backward_nodes.append(item)
+        return item
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, torch.Tensor) and a.requires_grad:
+            raise UnsupportedGraphError(
+                f"the graph uses a tensor of size {tuple(a.shape)} that requires a gradient but is no input",
+                why="a gradient can only be computed for inputs, so this one would be lost",
+                fix="pass the tensor as an input, or make it an attribute of the graph's module",
+            )
+        if isinstance(a, FakeTensor):
+            raise UnsupportedGraphError(
+                f"the graph uses a tensor of size {tuple(a.shape)} that no recorded operator gave",
+                why="it has no contents, so it cannot be a constant of the compiled graph",
+                fix="please report the operator that it comes from",
+            )
+        return super().create_arg(a)
+
+    def _backward_origin(self) -> dict[str, Any]:
+        running = torch_compat.current_autograd_node()
+        if running is None:
+            return {}
+        index = bisect_right(self._starts, running._sequence_nr()) - 1
+        # A recomputation tag speaks of the forward value; a backward node has nothing to recompute.
+        origin = self._origins[index] if index >= 0 else {}
+        return {key: value for key, value in origin.items() if key != "recompute"}

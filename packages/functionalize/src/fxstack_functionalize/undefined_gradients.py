@@ -1,0 +1,163 @@
+"""The backward of a graph for calls in which some results have no gradient.
+
+Zeros in place of a missing gradient are not the same as none: a derivative that is infinite makes NaN of zero, and what
+depends on such gradients alone is computed for nothing. Autograd leaves a node out if no gradient reaches it; ``without``
+does the same to a backward graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from fxstack_functionalize.torch_compat import FakeTensor
+from fxstack_functionalize.tracing.finalize import remove_dead_code
+from fxstack_interchange import InputKind, StageGraph
+from fxstack_interchange.modules import make_graph_module
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+aten = torch.ops.aten
+
+
+class _NoZerosError(Exception):
+    """What is missing beside gradients that are there has no zeros of known size."""
+
+
+def without(backward: StageGraph, missing: Collection[str]) -> StageGraph | None:
+    """Return ``backward`` (``Stage.BACKWARD``) for calls without the gradients that its tangents ``missing`` are.
+
+    It takes neither those nor the saved tensors that are needed for them alone (symbols it keeps), and gives None for
+    gradients that depend on nothing else. None if that cannot be written: something of symbolic size is missing.
+    """
+    try:
+        return _Without(backward, missing).graph()
+    except _NoZerosError:
+        return None
+
+
+class _Without:
+    def __init__(self, stage: StageGraph, missing: Collection[str]) -> None:
+        self._stage = stage
+        self._missing = missing
+        self._graph = Graph()
+        self._copies: dict[Node, Node] = {}
+        self._late: set[Node] = set()
+        """Nodes that depend on a gradient."""
+        self._absent: set[Node] = set()
+        """Those of them that depend on missing ones alone."""
+        self._zeros: dict[Node, Node] = {}
+
+    def graph(self) -> StageGraph:
+        tangents = {spec.name for spec in self._stage.signature.inputs_of(InputKind.TANGENT)}
+        for node in self._stage.graph_module.graph.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node, is_tangent=node.name in tangents)
+            elif node.op != "output":
+                self._call(node)
+        values: Any = self._stage.graph_module.graph.output_node().args[0]
+        self._graph.output(tuple(self._copies.get(value) for value in values))
+        again = {copy for node, copy in self._copies.items() if node not in self._late}
+        remove_dead_code(self._graph, again)
+        return self._closed()
+
+    def _placeholder(self, node: Node, *, is_tangent: bool) -> None:
+        if is_tangent:
+            self._late.add(node)
+        if node.name in self._missing:
+            self._absent.add(node)
+        else:
+            self._copies[node] = self._graph.node_copy(node)
+
+    def _call(self, node: Node) -> None:
+        late = [used for used in node.all_input_nodes if used in self._late]
+        gone = [used for used in late if used in self._absent]
+        if late:
+            self._late.add(node)
+        other = _other_summand(node, gone)
+        # Of a gradient of zeros beside missing ones, which depends on no gradient, the zeros are left.
+        if gone and len(gone) == len(late) and (other is None or other in self._late):
+            self._absent.add(node)
+            return
+        if other is not None:
+            self._copies[node] = self._copies[other]
+            return
+        self._copies[node] = self._graph.node_copy(node, self._argument)
+
+    def _argument(self, used: Node) -> Node:
+        """Return the copy of an argument; of a missing one, which a node takes beside others, zeros."""
+        if used not in self._absent:
+            return self._copies[used]
+        if used not in self._zeros:
+            self._zeros[used] = self._make_zeros(used.meta.get("val"))
+        return self._zeros[used]
+
+    def _make_zeros(self, value: Any) -> Node:
+        """Return zeros laid out like ``value``, which may be permuted and expanded."""
+        if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
+            raise _NoZerosError
+        if value._has_symbolic_sizes_strides:
+            raise _NoZerosError
+        shape, strides = list(value.shape), value.stride()
+        dense = [size if stride else 1 for size, stride in zip(shape, strides, strict=True)]
+        order = sorted(range(value.dim()), key=lambda dim: (-strides[dim], dim))
+        keywords = {"dtype": value.dtype, "device": value.device}
+        made = self._add(value, aten.full.default, [dense[dim] for dim in order], 0, **keywords)
+        if order != sorted(order):
+            places = [order.index(dim) for dim in range(len(order))]
+            made = self._add(value, aten.permute.default, made, places)
+        if dense != shape:
+            made = self._add(value, aten.expand.default, made, shape)
+        if _strides(made.meta["val"]) != _strides(value):
+            raise _NoZerosError
+        return made
+
+    def _add(self, like: FakeTensor, target: Any, *args: Any, **keywords: Any) -> Node:
+        node = self._graph.call_function(target, args, keywords)
+        with like.fake_mode:
+            node.meta["val"] = target(*map_arg(args, lambda used: used.meta["val"]), **keywords)
+        return node
+
+    def _closed(self) -> StageGraph:
+        stage = self._stage
+        saved = {spec.name for spec in stage.signature.inputs_of(InputKind.SAVED)}
+        for node in self._graph.find_nodes(op="placeholder"):
+            is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+            if is_tensor and node.name in saved and not node.users:
+                self._graph.erase_node(node)
+        left = {node.name for node in self._graph.find_nodes(op="placeholder")}
+        names = {old.name: new.name for old, new in self._copies.items()}
+        inputs = tuple(spec for spec in stage.signature.inputs if spec.name in left)
+        outputs = tuple(
+            replace(spec, name=names.get(str(spec.name))) for spec in stage.signature.outputs
+        )
+        signature = replace(stage.signature, inputs=inputs, outputs=outputs)
+        return StageGraph(make_graph_module(stage.graph_module, self._graph), signature)
+
+
+def _other_summand(node: Node, gone: Collection[Node]) -> Node | None:
+    """Return what a sum of two gradients comes to if the other one is missing."""
+    if node.target is not aten.add.Tensor or node.kwargs:
+        return None
+    others = [used for used in node.args if used not in gone]
+    if len(others) != 1 or not isinstance(others[0], Node):
+        return None
+    other = others[0]
+    mine, whole = other.meta.get("val"), node.meta.get("val")
+    if not isinstance(mine, torch.Tensor) or not isinstance(whole, torch.Tensor):
+        return None
+    return other if _looks(mine) == _looks(whole) else None
+
+
+def _looks(value: torch.Tensor) -> tuple[object, ...]:
+    """Describe type and layout; sizes as text, so that comparing symbols guards nothing."""
+    return value.dtype, *map(str, (*value.shape, *value.stride()))
+
+
+def _strides(value: torch.Tensor) -> list[int]:
+    return [stride for size, stride in zip(value.shape, value.stride(), strict=True) if size > 1]

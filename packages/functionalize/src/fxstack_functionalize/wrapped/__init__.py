@@ -1,5 +1,0 @@
-"""Graphs over wrapper subclasses: taken apart into graphs over the tensors that they wrap, and put together again."""
-
-from fxstack_functionalize.wrapped.compiling import Compiling, compile_wrapped
-
-__all__ = ["Compiling", "compile_wrapped"]

@@ -1,0 +1,430 @@
+"""Kernels with inner loops along memory as C functions (``c_strategy`` decides which they are)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.c.halves import halves
+from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.reductions.combine import (
+    Accumulator,
+    accumulator,
+    arg_step,
+    key_step,
+)
+from fxstack_inductor.codegen.c.reductions.lanes import Lanes
+from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
+from fxstack_inductor.codegen.c.reductions.scan import ScanText
+from fxstack_inductor.codegen.c.sharing import LINE, share
+from fxstack_inductor.codegen.c.text import index_text
+from fxstack_inductor.codegen.c.threads import Range, bounds_of_share, for_head, ranges
+from fxstack_inductor.ir.expr import product
+from fxstack_inductor.ir.kernel import (
+    Compute,
+    Constant,
+    Kernel,
+    Loop,
+    Reduce,
+    Scan,
+)
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_inductor.codegen.c.halves import Halves
+    from fxstack_inductor.codegen.c.sharing import Sharing
+    from fxstack_inductor.ir.kernel import Store
+
+BLOCK = 2048
+"""Elements summed in float before the partial sum is added to a double."""
+ROW_CACHE = 8192
+"""Longest row of expensive intermediate values kept on the stack for a later pass."""
+
+
+class FunctionWriter(LoopWriter):
+    """Writes the body of one function; each strategy is a method."""
+
+    def __init__(self, kernel: Kernel, grain: int) -> None:
+        super().__init__(kernel, grain)
+        self.saved: dict[int, str] = {}
+        self.scans = ScanText(kernel, self.names)
+
+    # --- strategies -----------------------------------------------------------------------------------
+
+    def rows(self) -> None:
+        """For each outer point, passes over the inner loops."""
+        loops = self.kernel.outer
+        self._share(ranges(loops))
+        self._passes()
+        self.out.close(len(loops))
+
+    def whole(self) -> None:
+        """Few outer points: threads share the first inner loop, and their partial results are added in order.
+
+        There is a program for one thread beside it (``c_strategy``).
+        """
+        self._open_loops(self.kernel.outer)
+        emitted: set[int] = set()
+        for stage in range(self.facts.last_stage + 1):
+            self._outer_values(stage, emitted)
+            self._shared_pass(stage)
+            self._outer_stores(stage, emitted)
+        self.out.close(len(self.kernel.outer))
+
+    # --- passes over the inner loops ------------------------------------------------------------------
+
+    def _passes(self) -> None:
+        emitted: set[int] = set()
+        self._plan_row_cache()
+        for stage in range(self.facts.last_stage + 1):
+            self._outer_values(stage, emitted)
+            reduces = self.facts.reduces(stage)
+            stores = self.facts.stores(stage, inner=True)
+            if reduces or stores:
+                self._row_pass(stage, reduces, stores)
+            self._outer_stores(stage, emitted)
+
+    def _outer_values(self, stage: int, emitted: set[int]) -> None:
+        """Outer-level values that became available, as scalars."""
+        for k, value in enumerate(self.kernel.values):
+            ready = self.facts.stage[k] == stage and not self.facts.inner[k]
+            if ready and k not in emitted and not isinstance(value, (Reduce, Constant)):
+                self.out.line(self.names.declare(k))
+                emitted.add(k)
+
+    def _outer_stores(self, stage: int, emitted: set[int]) -> None:
+        """Stores of what pass ``stage`` or the values before it have completed."""
+        self._outer_values(stage + 1, emitted)
+        if stage == 0:
+            self._stores(self.facts.stores(0, inner=False))
+        self._stores(self.facts.stores(stage + 1, inner=False))
+
+    def _row_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> None:
+        loops = self.kernel.inner
+        accumulators = [self._declare_accumulator(k) for k in reduces]
+        for line in self.scans.declare(self._scans(stage, reduces, stores)):
+            self.out.line(line)
+        lanes = self._lanes(stage, reduces, stores)
+        blocked = self._blocked(reduces)
+        if blocked:
+            self._declare_wide(reduces)
+        else:
+            self._lines(line for lane in lanes for line in lane.declare(f"v{lane.position}"))
+        self._open_loops(loops[:-1])
+        size = index_text(loops[-1].extent)
+        if blocked:
+            self.out.open(f"for (int64_t block = 0; block < {size}; block += {BLOCK})")
+            self.out.line(
+                f"const int64_t stop = {size} - block < {BLOCK} ? {size} : block + {BLOCK};"
+            )
+            self._partials(reduces, accumulators)
+            self._lines(line for lane in lanes for line in lane.declare(f"part{lane.position}"))
+        self._walk(stage, reduces, stores, lanes)
+        if blocked:
+            self._lines(line for lane in lanes for line in lane.fold(f"part{lane.position}"))
+            self._add_partials(reduces)
+            self.out.close()
+        self.out.close(len(loops) - 1)
+        if blocked:
+            self._narrow(reduces)
+        else:
+            self._lines(line for lane in lanes for line in lane.fold(f"v{lane.position}"))
+
+    def _walk(
+        self, stage: int, reduces: list[int], stores: list[Store], lanes: list[Lanes]
+    ) -> None:
+        """The last loop of a pass, or that part of it which is a block."""
+        last = self.kernel.inner[-1]
+        name, span, prefix = last.var.name, ("0", index_text(last.extent)), "v"
+        if self._blocked(reduces):
+            span, prefix = ("block", "stop"), "part"
+        found = self._halves(stage, reduces, stores)
+        if lanes:
+            steps = {lane.position: lane.step(self._reduced(lane.position)) for lane in lanes}
+            width = str(lanes[0].width)
+            self.out.open(f"for (int64_t at = {span[0]}; at < {span[1]}; at += {width})")
+            with self._converted(found, "at", width, width):
+                self.out.line("#pragma omp simd")
+                self.out.open(f"for (int64_t j = 0; j < {width}; j++)")
+                self.out.line(f"const int64_t {name} = at + j;")
+                self._inner_body(stage, stores, steps)
+                self.out.close()
+            self.out.close()
+            return
+        self._open_keys(reduces, prefix)
+        with self._runs(found, span, self._simd(reduces, prefix, stage, stores)):
+            self._inner_body(stage, stores, self._steps(reduces, prefix))
+        self._close_keys(reduces, prefix)
+
+    def _halves(self, stage: int, reduces: list[int], stores: list[Store]) -> Halves:
+        """Half precision along the last loop of a pass."""
+        last, inner = self.kernel.inner[-1], self.facts.inner
+        saved = {k for k in self.saved if self._saved_before(k, stage)}
+        computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]
+        outside = frozenset(k for k, varies in enumerate(inner) if not varies)
+        return halves(self.names, last.var, computed, stores, outside)
+
+    def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
+        """The lanes of a pass, if it has any."""
+        computed = self._in_pass(stage, reduces, stores)
+        width = lane_width(self.kernel, computed, reduces)
+        if width is None:
+            return []
+        ops = [(k, self.kernel.values[k]) for k in reduces]
+        return [
+            Lanes(k, v.op, self._accumulator(k), width) for k, v in ops if isinstance(v, Reduce)
+        ]
+
+    def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
+        """What a pass computes for each inner point."""
+        roots = [a for k in reduces for a in reduced(self.kernel, k)] + [s.value for s in stores]
+        stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
+        outer = {k for k, inner in enumerate(self.facts.inner) if not inner}
+        return [k for k in self.facts.needed(roots, stop=stop | outer) if k not in outer]
+
+    def _scans(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
+        found = self._in_pass(stage, reduces, stores)
+        return [k for k in found if isinstance(self.kernel.values[k], Scan)]
+
+    def _steps(self, reduces: list[int], prefix: str) -> dict[int, str]:
+        return {k: self._key_step(k) or self._step(k, f"{prefix}{k}") for k in reduces}
+
+    def _inner_body(self, stage: int, stores: list[Store], steps: dict[int, str]) -> None:
+        """``steps``: how the reductions of the pass take in an element, by position."""
+        stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
+        for k in self._in_pass(stage, list(steps), stores):
+            value = self.kernel.values[k]
+            if isinstance(value, Scan):
+                for line in self.scans.step(k):
+                    self.out.line(line)
+                continue
+            if k in stop:
+                index = self.kernel.inner[-1].var.name
+                self.out.line(f"const {REGISTER[value.dtype]} v{k} = {self.saved[k]}[{index}];")
+                continue
+            self.out.line(self.names.declare(k))
+            if k in self.saved:
+                self.out.line(f"{self.saved[k]}[{self.kernel.inner[-1].var.name}] = v{k};")
+        self._lines(steps.values())
+        self._stores(stores)
+
+    # --- floating-point extremes, compared as integers in vector loops -----------------------------------
+
+    def _keyed(self, position: int) -> tuple[str, Accumulator] | None:
+        value = self.kernel.values[position]
+        assert isinstance(value, Reduce)
+        if value.op.startswith("arg"):
+            return None
+        how = self._accumulator(position)
+        return (value.op, how) if how.key else None
+
+    def _key_step(self, position: int) -> str | None:
+        found = self._keyed(position)
+        value = self.kernel.values[position]
+        if found is None or not isinstance(value, Reduce):
+            return None
+        op, how = found
+        return key_step(op, how.register, f"key{position}", self._reduced(position))
+
+    def _open_keys(self, reduces: list[int], prefix: str) -> None:
+        for k in reduces:
+            if (found := self._keyed(k)) is not None:
+                op, how = found
+                self.out.line(f"{how.key} key{k} = {op}_key_{how.register}({prefix}{k});")
+
+    def _close_keys(self, reduces: list[int], prefix: str) -> None:
+        for k in reduces:
+            if (found := self._keyed(k)) is not None:
+                self.out.line(f"{prefix}{k} = key_value_{found[1].register}(key{k});")
+
+    def _step(self, position: int, target: str) -> str:
+        value = self.kernel.values[position]
+        assert isinstance(value, Reduce)
+        if value.op.startswith("arg"):
+            operands = [self.names.operand(k) for k in value.args]
+            return arg_step(value.op, f"best{position}", target, *operands)
+        return self._accumulator(position).step.format(acc=target, x=self._reduced(position))
+
+    def _reduced(self, position: int) -> str:
+        return self.names.operand(reduced(self.kernel, position)[0])
+
+    def _accumulator(self, position: int) -> Accumulator:
+        value = self.kernel.values[position]
+        assert isinstance(value, Reduce)
+        return accumulator(value.op, value.dtype)
+
+    def _declare_accumulator(self, position: int) -> Accumulator | None:
+        value = self.kernel.values[position]
+        assert isinstance(value, Reduce)
+        if value.op.startswith("arg"):
+            operand = self.kernel.values[value.args[0]].dtype
+            self.out.line(f"{REGISTER[operand]} best{position} = 0; int64_t v{position} = -1;")
+            return None
+        how = accumulator(value.op, value.dtype)
+        self.out.line(f"{how.register} v{position} = {how.identity};")
+        return how
+
+    def _blocked(self, reduces: list[int]) -> bool:
+        """Whether this pass sums so many numbers that they should be added block by block."""
+        kinds = [self.kernel.values[k] for k in reduces]
+        if not any(
+            isinstance(v, Reduce) and v.op == "sum" and v.dtype.is_floating_point for v in kinds
+        ):
+            return False
+        if any(isinstance(v, Reduce) and v.op.startswith("arg") for v in kinds):
+            return False
+        # Rows of several loops are added in doubles: one float for all of them is off by thousands of roundings.
+        count = product(loop.extent for loop in self.kernel.inner).as_int()
+        return count is None or count > 2 * BLOCK or len(self.kernel.inner) > 1
+
+    def _partials(self, reduces: list[int], accumulators: list[Accumulator | None]) -> None:
+        for k, how in zip(reduces, accumulators, strict=True):
+            assert how is not None
+            self.out.line(f"{how.register} part{k} = {how.identity};")
+
+    def _declare_wide(self, reduces: list[int]) -> None:
+        for k in reduces:
+            how = self._accumulator(k)
+            if how.wide != how.register:
+                self.out.line(f"{how.wide} wide{k} = {how.identity};")
+
+    def _add_partials(self, reduces: list[int]) -> None:
+        for k in reduces:
+            how = self._accumulator(k)
+            target = f"wide{k}" if how.wide != how.register else f"v{k}"
+            self.out.line(how.step.format(acc=target, x=f"part{k}"))
+
+    def _narrow(self, reduces: list[int]) -> None:
+        for k in reduces:
+            how = self._accumulator(k)
+            if how.wide != how.register:
+                self.out.line(f"v{k} = ({how.register})wide{k};")
+
+    def _simd(self, reduces: list[int], prefix: str, stage: int, stores: list[Store]) -> str:
+        """What makes the last loop of a pass a vector, if it can be one."""
+        if self._scans(stage, reduces, stores):
+            return ""
+        if any(getattr(self.kernel.values[k], "op", "").startswith("arg") for k in reduces):
+            return ""
+        found = [(k, self._accumulator(k)) for k in reduces]
+        if not all(how.clause for _, how in found):
+            return ""
+        clauses = [
+            f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in found
+        ]
+        return f"#pragma omp simd{''.join(clauses)}"
+
+    # --- values kept for a later pass -----------------------------------------------------------------
+
+    def _plan_row_cache(self) -> None:
+        if len(self.kernel.inner) != 1:
+            return
+        size = self.kernel.inner[0].extent.as_int()
+        if size is None or size > ROW_CACHE:
+            return
+        uses: dict[int, set[int]] = {}
+        for stage in range(self.facts.last_stage + 1):
+            reduces = self.facts.reduces(stage)
+            roots = [a for k in reduces for a in reduced(self.kernel, k)]
+            roots += [s.value for s in self.facts.stores(stage, inner=True)]
+            outer = frozenset(k for k, inner in enumerate(self.facts.inner) if not inner)
+            for k in self.facts.needed(roots, stop=outer):
+                uses.setdefault(k, set()).add(stage)
+        for k, stages in uses.items():
+            value = self.kernel.values[k]
+            if len(stages) > 1 and isinstance(value, Compute) and value.op in EXPENSIVE:
+                self.saved[k] = f"row{k}"
+                self.out.line(f"{REGISTER[value.dtype]} row{k}[{size}];")
+
+    def _saved_before(self, position: int, stage: int) -> bool:
+        """Whether an earlier pass has computed the value."""
+        return self._first_pass.get(position, stage) < stage
+
+    @cached_property
+    def _first_pass(self) -> dict[int, int]:
+        """The first pass that computes a value, by position."""
+        first: dict[int, int] = {}
+        for stage in range(self.facts.last_stage + 1):
+            reduces = self.facts.reduces(stage)
+            roots = [a for k in reduces for a in reduced(self.kernel, k)]
+            roots += [s.value for s in self.facts.stores(stage, inner=True)]
+            for k in self.facts.needed(roots):
+                first.setdefault(k, stage)
+        return first
+
+    # --- passes shared by threads ---------------------------------------------------------------------
+
+    def _shared_pass(self, stage: int) -> None:
+        reduces = self.facts.reduces(stage)
+        stores = self.facts.stores(stage, inner=True)
+        if not reduces and not stores:
+            return
+        accumulators = [self._accumulator(k) for k in reduces]
+        for k, how in zip(reduces, accumulators, strict=True):
+            self.out.line(f"{how.register} v{k} = {how.identity};")
+            self.out.line(
+                f"{how.wide} shared{k}[threads * {LINE}] __attribute__((aligned({LINE})));"
+            )
+        first, *rest = self.kernel.inner
+        self.out.line(f"int64_t team{stage} = 1;")
+        self.out.line("#pragma omp parallel num_threads(threads)")
+        self.out.open("")
+        self.out.line("const int64_t self = omp_get_thread_num(), team = omp_get_num_threads();")
+        self.out.line(f"if (self == 0) team{stage} = team;")
+        sharing = pass_sharing(self.kernel, stores)
+        assert sharing is not None  # the strategy asks
+        self._note(sharing)
+        self._lines(bounds_of_share(f"({index_text(first.extent)})", sharing.unit, "team"))
+        for k, how in zip(reduces, accumulators, strict=True):
+            self.out.line(f"{how.wide} own{k} = {how.identity};")
+        self._shared_loops(stage, first, rest, reduces, stores)
+        for k in reduces:
+            self.out.line(f"shared{k}[self * {LINE}] = own{k};")
+        self.out.close()
+        for k, how in zip(reduces, accumulators, strict=True):
+            self.out.line(f"{how.wide} total{k} = {how.identity};")
+            step = how.step.format(acc=f"total{k}", x=f"shared{k}[t * {LINE}]")
+            self.out.line(f"for (int64_t t = 0; t < team{stage}; t++) {step}")
+            self.out.line(f"v{k} = total{k};")
+
+    def _shared_loops(
+        self, stage: int, first: Loop, rest: list[Loop], reduces: list[int], stores: list[Store]
+    ) -> None:
+        name = first.var.name
+        if rest:
+            self.out.open(for_head(name, "first", "last"))
+            self._open_loops(rest[:-1])
+            start, stop, opened = "0", index_text(rest[-1].extent), len(rest)
+        else:
+            self.out.open(for_head("block", "first", "last", str(BLOCK)))
+            self.out.line(f"const int64_t stop = last - block < {BLOCK} ? last : block + {BLOCK};")
+            start, stop, opened = "block", "stop", 1
+        accumulators: list[Accumulator | None] = [self._accumulator(k) for k in reduces]
+        self._partials(reduces, accumulators)
+        self._open_keys(reduces, "part")
+        head = self._simd(reduces, "part", stage, stores)
+        with self._runs(self._halves(stage, reduces, stores), (start, stop), head):
+            self._inner_body(stage, stores, self._steps(reduces, "part"))
+        self._close_keys(reduces, "part")
+        for k in reduces:
+            self.out.line(self._accumulator(k).step.format(acc=f"own{k}", x=f"part{k}"))
+        self.out.close(opened)
+
+
+def pass_sharing(kernel: Kernel, stores: Sequence[Store]) -> Sharing | None:
+    """How threads share the first inner loop in a pass with ``stores``."""
+    first = kernel.inner[0]
+    return share(kernel, [Range(first.var.name, first)], stores, around=kernel.outer)
+
+
+def reduced(kernel: Kernel, position: int) -> tuple[int, ...]:
+    """What the reduction at ``position`` combines."""
+    value = kernel.values[position]
+    assert isinstance(value, Reduce)
+    return value.args
+
+
+__all__ = ["FunctionWriter", "reduced"]

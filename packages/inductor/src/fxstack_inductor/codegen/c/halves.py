@@ -1,0 +1,117 @@
+"""Half precision along a vector loop, read into arrays of floats before it and written from such arrays behind it.
+
+Processors convert sixteen halves in one instruction, of which GCC makes no vectors (``f16_load`` and ``f16_store`` are a dozen
+instructions on integers each); ``read_f16`` and ``write_f16`` of ``prelude.h`` have them. And a loop that reads 16 bits and
+computes in 32 is one of vectors that are cut in two and put together again; the loop between is one of floats alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.codegen.c.ops import STORAGE
+from fxstack_inductor.codegen.c.text import index_text
+from fxstack_inductor.ir.expr import ZERO
+from fxstack_inductor.ir.kernel import Compute, Load, index_operands, operands
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Sequence
+
+    from fxstack_inductor.codegen.c.text import Names
+    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Store
+
+RUN = 512
+"""Elements in an array where the loop itself has no bound: few enough to stay in the first-level cache."""
+SHORTEST = 8
+"""Shorter loops convert their elements one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """What is converted around a loop over ``var``: loads by position, and stores."""
+
+    var: Var
+    loads: dict[int, Load]
+    stores: list[Store]
+
+    def __bool__(self) -> bool:
+        return bool(self.loads or self.stores)
+
+    def enter(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
+        """Arrays of ``most`` elements for a loop over ``j``, the loads' filled for ``count`` points from ``var`` = ``first``."""
+        for k, load in self.loads.items():
+            source = names.staged.get(k) or self._place(names, load.buffer, load.index, first)
+            yield f"float half{k}[{most}] __attribute__((aligned(64)));"
+            yield f"read_{STORAGE[names.dtypes[load.buffer]]}(half{k}, {source}, {count});"
+            names.floats[k] = f"half{k}"
+        for n, store in enumerate(self.stores):
+            yield f"float result{n}[{most}] __attribute__((aligned(64)));"
+            names.results[store] = f"result{n}"
+
+    def leave(self, names: Names, first: str, count: str) -> Iterator[str]:
+        """Store the results; loads and stores are elsewhere converted one by one again."""
+        for n, store in enumerate(self.stores):
+            target = self._place(names, store.buffer, store.index, first)
+            yield f"write_{STORAGE[names.dtypes[store.buffer]]}({target}, result{n}, {count});"
+            del names.results[store]
+        for k in self.loads:
+            del names.floats[k]
+
+    def _place(self, names: Names, buffer: str, index: Expr, first: str) -> str:
+        start = index.subs({self.var: ZERO})
+        return f"{names.buffers[buffer]} + {index_text(start)} + {first}"
+
+
+def halves(
+    names: Names,
+    var: Var,
+    computed: Sequence[int],
+    stores: Sequence[Store],
+    outside: Container[int],
+) -> Halves:
+    """Half-precision loads among the values ``computed`` in a loop over ``var``, and ``stores``, that lie side by side.
+
+    ``outside``: values that the loop does not change, which addresses may depend on.
+    """
+    extent = None if var.extent is None else var.extent.as_int()
+    if extent is not None and extent < SHORTEST:
+        return Halves(var, {}, [])
+    values = names.kernel.values
+    inside = [values[k] for k in computed]
+    heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in inside)
+    dtypes = {torch.float16, torch.bfloat16} if heavy else {torch.float16}
+
+    def fits(place: Load | Store, *, turned: bool = False) -> bool:
+        beside = turned or _beside(place.index, var, outside)
+        return beside and names.dtypes[place.buffer] in dtypes
+
+    kept = [s for s in stores if _apart(names, s) and not names.copied(s)]
+    copied = {s.value for s in stores if names.copied(s)}
+    read = {a for k in computed for a in operands(values[k])}.union(s.value for s in kept)
+    loads = {k: v for k in computed if isinstance(v := values[k], Load) and v.mask is None}
+    loads = {k: v for k, v in loads.items() if k in read or k not in copied}
+    found = {k: v for k, v in loads.items() if fits(v, turned=k in names.staged)}
+    return Halves(var, found, [s for s in kept if fits(s)])
+
+
+def _apart(names: Names, store: Store) -> bool:
+    """Whether no other store of the kernel writes or reads the same elements."""
+    ops = [other.op for other in names.kernel.stores if other.buffer == store.buffer]
+    return not any(ops) or ops == ["set"]
+
+
+def _beside(index: Expr, var: Var, outside: Container[int]) -> bool:
+    """Whether elements of neighbouring points are neighbours."""
+    step = index.coefficient(var)
+    if step is None or step.as_int() != 1:
+        return False
+    return all(k in outside for k in index_operands(index))
+
+
+__all__ = ["RUN", "Halves", "halves"]

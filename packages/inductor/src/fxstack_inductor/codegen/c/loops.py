@@ -1,0 +1,200 @@
+"""Lines of C, and the loops of a kernel as C: which are shared by threads, which are vectors."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.analysis import Analysis, analyse
+from fxstack_inductor.codegen.c.halves import RUN
+from fxstack_inductor.codegen.c.sharing import share
+from fxstack_inductor.codegen.c.text import Names, index_text
+from fxstack_inductor.codegen.c.threads import (
+    Range,
+    for_head,
+    ranges,
+    shared_heads,
+    work_condition,
+)
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import of_atom, product
+from fxstack_inductor.ir.kernel import (
+    Constant,
+    Kernel,
+    Loop,
+    index_operands,
+    index_variables,
+    operands,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from fxstack_inductor.codegen.c.halves import Halves
+    from fxstack_inductor.codegen.c.sharing import Sharing
+    from fxstack_inductor.ir.kernel import Store
+
+
+PIECE = 64
+"""Columns in a piece are a multiple of this: whole cache lines of elements of any size."""
+
+
+class Writer:
+    """Lines of C, indented by braces."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.first: list[str] = []
+        """What runs before threads share the lines."""
+        self.depth = 1
+        self.shared = False
+        """Whether the lines are for one of several threads."""
+        self.conditions: set[str] = set()
+        """What must hold for that, beside that there is enough work."""
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def open(self, text: str) -> None:
+        self.line(f"{text} {{")
+        self.depth += 1
+
+    def close(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.depth -= 1
+            self.line("}")
+
+
+class LoopWriter:
+    """Opens loops and writes values; a kernel of less work than ``grain`` elements (None: any) stays on one thread."""
+
+    def __init__(self, kernel: Kernel, grain: int | None) -> None:
+        self.kernel = kernel
+        self.names = Names(kernel)
+        self.out = Writer()
+        self.grain = grain
+        self.facts: Analysis = analyse(kernel)
+
+    def _share(self, loops: Sequence[Range], *, simd: bool = False) -> None:
+        """Open ``loops``, which threads share where the kernel has work for several; the last may become a vector."""
+        self._open_shared(loops, self._sharing(loops), simd=simd)
+
+    def _sharing(self, loops: Sequence[Range]) -> Sharing | None:
+        """How threads share ``loops``; None if the kernel has too little work, or they would write to the same lines."""
+        if not loops or work_condition(self.kernel, self.grain) is None:
+            return None
+        return share(self.kernel, loops, self.kernel.stores)
+
+    def _open_shared(
+        self, loops: Sequence[Range], sharing: Sharing | None, *, simd: bool = False
+    ) -> None:
+        pragma = ["#pragma omp simd"] if simd else []
+        alone = list(loops)
+        if sharing is not None:
+            self._note(sharing)
+            alone = list(sharing.loops[sharing.shared :])
+            for declared, head, inside in shared_heads(sharing):
+                self._lines([*declared, *(pragma if not alone else [])])
+                self.out.open(head)
+                self.out.line(inside)
+        for depth, loop in enumerate(alone, 1):
+            self._lines(pragma if depth == len(alone) else [])
+            self.out.open(loop.text())
+
+    def _note(self, sharing: Sharing) -> None:
+        """The lines are for threads that share loops in this way."""
+        self.out.shared = True
+        self.out.conditions.update(sharing.conditions)
+
+    def _open_columns(self, others: Sequence[Loop], column: Loop, most: int) -> int:
+        """Open loops over ``others`` and over pieces of ``column``; returns how many.
+
+        A piece is ``width`` columns from ``tile`` on, ``most`` at most; threads share pieces where one is not enough for all.
+        """
+        size = column.extent.as_int()
+        if size is not None and size <= PIECE:
+            self._share(ranges(others))
+            self.out.line(f"const int64_t tile = 0, width = {size};")
+            return len(others)
+        pieces = Range("tile", column, "step", of_atom(Var("step", VarKind.SIZE)) * PIECE)
+        loops = [*ranges(others), pieces]
+        sharing = self._sharing(loops)
+        shared = () if sharing is None else sharing.loops[: sharing.shared]
+        points = product(loop.loop.extent for loop in shared if loop is not pieces)
+        count = index_text(points) if pieces in shared else "threads"
+        columns = index_text(column.extent)
+        self.out.line(f"const int64_t step = column_step({columns}, {count}, threads, {most});")
+        self._open_shared(loops, sharing)
+        self.out.line(f"const int64_t width = min_int64_t({columns} - tile, step);")
+        return len(loops)
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.out.line(line)
+
+    def _open_loops(self, loops: Iterable[Loop]) -> None:
+        for loop in loops:
+            name = loop.var.name
+            self.out.open(f"for (int64_t {name} = 0; {name} < {index_text(loop.extent)}; {name}++)")
+
+    @contextmanager
+    def _converted(self, halves: Halves, first: str, count: str, most: str) -> Iterator[None]:
+        """Around a loop over ``j`` below ``count``: half precision that it has in arrays, which end with it."""
+        if not halves:
+            yield
+            return
+        self.out.open("")
+        self._lines(halves.enter(self.names, first, count, most))
+        yield
+        self._lines(halves.leave(self.names, first, count))
+        self.out.close()
+
+    @contextmanager
+    def _runs(self, halves: Halves, span: tuple[str, str], head: str) -> Iterator[None]:
+        """The loop over ``halves.var`` from ``span[0]`` to ``span[1]``, behind ``head``; in runs where halves are converted."""
+        start, stop = span
+        if not halves:
+            self._lines([head] if head else [])
+            self.out.open(for_head(halves.var.name, start, stop))
+            yield
+            self.out.close()
+            return
+        self.out.open(for_head("run", start, stop, str(RUN)))
+        with self._run(halves, "run", stop, head):
+            yield
+        self.out.close()
+
+    @contextmanager
+    def _run(self, halves: Halves, first: str, stop: str, head: str) -> Iterator[None]:
+        """The loop from ``first`` to ``stop``, but over ``RUN`` points at most."""
+        self.out.line(f"const int64_t count = {stop} - {first} < {RUN} ? {stop} - {first} : {RUN};")
+        with self._converted(halves, first, "count", str(RUN)):
+            self._lines([head] if head else [])
+            self.out.open(for_head("j", "0", "count"))
+            self.out.line(f"const int64_t {halves.var.name} = {first} + j;")
+            yield
+            self.out.close()
+
+    def _needed(self) -> list[int]:
+        """What the stores and their addresses are computed from."""
+        roots = {k for s in self.kernel.stores for k in (s.value, *index_operands(s.index))}
+        return self.facts.needed(roots)
+
+    def _varying(self, column: Loop) -> set[int]:
+        """Values that differ from column to column."""
+        found: set[int] = set()
+        for k, value in enumerate(self.kernel.values):
+            if isinstance(value, Constant):
+                continue
+            if column.var in index_variables(value) or found.intersection(operands(value)):
+                found.add(k)
+        return found
+
+    def _values(self, positions: Iterable[int]) -> None:
+        for k in positions:
+            if not isinstance(self.kernel.values[k], Constant):
+                self.out.line(self.names.declare(k))
+
+    def _stores(self, stores: Iterable[Store]) -> None:
+        for store in stores:
+            self.out.line(self.names.store(store))

@@ -1,0 +1,70 @@
+"""All kernels of a graph as one self-contained C file; equal kernels become one function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.c.strategy import function_text
+from fxstack_inductor.codegen.parts import in_parts
+from fxstack_inductor.failures import about
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fxstack_inductor.ir.kernel import Kernel
+    from fxstack_inductor.options import InductorOptions
+
+
+def _header(name: str) -> str:
+    return (files("fxstack_inductor.codegen") / name).read_text()
+
+
+PRELUDE = "\n".join(_header(name) for name in ("prelude.h", "vector_math.h"))
+RANDOM = _header("mersenne.h")
+
+
+@dataclass(frozen=True)
+class CSource:
+    """``text`` of the file, the function that each kernel (by name) is, and what declares these functions elsewhere."""
+
+    text: str
+    functions: dict[str, str]
+    declarations: str
+
+
+def _continued(line: str) -> str:
+    """A line of the program as a comment: a backslash at its end would make the next line of C part of that."""
+    bare = line.rstrip("\\ \t\f\v\r")
+    return bare if bare == line.rstrip() else f"{bare} (continued)"
+
+
+def c_source(
+    kernels: Sequence[Kernel], options: InductorOptions, *, random: bool = False
+) -> CSource:
+    """The file for ``kernels``; ``random`` adds the random numbers that the host program draws."""
+    placeholder = "KERNEL"
+    names: dict[str, str] = {}
+    functions: dict[str, str] = {}
+    heads: list[str] = []
+    pieces: list[str] = [RANDOM] if random else []
+    for kernel in kernels:
+        with about(*kernel.origins):
+            text = function_text(kernel, placeholder, options.grain)
+        if text not in names:
+            names[text] = f"kernel_{len(names)}"
+            notes = [f"/* {', '.join(kernel.origins)} */"]
+            notes += [f"// {_continued(line)}" for line in kernel.comments[:8]]
+            pieces.append("\n".join([*notes, text.replace(placeholder, names[text])]))
+            heads.append(_head(pieces[-1], names[text]))
+        functions[kernel.name] = names[text]
+    prelude = f"#define FXSTACK_EXACT_MATH\n{PRELUDE}" if options.exact_math else PRELUDE
+    return CSource(in_parts(prelude, pieces), functions, "\n".join(heads))
+
+
+def _head(text: str, name: str) -> str:
+    """The declaration of function ``name``."""
+    start = text.index(f"\nvoid {name}(") + 1
+    # One that were inlined into the host program would be compiled without optimisation, as that is.
+    return f"extern __attribute__((noinline)) {text[start : text.index(') {', start)]});"

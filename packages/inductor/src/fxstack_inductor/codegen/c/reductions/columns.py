@@ -1,0 +1,147 @@
+"""Reductions across memory: vectors of partial results for many columns at once, row by row."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.c.function import FunctionWriter, reduced
+from fxstack_inductor.codegen.c.halves import halves
+from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.reductions.scan import ScanText
+from fxstack_inductor.codegen.c.text import index_text
+from fxstack_inductor.ir.expr import product
+from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, Reduce, Scan, operands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fxstack_inductor.ir.kernel import Store
+
+COLUMNS = 1024
+"""Most columns that a column reduction keeps partial results of, on the stack: long enough for pages and prefetching."""
+ROWS = 256
+"""Rows summed in float before the partial sums are added to doubles."""
+
+
+class ColumnWriter(FunctionWriter):
+    """Writes the body of one such function."""
+
+    def __init__(self, kernel: Kernel, grain: int) -> None:
+        super().__init__(kernel, grain)
+        self.column_scans = ScanText(kernel, self.names, COLUMNS)
+
+    def columns(self) -> None:
+        """Tiles of the last outer loop are kept as vectors of partial results; threads over the tiles."""
+        *others, column = self.kernel.outer
+        opened = self._open_columns(others, column, COLUMNS)
+        for stage in range(self.facts.last_stage + 1):
+            self._column_pass(stage, column)
+        self.out.close(opened)
+
+    def _column_pass(self, stage: int, column: Loop) -> None:
+        reduces = self.facts.reduces(stage)
+        stores = self.facts.stores(stage, inner=True)
+        if reduces or stores:
+            self._column_loops(column, reduces, stores)
+        done = [
+            s
+            for at in ((0, 1) if stage == 0 else (stage + 1,))
+            for s in self.facts.stores(at, inner=False)
+        ]
+        if done:
+            with self._over_columns(column, [s.value for s in done], done):
+                self._stores(done)
+
+    def _column_loops(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
+        rows = product(loop.extent for loop in self.kernel.inner).as_int()
+        few = rows is not None and rows <= ROWS
+        for k in reduces:
+            how = self._accumulator(k)
+            kind = how.register if few else how.wide
+            self.out.line(f"{kind} sum{k}[{COLUMNS}];")
+            self.out.line(f"for (int64_t j = 0; j < width; j++) sum{k}[j] = {how.identity};")
+        for line in self.column_scans.declare(self._scans(0, reduces, stores)):
+            self.out.line(line)
+        if few:
+            self._open_loops(self.kernel.inner)
+            self._column_rows(column, reduces, stores, "sum")
+            self.out.close(len(self.kernel.inner))
+        else:
+            self._column_blocks(column, reduces, stores)
+
+    def _column_blocks(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
+        """Rows in blocks, whose sums are added to sums of twice the precision."""
+        first, *rest = self.kernel.inner
+        size, name = index_text(first.extent), first.var.name
+        for k in reduces:
+            self.out.line(f"{self._accumulator(k).register} part{k}[{COLUMNS}];")
+        self.out.open(f"for (int64_t block = 0; block < {size}; block += {ROWS})")
+        self.out.line(f"const int64_t stop = {size} - block < {ROWS} ? {size} : block + {ROWS};")
+        for k in reduces:
+            identity = self._accumulator(k).identity
+            self.out.line(f"for (int64_t j = 0; j < width; j++) part{k}[j] = {identity};")
+        self.out.open(f"for (int64_t {name} = block; {name} < stop; {name}++)")
+        self._open_loops(rest)
+        self._column_rows(column, reduces, stores, "part")
+        self.out.close(1 + len(rest))
+        for k in reduces:
+            step = self._accumulator(k).step.format(acc=f"sum{k}[j]", x=f"part{k}[j]")
+            self.out.line(f"for (int64_t j = 0; j < width; j++) {step}")
+        self.out.close()
+
+    def _column_rows(
+        self, column: Loop, reduces: list[int], stores: list[Store], target: str
+    ) -> None:
+        """One row of the columns of a tile."""
+        roots = [a for k in reduces for a in reduced(self.kernel, k)] + [s.value for s in stores]
+        shared = self._shared_by_columns(column, roots)
+        self._values(shared)
+        with self._over_columns(column, roots, stores, frozenset(shared)):
+            for k in reduces:
+                self.out.line(self._step(k, f"{target}{k}[j]"))
+            self._stores(stores)
+
+    @contextmanager
+    def _over_columns(
+        self,
+        column: Loop,
+        roots: list[int],
+        stores: list[Store],
+        known: frozenset[int] = frozenset(),
+    ) -> Iterator[None]:
+        """The columns of a tile, with the values of ``roots`` but for those ``known`` before."""
+        computed = self._per_column(roots, known)
+        found = halves(self.names, column.var, computed, stores, known)
+        with self._converted(found, "tile", "width", str(COLUMNS)):
+            self.out.line("#pragma omp simd")
+            self.out.open("for (int64_t j = 0; j < width; j++)")
+            self.out.line(f"const int64_t {column.var.name} = tile + j;")
+            self._column_values(computed)
+            yield
+            self.out.close()
+
+    def _shared_by_columns(self, column: Loop, roots: list[int]) -> list[int]:
+        """What all columns have in common: a checked index among them would keep the loop from becoming a vector."""
+        values = self.kernel.values
+        varies = self._varying(column)
+        for k, value in enumerate(values):
+            if isinstance(value, (Reduce, Scan)) or not varies.isdisjoint(operands(value)):
+                varies.add(k)
+        return [k for k in self.facts.needed(roots) if k not in varies]
+
+    def _per_column(self, roots: list[int], known: frozenset[int]) -> list[int]:
+        reduces = frozenset(k for k, v in enumerate(self.kernel.values) if isinstance(v, Reduce))
+        return [k for k in self.facts.needed(roots, stop=reduces | known) if k not in known]
+
+    def _column_values(self, computed: list[int]) -> None:
+        """Values of one column; finished reductions are read from their vectors."""
+        for k in computed:
+            value = self.kernel.values[k]
+            if isinstance(value, Reduce):
+                self.out.line(f"const {REGISTER[value.dtype]} v{k} = sum{k}[j];")
+            elif isinstance(value, Scan):
+                for line in self.column_scans.step(k):
+                    self.out.line(line)
+            elif not isinstance(value, Constant):
+                self.out.line(self.names.declare(k))

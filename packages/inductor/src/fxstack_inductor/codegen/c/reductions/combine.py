@@ -1,0 +1,114 @@
+"""C text of reductions: their identity, their step, their combination, and the simd clause that allows vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fxstack_inductor.codegen.c.ops import REGISTER
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """How one reduction is written. ``step`` and ``combine`` are format strings over ``{acc}`` and ``{x}``."""
+
+    register: str
+    identity: str
+    step: str
+    clause: str
+    """The reduction identifier of ``#pragma omp simd reduction``; empty when the loop stays scalar."""
+    key: str
+    """Type of the integers that vector loops compare instead (``max_key_float`` and so on); empty if none."""
+    wide: str
+    """Type of the sum of partial results: double for float sums, so that long sums keep their accuracy."""
+
+
+KEYS = {torch.float32: "int32_t", torch.float64: "int64_t"}
+"""Integers whose order is that of the floats, NaN beyond all: their extremes need one instruction a vector."""
+
+
+def key_step(op: str, register: str, key: str, x: str) -> str:
+    """Take ``x`` into the running extreme ``key``."""
+    return plain_step(op).format(acc=key, x=f"{op}_key_{register}({x})")
+
+
+def plain_step(op: str) -> str:
+    """An extreme of numbers that are no NaN."""
+    sign = ">" if op == "max" else "<"
+    return f"{{acc}} = {{acc}} {sign} {{x}} ? {{acc}} : {{x}};"
+
+
+LIMITS = {
+    torch.float32: ("-INFINITY", "INFINITY"),
+    torch.float64: ("-INFINITY", "INFINITY"),
+    torch.int64: ("INT64_MIN", "INT64_MAX"),
+    torch.int32: ("INT32_MIN", "INT32_MAX"),
+    torch.int16: ("INT16_MIN", "INT16_MAX"),
+    torch.int8: ("INT8_MIN", "INT8_MAX"),
+    torch.uint8: ("0", "UINT8_MAX"),
+    torch.bool: ("false", "true"),
+}
+
+
+def accumulator(op: str, dtype: torch.dtype) -> Accumulator:
+    register = REGISTER[dtype]
+    low, high = LIMITS[dtype]
+    match op:
+        case "sum":
+            wide = "double" if dtype is torch.float32 else register
+            return Accumulator(register, "0", "{acc} = {acc} + {x};", "+", "", wide)
+        case "prod":
+            return Accumulator(register, "1", "{acc} = {acc} * {x};", "*", "", register)
+        case "max" | "min":
+            identity = low if op == "max" else high
+            clause = ""
+            step = f"{{acc}} = {op}_{register}({{acc}}, {{x}});"
+            if dtype.is_floating_point:
+                clause = op
+            elif dtype is not torch.bool:
+                clause, step = op, plain_step(op)
+            return Accumulator(register, identity, step, clause, KEYS.get(dtype, ""), register)
+        case "any":
+            return Accumulator(register, "false", "{acc} = {acc} | {x};", "|", "", register)
+        case "all":
+            return Accumulator(register, "true", "{acc} = {acc} & {x};", "&", "", register)
+        case _:
+            raise AssertionError(f"reduction {op}")
+
+
+SCAN_STEPS = {
+    "sum": "{acc} = {acc} + {x};",
+    "prod": "{acc} = {acc} * {x};",
+    "max": "{acc} = max_{t}({acc}, {x});",
+    "min": "{acc} = min_{t}({acc}, {x});",
+    "logaddexp": "{acc} = logaddexp_{t}({acc}, {x});",
+}
+
+
+def scan_start(op: str, state: torch.dtype) -> str:
+    """The running value before the first element."""
+    low, high = LIMITS[state]
+    return {"sum": "0", "prod": "1", "max": low, "min": high, "logaddexp": low}[op]
+
+
+def scan_step(op: str, state: torch.dtype, acc: str, x: str) -> str:
+    return SCAN_STEPS[op].format(acc=acc, x=x, t=REGISTER[state])
+
+
+def scan_arg_step(op: str, best: str, where: str, x: str, position: str, *, last: str) -> str:
+    """Keep the last position of the extreme so far, NaN being the extreme of all; ``last`` names the decision."""
+    better = ">=" if op == "argmax" else "<="
+    return (
+        f"const bool {last} = ({x} != {x}) | ({where} < 0) | (({best} == {best}) & ({x} {better} {best}));"
+        f" {best} = {last} ? {x} : {best}; {where} = {last} ? {position} : {where};"
+    )
+
+
+def arg_step(op: str, best: str, where: str, x: str, position: str) -> str:
+    """Keep the first position of the extreme; NaN is the extreme of all."""
+    better = ">" if op == "argmax" else "<"
+    return (
+        f"if ({x} {better} {best} || ({x} != {x} && {best} == {best}) || {where} < 0)"
+        f" {{ {best} = {x}; {where} = {position}; }}"
+    )

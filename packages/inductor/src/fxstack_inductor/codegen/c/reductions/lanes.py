@@ -1,0 +1,110 @@
+"""Reductions along rows of known length: partial results in arrays of lanes, folded in halves at the end.
+
+``#pragma omp simd reduction`` keeps one vector of partial results and adds its lanes one after the other at the end of each
+row, which takes as long as a hundred elements do. Here every lane is an element of an array that the compiler keeps in
+registers, halves are added to halves, and rows of cheap elements have several vectors: their additions do not wait for
+each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.c.reductions.combine import plain_step
+from fxstack_inductor.ir.kernel import Check, Compute, Load, Reduce, Scan
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from fxstack_inductor.codegen.c.reductions.combine import Accumulator
+    from fxstack_inductor.ir.kernel import Kernel
+
+WIDTHS = (64, 32, 16)
+"""Lanes, most first; a row has to be a multiple of them."""
+CHEAP = 12
+"""So many values for an element are few enough to be written several times."""
+
+VECTOR = 64
+"""Bytes. GCC makes all vectors of a loop as long as those of its narrowest elements: with fewer lanes than a vector has bytes,
+or half-precision numbers, it makes short vectors of everything.
+"""
+
+FOLDED = 16
+FOLDS = frozenset(
+    {
+        "fold_sum_float",
+        "fold_sum_double",
+        *(f"fold_{op}_{key}" for op in ("max", "min") for key in ("int32_t", "int64_t")),
+    }
+)
+"""Functions of ``prelude.h`` that fold so many lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The lanes of reduction ``position``, ``width`` of them."""
+
+    position: int
+    op: str
+    how: Accumulator
+    width: int
+
+    @property
+    def name(self) -> str:
+        return f"lane{self.position}"
+
+    def declare(self, start: str) -> Iterator[str]:
+        """``start``: where the result so far is; an extreme starts with it, all others are added to it."""
+        kind, first = self.how.register, self.how.identity
+        if self.how.key:
+            kind, first = self.how.key, f"{self.op}_key_{self.how.register}({start})"
+            yield f"const {kind} first{self.position} = {first};"
+            first = f"first{self.position}"
+        yield f"{kind} {self.name}[{self.width}] __attribute__((aligned(64)));"
+        yield f"for (int64_t j = 0; j < {self.width}; j++) {self.name}[j] = {first};"
+
+    def step(self, x: str) -> str:
+        if not self.how.key:
+            return self.how.step.format(acc=f"{self.name}[j]", x=x)
+        name, key = f"key{self.position}", f"{self.op}_key_{self.how.register}({x})"
+        step = plain_step(self.op).format(acc=f"{self.name}[j]", x=name)
+        return f"const {self.how.key} {name} = {key}; {step}"
+
+    def fold(self, target: str) -> Iterator[str]:
+        """Halves into halves, and what is left into ``target``."""
+        step = plain_step(self.op) if self.how.key else self.how.step
+        half, helper = self.width // 2, f"fold_{self.op}_{self.how.key or self.how.register}"
+        least = FOLDED if helper in FOLDS else 1
+        while half >= least:
+            both = step.format(acc=f"{self.name}[j]", x=f"{self.name}[j + {half}]")
+            yield f"for (int64_t j = 0; j < {half}; j++) {both}"
+            half //= 2
+        rest = f"{helper}({self.name})" if helper in FOLDS else f"{self.name}[0]"
+        if self.how.key:
+            yield f"{target} = key_value_{self.how.register}({rest});"
+        else:
+            yield self.how.step.format(acc=target, x=rest)
+
+
+def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> int | None:
+    """How many lanes a pass that computes the values ``computed`` has for ``reduces``; None where this does not pay."""
+    size = kernel.inner[-1].extent.as_int() or 0
+    values = [kernel.values[k] for k in computed]
+    kept = [v for v in (kernel.values[k] for k in reduces) if isinstance(v, Reduce)]
+    if not kept or any(v.op.startswith("arg") for v in kept):
+        return None
+    if any(isinstance(v, (Check, Scan)) for v in values):
+        return None
+    heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in values)
+    most = WIDTHS[-1] if heavy or len(values) > CHEAP else WIDTHS[0]
+    least = VECTOR // min(
+        (_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)), default=4
+    )
+    allowed = [w for w in WIDTHS if least <= w <= max(most, least)]
+    return next((w for w in allowed if size and size % w == 0), None)
+
+
+def _bytes(kernel: Kernel, buffer: str) -> int:
+    return next(int(ref.dtype.itemsize) for ref in kernel.buffers if ref.name == buffer)

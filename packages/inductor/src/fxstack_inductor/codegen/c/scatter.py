@@ -1,0 +1,79 @@
+"""Scatters as C: threads share what goes to different elements, and the rest runs in the order that eager has.
+
+Where neighbours in memory are such different elements (the columns of an embedding's gradient), each thread takes some of
+these columns and walks all rows of the source; their inner loop is a vector.
+"""
+
+from __future__ import annotations
+
+from fxstack_inductor.codegen.c.halves import halves
+from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.threads import ranges
+from fxstack_inductor.ir.kernel import Check, Loop, index_variables
+
+NARROWEST = 8
+"""Fewer columns than this are not walked as vectors."""
+WIDEST = 1 << 16
+"""Columns that a thread takes at once, at most."""
+
+
+class ScatterWriter(LoopWriter):
+    """Writes the body of one such function."""
+
+    def scatter(self) -> None:
+        if self.kernel.guarded:
+            self._check_first()
+        column = self._column()
+        if column is None:
+            self._points()
+        else:
+            self._columns(column)
+
+    def _check_first(self) -> None:
+        """Walk all indices without writing, and leave if any, or one of an earlier kernel, was out of range."""
+        checks = [k for k, v in enumerate(self.kernel.values) if isinstance(v, Check)]
+        needed = self.facts.needed(checks)
+        if checks:
+            used = {var for k in needed for var in index_variables(self.kernel.values[k])}
+            loops = [loop for loop in self._all_loops() if loop.var in used]
+            # A block of their own: where every index is one element, no loop opens one.
+            self.out.open("")
+            self._open_loops(loops)
+            self._values(needed)
+            self.out.close(1 + len(loops))
+        self.out.line("if (*error) return;")
+        self.out.first, self.out.lines = self.out.lines, []
+
+    def _all_loops(self) -> tuple[Loop, ...]:
+        return (*self.kernel.outer, *self.kernel.inner)
+
+    def _column(self) -> Loop | None:
+        """The loop over what lies side by side, if it is the last of the independent ones."""
+        if not self.kernel.outer or not self.kernel.inner:
+            return None
+        last = self.kernel.outer[-1]
+        size = last.extent.as_int()
+        along = all(store.index.coefficient(last.var) == 1 for store in self.kernel.stores)
+        return last if along and (size is None or size >= NARROWEST) else None
+
+    def _points(self) -> None:
+        loops = self._all_loops()
+        self._share(ranges(self.kernel.outer))
+        self._open_loops(self.kernel.inner)
+        self._values(self._needed())
+        self._stores(self.kernel.stores)
+        self.out.close(len(loops))
+
+    def _columns(self, column: Loop) -> None:
+        opened = self._open_columns(self.kernel.outer[:-1], column, WIDEST)
+        self.out.line("const int64_t end = tile + width;")
+        self._open_loops(self.kernel.inner)
+        varies, needed = self._varying(column), self._needed()
+        outside = [k for k in needed if k not in varies]
+        self._values(outside)
+        inside = [k for k in needed if k in varies]
+        found = halves(self.names, column.var, inside, self.kernel.stores, frozenset(outside))
+        with self._runs(found, ("tile", "end"), "#pragma omp simd"):
+            self._values(inside)
+            self._stores(self.kernel.stores)
+        self.out.close(opened + len(self.kernel.inner))

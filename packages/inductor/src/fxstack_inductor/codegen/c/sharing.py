@@ -1,0 +1,312 @@
+"""Which loops of a kernel threads share: those for which it is proven that no two threads store to one cache line.
+
+Two threads that store to one line take it from each other, which costs more than a second thread gains. And whatever a C
+compiler does around a store (whole vectors, stores that it moves) stays within the lines of one thread.
+
+The proof treats the index of a store as a number of mixed radix. Each loop is a *digit*: it adds its coefficient times its
+position. A loop that threads share is two digits, the position in a block and the block. If every digit from the smallest
+shared one up is a multiple of a line, and larger than all smaller digits together, then a line belongs to one value of the
+shared digits. Offsets count from the place where all digits are 0: storage starts at a line, apart from views that a program
+writes to, and there only the two ends of a thread's share can lie in a line of another's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, integer, of_atom, product
+from fxstack_inductor.ir.kernel import Check, Compute, Reduce, Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fxstack_inductor.codegen.c.threads import Range
+    from fxstack_inductor.ir.kernel import Kernel, Loop, Store
+
+LINE = 64
+"""Bytes of a cache line."""
+VECTOR_FUNCTIONS = frozenset(
+    {
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "hypot"),
+        *("sin", "cos", "tan", "sinh", "cosh", "tanh", "erf", "erfc", "atan2"),
+    }
+)
+"""Functions that a math library has for vectors, too (``prelude.h``): with other last bits than for one number."""
+PLENTY = 64
+"""Blocks that are enough for any number of threads."""
+UNIT = Var("unit", VarKind.SIZE)
+"""The size of a block where it is known only when the kernel is called."""
+USUAL = 1009
+"""What a size that is not known is taken for, to guess the order of digits, which the proof then checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The ``loops`` in the order to open them, of which threads share the first ``shared``, in blocks of ``unit`` points.
+
+    ``unit`` and ``conditions`` are C; where a condition does not hold, one thread runs the loops.
+    """
+
+    loops: tuple[Range, ...]
+    shared: int
+    unit: str
+    conditions: tuple[str, ...]
+    blocks: int | None
+    """How many blocks there are; None if that is not known."""
+
+    @property
+    def plenty(self) -> bool:
+        """Whether there are certainly blocks for all threads."""
+        return not self.conditions and self.blocks is not None and self.blocks >= PLENTY
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        return not self.conditions, float("inf") if self.blocks is None else self.blocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    coefficient: Expr
+    most: Expr | None
+    """The largest number that it adds; None if that is not known."""
+    shared: bool = False
+    aligned: bool = False
+    """Whether the coefficient is a multiple of a line whatever it looks like."""
+
+
+def share(
+    kernel: Kernel,
+    loops: Sequence[Range],
+    stores: Sequence[Store],
+    around: Sequence[Loop] = (),
+) -> Sharing | None:
+    """How threads share ``loops``, among which any order is right; None if not at all.
+
+    ``stores`` are those in the loops. ``around`` are loops of the kernel in which the threads start and end; all others
+    are run whole by each thread.
+    """
+    moving = [loop for loop in (*kernel.outer, *kernel.inner) if loop not in around]
+    best: Sharing | None = None
+    for order, shared in _candidates(loops):
+        found = _proven(replace(kernel, outer=(), inner=tuple(moving)), stores, order, shared)
+        if found is None or (found.blocks is not None and found.blocks < 2):
+            continue
+        if found.plenty:
+            return found
+        if best is None or found.rank > best.rank:
+            best = found
+    return best
+
+
+def _candidates(loops: Sequence[Range]) -> Iterator[tuple[tuple[Range, ...], int]]:
+    """Orders of the loops, and how many are shared: as many as can be, from the outermost; else one that is put in front."""
+    for shared in range(len(loops), 0, -1):
+        yield tuple(loops), shared
+    for k in range(1, len(loops)):
+        yield (loops[k], *loops[:k], *loops[k + 1 :]), 1
+
+
+def _proven(
+    kernel: Kernel, stores: Sequence[Store], order: tuple[Range, ...], count: int
+) -> Sharing | None:
+    """This way to share loops, if it is proven."""
+    shared = order[:count]
+    lines = {ref.name: max(1, LINE // ref.dtype.itemsize) for ref in kernel.buffers}
+    steps: list[list[Expr]] = []
+    for store in stores:
+        found = _coefficients(store, shared)
+        if found is None:
+            return None
+        steps.append(found)
+    tail = _tail(shared, steps)
+    blocks = [
+        _block(step[-1] * shared[-1].stride, lines[store.buffer])
+        for step, store in zip(steps, stores, strict=True)
+    ]
+    if count == len(order) and _calls_functions(kernel):
+        # Where a vector holds as many points as fill a line of the narrowest buffer, the rest of a share must be that of
+        # the whole loop: results would depend on the number of threads.
+        blocks.append(max(lines.values()))
+    unit, text = _unit(blocks)
+    proofs = [_ends(shared, tail, unit, text)]
+    for store in stores:
+        digits = _digits(kernel, store.index, shared, tail, unit)
+        proofs.append(None if digits is None else _separate(digits, lines[store.buffer]))
+    conditions: set[str] = set()
+    for proof in proofs:
+        if proof is None:
+            return None
+        conditions |= proof
+    return Sharing(order, count, text, tuple(sorted(conditions)), _count(shared, tail, unit))
+
+
+def _calls_functions(kernel: Kernel) -> bool:
+    """Whether the innermost loop calls functions for several points at once."""
+    if any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
+        return False  # the innermost loop is not shared
+    return any(isinstance(v, Compute) and v.op in VECTOR_FUNCTIONS for v in kernel.values)
+
+
+def _coefficients(store: Store, loops: Sequence[Range]) -> list[Expr] | None:
+    """What each of ``loops`` is multiplied by in the index of ``store``; None where that does not tell points apart."""
+    found: list[Expr] = []
+    for loop in loops:
+        step = store.index.coefficient(loop.loop.var)
+        if step is None or (step == 0 and loop.loop.extent != 1):
+            return None
+        found.append(step)
+    return found
+
+
+def _tail(shared: Sequence[Range], steps: Sequence[Sequence[Expr]]) -> int:
+    """Where the loops begin that, for all stores, count through one index together."""
+    start = len(shared) - 1
+    while start and shared[start].stride == shared[start - 1].stride == ONE:
+        size = shared[start].loop.extent
+        if any(step[start - 1] != step[start] * size for step in steps):
+            break
+        start -= 1
+    return start
+
+
+def _block(step: Expr, line: int) -> int | str:
+    """How many points ``step`` apart fill lines: a power of two, or C that computes it."""
+    least = line // gcd(line, _divisor(step))
+    return (
+        least if least == 1 or step.as_int() is not None else f"line_block({c_index(step)}, {line})"
+    )
+
+
+def _unit(blocks: Sequence[int | str]) -> tuple[Expr, str]:
+    """The size of a block that fills lines in all stores, and its C."""
+    known = max((block for block in blocks if isinstance(block, int)), default=1)
+    texts = sorted({block for block in blocks if isinstance(block, str)})
+    if not texts:
+        return integer(known), str(known)
+    text = str(known)
+    for other in texts:
+        text = other if text == "1" else f"max_int64_t({text}, {other})"
+    return of_atom(UNIT), text
+
+
+def _divisor(expr: Expr) -> int:
+    """A number that divides ``expr`` whatever the sizes are."""
+    return gcd(*(coefficient for _, coefficient in expr.terms))
+
+
+def _ends(shared: Sequence[Range], tail: int, unit: Expr, text: str) -> set[str] | None:
+    """What must hold for no block to go on in the next position of an outer loop; None if it does."""
+    if not tail or unit == 1:
+        return set()
+    points = product(loop.loop.extent for loop in shared[tail:])
+    block = unit.as_int()
+    if shared[-1].stride != ONE or (points.as_int() is not None and block is None):
+        return None
+    if block is not None and _divisor(points) % block == 0:
+        return set()
+    return None if points.as_int() is not None else {f"({c_index(points)}) % ({text}) == 0"}
+
+
+def _count(shared: Sequence[Range], tail: int, unit: Expr) -> int | None:
+    outer = product(loop.loop.extent for loop in shared[:tail]).as_int()
+    inner = product(loop.loop.extent for loop in shared[tail:]).as_int()
+    block = (unit * shared[-1].stride).as_int()
+    if outer is None or inner is None or block is None:
+        return None
+    return outer * -(-inner // block)
+
+
+def _digits(
+    kernel: Kernel, index: Expr, shared: Sequence[Range], tail: int, unit: Expr
+) -> list[_Digit] | None:
+    """The digits of a store's ``index``; None where it is no sum of such."""
+    digits: list[_Digit] = []
+    for loop in shared[:tail]:
+        extent = loop.loop.extent
+        digits += _halves(_step(index, loop), loop.stride, extent, aligned=False)
+    points, last = product(loop.loop.extent for loop in shared[tail:]), shared[-1]
+    digits += _halves(_step(index, last), unit * last.stride, points, aligned=True)
+    own = {loop.loop.var for loop in shared}
+    removed = dict.fromkeys(own, ZERO)
+    for whole in (*kernel.outer, *kernel.inner):
+        step = index.coefficient(whole.var)
+        if whole.var not in own and step is not None:
+            digits.append(_Digit(step, step * (whole.extent - 1)))
+            removed[whole.var] = ZERO
+    rest = _opaque(kernel, index.subs(removed))
+    return None if rest is None else [*digits, *rest]
+
+
+def _step(index: Expr, loop: Range) -> Expr:
+    step = index.coefficient(loop.loop.var)
+    assert step is not None  # _coefficients has asked
+    return step
+
+
+def _halves(step: Expr, block: Expr, points: Expr, *, aligned: bool) -> list[_Digit]:
+    """A shared loop: the position in its block, and the block."""
+    return [
+        _Digit(step, step * (block - 1)),
+        _Digit(step * block, step * (points - block), shared=True, aligned=aligned),
+    ]
+
+
+def _opaque(kernel: Kernel, rest: Expr) -> list[_Digit] | None:
+    """The digits of what is left of an index: quotients and remainders of loops, and indices that the kernel reads."""
+    digits: list[_Digit] = []
+    for monomial, coefficient in rest.terms:
+        term = Expr(((monomial, coefficient),))
+        moving = [v for v in term.variables if v.kind in {VarKind.LOOP, VarKind.VALUE}]
+        if not moving:
+            continue  # the same for all points
+        (step, most) = _moved(kernel, term, moving)
+        if step is None:
+            return None
+        digits.append(_Digit(step, most))
+    return digits
+
+
+def _moved(kernel: Kernel, term: Expr, moving: Sequence[Var]) -> tuple[Expr | None, Expr | None]:
+    """The coefficient of a term, and the most that it adds."""
+    (var,), step = moving[:1], term.coefficient(moving[0])
+    if len(moving) == 1 and var.kind is VarKind.VALUE and step is not None:
+        value = kernel.values[int(var.name[1:])]
+        return step, step * (value.size - 1) if isinstance(value, Check) else None
+    low, high = term.bounds()
+    if low is None or low < 0 or high is None:
+        return None, None
+    return integer(term.terms[0][1]), integer(high)
+
+
+def _separate(digits: Sequence[_Digit], line: int) -> set[str] | None:
+    """What must hold for different values of the shared digits to have no line in common; None if nothing proves it."""
+    conditions: set[str] = set()
+    below: Expr | None = ZERO
+    seen = False
+    moving = [digit for digit in digits if digit.most is None or digit.most != 0]
+    for digit in sorted(moving, key=lambda d: (_usual(d.coefficient), d.shared)):
+        seen = seen or digit.shared
+        if below is None or not _at_least(digit.coefficient, below + 1 if seen else ZERO):
+            return None
+        if seen and not digit.aligned and _divisor(digit.coefficient) % line:
+            if digit.coefficient.as_int() is not None:
+                return None
+            conditions.add(f"({c_index(digit.coefficient)}) % {line} == 0")
+        below = None if digit.most is None else below + digit.most
+    return conditions
+
+
+def _at_least(value: Expr, least: Expr) -> bool:
+    """Whether ``value`` is certainly not less than ``least``."""
+    low = (value - least).bounds()[0]
+    return low is not None and low >= 0
+
+
+def _usual(expr: Expr) -> int:
+    """A guess at a coefficient: sizes are large, blocks are small."""
+    small = {UNIT.name: 16, "step": 1}
+    return expr.evaluate({v.name: small.get(v.name, USUAL) for v in expr.variables})

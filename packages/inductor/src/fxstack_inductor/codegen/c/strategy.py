@@ -1,0 +1,148 @@
+"""Which loop structure a kernel gets, and its C function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.analysis import analyse
+from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
+from fxstack_inductor.codegen.c.points import PointsWriter
+from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
+from fxstack_inductor.codegen.c.scatter import ScatterWriter
+from fxstack_inductor.codegen.c.sharing import share
+from fxstack_inductor.codegen.c.text import index_text, parameters
+from fxstack_inductor.codegen.c.threads import (
+    definition,
+    either,
+    ranges,
+    threaded,
+    work_condition,
+)
+from fxstack_inductor.codegen.c.tiles import TileWriter, crossing
+from fxstack_inductor.ir.expr import product
+from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
+
+if TYPE_CHECKING:
+    from fxstack_inductor.codegen.c.loops import LoopWriter, Writer
+
+FEW_POINTS = 8
+"""With fewer outer points than this, the inner loop is what threads share."""
+LONG = 1 << 14
+"""Inner loops of so many points are worth a team of threads for each outer point, where threads cannot share these."""
+
+
+def strategy(kernel: Kernel) -> str:
+    """How the loops are arranged.
+
+    ``points``: no inner loops; ``tiles``: none, and some memory is walked across the last loop;
+    ``rows``: the inner loops run along memory; ``columns``: across it; ``whole``:
+    there are few outer points, and threads share the inner loops; ``scatter``: stores may meet, and the inner
+    loops keep their order.
+    """
+    if kernel.scatters:
+        return "scatter"
+    if not kernel.inner:
+        return "tiles" if crossing(kernel) is not None else "points"
+    reduces = [v for v in kernel.values if isinstance(v, Reduce)]
+    if kernel.ordered:
+        return "columns" if _across(kernel) else "rows"
+    if not reduces:
+        return "rows"
+    scalar = any(r.op.startswith("arg") for r in reduces)
+    if not scalar and _few_points(kernel) and _passes_shared(kernel):
+        return "whole"
+    return "columns" if not scalar and _across(kernel) else "rows"
+
+
+def _few_points(kernel: Kernel) -> bool:
+    """Whether there are too few outer points for threads to share them."""
+    points = product(loop.extent for loop in kernel.outer).as_int()
+    if points is None or points < FEW_POINTS:
+        return points is not None
+    inner = product(loop.extent for loop in kernel.inner).as_int()
+    long = inner is not None and inner >= LONG
+    return long and share(kernel, ranges(kernel.outer), kernel.stores) is None
+
+
+def _passes_shared(kernel: Kernel) -> bool:
+    """Whether threads can share each pass over the inner loops."""
+    facts = analyse(kernel)
+    stores = [facts.stores(stage, inner=True) for stage in range(facts.last_stage + 1)]
+    return all(pass_sharing(kernel, found) is not None for found in stores)
+
+
+def _across(kernel: Kernel) -> bool:
+    """Whether most of what the inner loops read lies across memory; what all columns share has no say."""
+    if not kernel.outer:
+        return False
+    inner, outer = kernel.inner[-1].var, kernel.outer[-1].var
+    varies = analyse(kernel).inner
+    along = across = 0
+    for value, in_rows in zip(kernel.values, varies, strict=True):
+        if isinstance(value, Load) and in_rows:
+            depends = outer in value.index.variables
+            along += depends and value.index.coefficient(inner) == 1
+            across += value.index.coefficient(outer) == 1
+    return across > along
+
+
+def function_text(kernel: Kernel, name: str, grain: int) -> str:
+    """The C definition of ``kernel``, called ``name``."""
+    text = _function_text(kernel, name, grain)
+    begin = "FUNCTION_BEGIN STRAIGHT" if _straight(kernel) else "FUNCTION_BEGIN"
+    return f"{begin}\n{text}\nFUNCTION_END"
+
+
+def _straight(kernel: Kernel) -> bool:
+    """Whether nothing that is read depends on a condition."""
+    return not any(
+        isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None) for v in kernel.values
+    )
+
+
+def _function_text(kernel: Kernel, name: str, grain: int) -> str:
+    chosen, condition = strategy(kernel), work_condition(kernel, grain)
+    head = f"void {name}({', '.join(parameters(kernel))})"
+    if chosen == "whole":
+        alone = _written("rows", kernel, None).lines
+        if condition is None:
+            return definition(head, alone)
+        out = _written(chosen, kernel, grain)
+        return either(head, _all(condition, out), out.lines, alone)
+    out = _written(chosen, kernel, grain)
+    if out.shared and condition is not None:
+        return threaded(head, _all(condition, out), out.first, out.lines)
+    return definition(head, [*out.first, *out.lines])
+
+
+def _all(condition: str, out: Writer) -> str:
+    return " && ".join([condition, *sorted(out.conditions)])
+
+
+def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
+    writer = WRITERS.get(chosen, FunctionWriter)(kernel, grain)
+    getattr(writer, chosen)()
+    nothing = _where_nothing_is_done(kernel)
+    writer.out.lines[:0] = [*nothing, *writer.names.apart]
+    writer.out.first[:0] = nothing if writer.out.first else []
+    return writer.out
+
+
+def _where_nothing_is_done(kernel: Kernel) -> list[str]:
+    """Returns for loops around all stores that may have no points: what is read before them may have no address."""
+    inside = all(map(analyse(kernel).store_inner, kernel.stores)) and not kernel.scatters
+    loops = (*kernel.outer, *kernel.inner) if inside else kernel.outer
+    return [
+        f"  if ({index_text(loop.extent)} < 1) return;"
+        for loop in loops
+        if not loop.extent.is_positive()
+    ]
+
+
+WRITERS: dict[str, type[LoopWriter]] = {
+    "columns": ColumnWriter,
+    "points": PointsWriter,
+    "tiles": TileWriter,
+    "scatter": ScatterWriter,
+}
+"""Writers of strategies that are not among ``FunctionWriter``'s."""

@@ -1,0 +1,188 @@
+"""Expressions and values of the loop IR as C text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.codegen.c import ops as c_ops
+from fxstack_inductor.codegen.index_text import c_index as index_text
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    Constant,
+    IndexValue,
+    Kernel,
+    Load,
+    Reduce,
+    Scan,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Store
+
+
+UNROLLED = 16
+"""A loop of so few points may become part of a vector of the loop around it."""
+
+COMBINED = {"max": "maximum", "min": "minimum"}
+"""Scalar operations that stores with these names apply."""
+
+ROUNDED = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
+"""What scalar operations round to."""
+
+
+class Names:
+    """How the parts of one kernel are called in C."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.buffers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
+        self.dtypes: Mapping[str, torch.dtype] = {ref.name: ref.dtype for ref in kernel.buffers}
+        self.empty = frozenset(ref.name for ref in kernel.buffers if ref.numel.as_int() == 0)
+        self.staged: dict[int, str] = {}
+        """The arrays over ``j`` in which loads find their element when it was copied to the stack first."""
+        self.floats: dict[int, str] = {}
+        """The same for loads of half precision that were converted first."""
+        self.results: dict[Store, str] = {}
+        """The arrays over ``j`` in which stores of half precision leave floats that are converted later."""
+        self.apart: list[str] = []
+        """Declarations of pointers that only one conditional load each uses (``_apart``), for the head of the function."""
+
+    def element(self, buffer: str, index: Expr) -> str:
+        return f"{self.buffers[buffer]}[{index_text(index)}]"
+
+    def store(self, store: Store) -> str:
+        target, dtype = self.element(store.buffer, store.index), self.dtypes[store.buffer]
+        value = self.operand(self._unrounded(store))
+        if store in self.results:
+            return f"{self.results[store]}[j] = {value};"
+        if self.copied(store):
+            return f"{target} = {self._copy(store.value, dtype)};"
+        if store.op not in {"", "set"}:
+            own = self.kernel.values[store.value].dtype
+            value = c_ops.emit(
+                COMBINED.get(store.op, store.op),
+                [c_ops.load(target, dtype), value],
+                own,
+                [own, own],
+            )
+        return f"{target} = {c_ops.store(value, dtype)};"
+
+    def copied(self, store: Store) -> bool:
+        """Whether half-precision numbers are moved as they are: a conversion takes longer, and changes the bits of NaN."""
+        value = self.kernel.values[store.value]
+        if not isinstance(value, Load) or value.buffer in self.kernel.written:
+            return False
+        dtype = self.dtypes[store.buffer]
+        same = self.dtypes[value.buffer] is dtype and dtype in {torch.bfloat16, torch.float16}
+        return same and store.op in {"", "set"}
+
+    def _unrounded(self, store: Store) -> int:
+        """The value to store, before a rounding to what it is stored as."""
+        value = self.kernel.values[store.value]
+        if not isinstance(value, Compute) or store.op not in {"", "set"}:
+            return store.value
+        twice = ROUNDED.get(value.op) is self.dtypes[store.buffer]
+        return value.args[0] if twice else store.value
+
+    def _copy(self, position: int, dtype: torch.dtype) -> str:
+        value = self.kernel.values[position]
+        assert isinstance(value, Load)
+        place = self._place(position, value)
+        if value.mask is None:
+            return place
+        other = "0" if value.other is None else self.operand(value.other)
+        return f"({self.operand(value.mask)} ? {place} : {c_ops.store(other, dtype)})"
+
+    def operand(self, position: int) -> str:
+        """A value where it is used: constants stand for themselves."""
+        value = self.kernel.values[position]
+        return (
+            c_ops.literal(value.text, value.dtype)
+            if isinstance(value, Constant)
+            else f"v{position}"
+        )
+
+    def declare(self, position: int) -> str:
+        """``const T v12 = ...;``; not for reductions."""
+        value = self.kernel.values[position]
+        return f"const {c_ops.REGISTER[value.dtype]} v{position} = {self.expression(position)};"
+
+    def expression(self, position: int) -> str:
+        value = self.kernel.values[position]
+        match value:
+            case Constant(text, dtype):
+                return c_ops.literal(text, dtype)
+            case IndexValue(expr, dtype):
+                return c_ops.cast(f"(int64_t)({index_text(expr)})", torch.int64, dtype)
+            case Load(buffer, _, _, mask, other):
+                if position in self.floats:
+                    return f"{self.floats[position]}[j]"
+                if buffer in self.empty:  # it has no address, and nobody sees what is computed
+                    return "0"
+                element = c_ops.load(self._place(position, value), self.dtypes[buffer])
+                return element if mask is None else self._masked(mask, element, other)
+            case Check(arg, size, _, mask, wraps):
+                valid = "true" if mask is None else self.operand(mask)
+                name = "wrap_index" if wraps else "check_index"
+                return f"{name}({self.operand(arg)}, {index_text(size)}, {valid}, error)"
+            case Compute(op, args, dtype):
+                kinds = [self.kernel.values[k].dtype for k in args]
+                return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)
+            case Reduce() | Scan():
+                raise AssertionError("a reduction has no expression")
+
+    def _place(self, position: int, load: Load) -> str:
+        """The element of memory that a load reads."""
+        if position in self.staged:
+            return f"{self.staged[position]}[j]"
+        if load.mask is not None and self._may_join(load.index):
+            return f"{self._apart(load.buffer)}[{index_text(load.index)}]"
+        return self.element(load.buffer, load.index)
+
+    def _may_join(self, index: Expr) -> bool:
+        """Whether the C compiler could make one vector of several loads like this: they lie steps apart."""
+        for loops in filter(None, (self.kernel.outer, self.kernel.inner)):
+            step, extent = index.coefficient(loops[-1].var), loops[-1].extent.as_int()
+            stride = None if step is None else step.as_int()
+            short = extent is not None and extent <= UNROLLED
+            if stride is None or abs(stride) > 1 or short:
+                return True
+        return False
+
+    def _apart(self, buffer: str) -> str:
+        """A pointer to ``buffer`` of which the compiler does not know that it is the same as another.
+
+        GCC (12 at least, where AVX2 or more has masked loads) takes conditional loads of neighbours (``c ? x[2 * i + 1] : 0``
+        beside ``d ? x[2 * i] : 0``) as one vector and loses their order: it treats them as if each lane read its own place.
+        """
+        name = f"{self.buffers[buffer]}_{len(self.apart)}"
+        kind = c_ops.STORAGE[self.dtypes[buffer]]
+        source = self.buffers[buffer]
+        self.apart.append(f'  const {kind}* {name} = {source}; __asm__("" : "+r"({name}));')
+        return name
+
+    def _masked(self, mask: int, element: str, other: int | None) -> str:
+        default = "0" if other is None else self.operand(other)
+        return f"({self.operand(mask)} ? {element} : {default})"
+
+
+def parameters(kernel: Kernel) -> list[str]:
+    """The C parameters: buffers, sizes, the error flag of checked kernels, the number of threads."""
+    written = kernel.written
+    params = [
+        f"{'' if ref.name in written else 'const '}{c_ops.STORAGE[ref.dtype]}* restrict a{k}"
+        for k, ref in enumerate(kernel.buffers)
+    ]
+    params += [f"const int64_t {name}" for name in kernel.sizes]
+    if kernel.checked:
+        params.append("int32_t* error")
+    return [*params, "const int64_t threads"]
+
+
+__all__ = ["Names", "index_text", "parameters"]

@@ -1,0 +1,149 @@
+"""Threads as C: a function over a share of the points, and one that calls it, once or from every thread of a team.
+
+A parallel region of one thread costs half a microsecond to enter, and what it closes over loses ``restrict``. So the loops
+are in a function of their own, which a call of little work, or of a program with one thread, reaches directly. In it
+``threads`` is the size of the team that runs, and ``self`` the number of the thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.ir.expr import ONE, product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fxstack_inductor.codegen.c.sharing import Sharing
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Kernel, Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A walk over ``loop`` in C: the variable ``name`` goes up by ``step``, which is ``stride`` points."""
+
+    name: str
+    loop: Loop
+    step: str = "1"
+    stride: Expr = ONE
+
+    @property
+    def extent(self) -> str:
+        return c_index(self.loop.extent)
+
+    @property
+    def count(self) -> str:
+        return (
+            self.extent if self.step == "1" else f"({self.extent} + {self.step} - 1) / {self.step}"
+        )
+
+    def text(self) -> str:
+        return for_head(self.name, "0", self.extent, self.step)
+
+
+def for_head(name: str, start: str, stop: str, step: str = "1") -> str:
+    """The head of a C loop."""
+    move = f"{name}++" if step == "1" else f"{name} += {step}"
+    return f"for (int64_t {name} = {start}; {name} < {stop}; {move})"
+
+
+def ranges(loops: Sequence[Loop]) -> list[Range]:
+    return [Range(loop.var.name, loop) for loop in loops]
+
+
+def work_condition(kernel: Kernel, grain: int | None) -> str | None:
+    """When threads share ``kernel``, as C; None if it has too little work for it at all times."""
+    if grain is None:
+        return None
+    work = product(loop.extent for loop in (*kernel.outer, *kernel.inner))
+    known = work.as_int()
+    if known is None:
+        return f"threads > 1 && ({c_index(work)}) >= {grain}"
+    return None if known < grain else "threads > 1"
+
+
+def bounds_of_share(points: str, unit: str, threads: str = "threads") -> list[str]:
+    """C that declares ``first`` and ``last``: the share of thread ``self`` in ``points``, in blocks of ``unit`` points."""
+    if unit == "1":
+        return [
+            f"const int64_t first = {points} * self / {threads}, last = {points} * (self + 1) / {threads};"
+        ]
+    return [
+        f"const int64_t unit = {unit}, blocks = ({points} + unit - 1) / unit;",
+        f"const int64_t first = blocks * self / {threads} * unit;",
+        f"const int64_t last = min_int64_t({points}, blocks * (self + 1) / {threads} * unit);",
+    ]
+
+
+def shared_heads(sharing: Sharing) -> Iterator[tuple[list[str], str, str]]:
+    """For each shared loop, outermost first: what is declared before it, its head, and the first line inside.
+
+    Together they walk this thread's share of all their points, in order. Loop ``k`` runs from ``begin<k>`` to ``end<k>``.
+    """
+    loops = sharing.loops[: sharing.shared]
+    points = " * ".join(f"({loop.count})" for loop in loops)
+    declared, before = bounds_of_share(points, sharing.unit), "0"
+    for depth, loop in enumerate(loops):
+        behind = " * ".join(f"({inner.count})" for inner in loops[depth + 1 :]) or "1"
+        at = f"at{depth}"
+        start, stop = f"begin{depth}", f"end{depth}"
+        declared.append(f"const int64_t size{depth} = {behind};")
+        declared.append(
+            f"const int64_t {start} = {before} < first ? (first - {before}) / size{depth} : 0;"
+        )
+        declared.append(
+            f"const int64_t {stop} = last - {before} < ({loop.count}) * size{depth} ? "
+            f"(last - {before} + size{depth} - 1) / size{depth} : {loop.count};"
+        )
+        step = loop.name if loop.step == "1" else f"{loop.name}_step"
+        inside = f"const int64_t {at} = {before} + {step} * size{depth};"
+        if loop.step != "1":
+            inside += f" const int64_t {loop.name} = {step} * {loop.step};"
+        yield declared, f"for (int64_t {step} = {start}; {step} < {stop}; {step}++)", inside
+        declared, before = [], at
+
+
+def threaded(head: str, condition: str, first: Sequence[str], body: Sequence[str]) -> str:
+    """``head`` (``void NAME(PARAMETERS)``) as C, the loops of whose ``body`` are shared where ``condition`` holds.
+
+    ``first`` runs once, before them.
+    """
+    name, listed, given = _parts(head)
+    call = f"{name}_part({', '.join(given[:-1])}"
+    part = definition(f"{LOCAL} void {name}_part({listed}, const int64_t self)", body)
+    lines = [
+        *first,
+        f"  if (!({condition})) {{",
+        f"    {call}, 1, 0);",
+        "    return;",
+        "  }",
+        "#pragma omp parallel num_threads(threads)",
+        f"  {call}, omp_get_num_threads(), omp_get_thread_num());",
+    ]
+    return f"{part}\n{definition(head, lines)}"
+
+
+def either(head: str, condition: str, shared: Sequence[str], alone: Sequence[str]) -> str:
+    """``head`` as C, whose body is ``shared`` where ``condition`` holds, else ``alone``."""
+    name, listed, given = _parts(head)
+    bodies = {"shared": shared, "alone": alone}
+    parts = [definition(f"{LOCAL} void {name}_{k}({listed})", body) for k, body in bodies.items()]
+    passed = ", ".join(given)
+    lines = [f"  if ({condition}) {name}_shared({passed});", f"  else {name}_alone({passed});"]
+    return "\n".join([*parts, definition(head, lines)])
+
+
+LOCAL = "static __attribute__((noinline))"
+
+
+def definition(head: str, body: Sequence[str]) -> str:
+    return "\n".join([f"{head} {{", *body, "}"])
+
+
+def _parts(head: str) -> tuple[str, str, list[str]]:
+    """Name, parameters as text, and their names."""
+    name, _, listed = head.removesuffix(")").removeprefix("void ").partition("(")
+    return name, listed, [parameter.split()[-1] for parameter in listed.split(", ")]

@@ -1,0 +1,134 @@
+"""Points whose memory is walked across the vector loop: tiles, with what lies across turned over on the stack first.
+
+A transposition reads a whole cache line for each element that a vector along the other dimension needs. Over tiles, each
+line is read once: blocks of the tensors that lie across are transposed into stack arrays, which the vector loop then reads along.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.c.halves import halves
+from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.ops import STORAGE
+from fxstack_inductor.codegen.c.text import index_text
+from fxstack_inductor.codegen.c.threads import Range, ranges
+from fxstack_inductor.ir.expr import ZERO, Expr, integer
+from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
+
+if TYPE_CHECKING:
+    from fxstack_inductor.ir.atoms import Var
+
+SIDE = 64
+"""Rows and columns of a tile: long enough for the prefetcher, and one of 4-byte elements is half of a first-level cache."""
+SMALL_SIDE = 32
+"""The same where several tensors are turned over."""
+SHORTEST = 8
+"""Loops shorter than this are not worth turning over."""
+STACK = 8
+"""At most this many tensors are turned over; the rest are read where they lie."""
+
+
+def crossing(kernel: Kernel) -> Var | None:
+    """The loop along which most of what lies across the last loop is contiguous; None if nothing lies across."""
+    if len(kernel.outer) < 2 or kernel.inner:
+        return None
+    last = kernel.outer[-1].var
+    votes: Counter[Var] = Counter()
+    for value in kernel.values:
+        if isinstance(value, Load) and value.mask is None:
+            votes.update(v for v in _along(value.index, kernel) if _across(value.index, last))
+    if not votes:
+        return None
+    chosen = votes.most_common(1)[0][0]
+    return chosen if _long(chosen) and _long(last) else None
+
+
+def _long(var: Var) -> bool:
+    extent = None if var.extent is None else var.extent.as_int()
+    return extent is None or extent >= SHORTEST
+
+
+def _side(loop: Loop, most: int) -> int:
+    extent = loop.extent.as_int()
+    return most if extent is None else min(extent, most)
+
+
+def _along(index: Expr, kernel: Kernel) -> list[Var]:
+    return [loop.var for loop in kernel.outer[:-1] if index.coefficient(loop.var) == 1]
+
+
+def _across(index: Expr, last: Var) -> bool:
+    step = index.coefficient(last)
+    return step is not None and step.as_int() not in {0, 1}
+
+
+class TileWriter(LoopWriter):
+    """Writes the body of one such function."""
+
+    def tiles(self) -> None:
+        row_var = crossing(self.kernel)
+        assert row_var is not None
+        column = self.kernel.outer[-1]
+        (row,) = (loop for loop in self.kernel.outer if loop.var == row_var)
+        others = [loop for loop in self.kernel.outer[:-1] if loop.var != row_var]
+        turned = self._turned(row, column)
+        side = SIDE if len(turned) == 1 else SMALL_SIDE
+        tile, width = _side(row, side), _side(column, side)
+        sides = (("row", row, tile), ("column", column, width))
+        steps = [Range(name, loop, str(size), integer(size)) for name, loop, size in sides]
+        self._share([*ranges(others), *steps])
+        for name, loop, size in sides:
+            rest = f"{index_text(loop.extent)} - {name}"
+            self.out.line(f"const int64_t {name}s = {rest} < {size} ? {rest} : {size};")
+        for position, load in turned.items():
+            self._copy(position, load, row, column, width)
+        self.out.open(f"if (rows == {tile} && columns == {width})")
+        self._tile(row, column, str(tile), str(width), width)
+        self.out.close()
+        self.out.open("else")
+        self._tile(row, column, "rows", "columns", width)
+        self.out.close(3 + len(others))
+
+    def _tile(self, row: Loop, column: Loop, rows: str, columns: str, most: int) -> None:
+        """The elements of one tile; constant sizes let the compiler write whole vectors."""
+        needed, stores = self._needed(), self.kernel.stores
+        self.out.open(f"for (int64_t i = 0; i < {rows}; i++)")
+        self.out.line(f"const int64_t {row.var.name} = row + i;")
+        found = halves(self.names, column.var, needed, stores, ())
+        with self._converted(found, "column", columns, str(most)):
+            self.out.line("#pragma omp simd")
+            self.out.open(f"for (int64_t j = 0; j < {columns}; j++)")
+            self.out.line(f"const int64_t {column.var.name} = column + j;")
+            self._values(needed)
+            self._stores(stores)
+            self.out.close()
+        self.out.close()
+
+    def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
+        """What lies across and is copied into ``turned`` arrays, by position."""
+        found: dict[int, Load] = {}
+        for k, value in enumerate(self.kernel.values):
+            if not isinstance(value, Load) or value.mask is not None or operands(value):
+                continue
+            across = _across(value.index, column.var)
+            if across and value.index.coefficient(row.var) == 1 and len(found) < STACK:
+                found[k] = value
+        return found
+
+    def _copy(self, position: int, value: Load, row: Loop, column: Loop, width: int) -> None:
+        dtype = self.names.dtypes[value.buffer]
+        word = f"uint{8 * dtype.itemsize}_t"
+        step = value.index.coefficient(column.var)
+        start = value.index.subs({row.var: ZERO, column.var: ZERO})
+        assert step is not None
+        source = f"{self.names.buffers[value.buffer]} + {index_text(start)} + row + column * ({index_text(step)})"
+        self.out.line(
+            f"{STORAGE[dtype]} turned{position}[{SIDE}][{width}] __attribute__((aligned(64)));"
+        )
+        self.out.line(
+            f"transpose_{word}((const {word}*)({source}), {index_text(step)}, "
+            f"({word}*)turned{position}, {width}, rows, columns);"
+        )
+        self.names.staged[position] = f"turned{position}[i]"

@@ -1,0 +1,116 @@
+"""What native host programs do in rare cases by Python: results of operators that are not as planned, tensors that are copied.
+
+Such a case has a place of its own, which is empty mostly; only where it is not is the interpreter's lock taken to empty it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
+from fxstack_inductor.codegen.host.native_text import c_sizes
+from fxstack_inductor.codegen.host.python_host import HostWriter, identifier, shape_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.nodes import Extern, Layout
+    from fxstack_inductor.schedule.plan import Step
+
+UNKNOWN_DTYPE = -1
+
+
+@dataclass
+class RareCases:
+    """The part of a native writer that is about them; the other methods are the writer's."""
+
+    python: HostWriter = field(init=False)
+    """Writes the lines of the steps that call back, and decides about memory."""
+    handles: dict[str, str] = field(init=False, default_factory=dict)
+    """Variables that hold tensors, by the same names."""
+    owned: dict[str, list[str]] = field(init=False, default_factory=dict)
+    """The places in ``o`` and ``t`` that keep a tensor, and views of it, alive."""
+    rare: set[str] = field(init=False, default_factory=set)
+    """Places that are mostly empty, and are emptied without the interpreter's lock then."""
+
+    undefined: str = field(init=False, default="")
+
+    def line(self, text: str) -> None:
+        raise NotImplementedError
+
+    def check(self, failed: str) -> None:
+        raise NotImplementedError
+
+    def _new(self, kind: str) -> str:
+        raise NotImplementedError
+
+    def _own(self, name: str, place: str) -> None:
+        raise NotImplementedError
+
+    def _state(self, name: str) -> int:
+        raise NotImplementedError
+
+    def _callback(self, text: str) -> str:
+        raise NotImplementedError
+
+    def _undefined(self) -> str:
+        """The handle of no tensor."""
+        if not self.undefined:
+            self.undefined = self._new("t")
+            self.check(f"fx.aoti_torch_new_uninitialized_tensor(&{self.undefined})")
+        return self.undefined
+
+    def _rare(self, name: str) -> str:
+        place = self._new("o")
+        self.rare.add(place)
+        self._own(name, place)
+        return place
+
+    def _release(self, names: Iterable[str]) -> None:
+        """Empty the rare places of tensors that nothing reads any more."""
+        for name in names:
+            kept = self.owned.get(name, [])
+            for place in [place for place in kept if place in self.rare]:
+                self.line(f"if ({place}) fx_release(&thread, &{place});")
+                kept.remove(place)
+
+    def _by_python(self, text: str, name: str, symbols: Sequence[str], place: str) -> str:
+        """A tensor that the Python function ``text`` makes of tensor ``name``, if one is named, and the values of ``symbols``."""
+        handle = self.handles[identifier(name)] if name else "0"
+        function = f"fx.PyTuple_GetItem(self, {self._state(self._callback(text))})"
+        numbers = f"(int64_t[]){{{', '.join(symbols) or '0'}}}, {len(symbols)}"
+        return f"fx_by_python(&thread, {function}, {handle}, {numbers}, &{place})"
+
+    def _check_results(self, step: Step) -> None:
+        """Results of ``step`` that are not as planned are copied, or end the program."""
+        for output, layout in self.python.results_of(step):
+            self._check_result(output, layout)
+
+    def _check_result(self, output: Extern, layout: Layout | None) -> None:
+        own = identifier(output.name)
+        shape = () if layout is None else layout.shape
+        stride = () if layout is None else layout.stride
+        dims = -1 if layout is None else len(shape)
+        symbols = symbols_of((*shape, *stride))
+        dtype, known = (
+            self.python.constant(output.dtype),
+            None if layout is None else shape_text(shape),
+        )
+        text = (
+            f"def {{name}}({', '.join(['x', *symbols])}):\n"
+            f"    return (as_planned(x, {dtype}, {known}, {shape_text(stride)}),)\n"
+        )
+        code = DTYPE_CODES.get(output.dtype, UNKNOWN_DTYPE)
+        place, handle = self._rare(own), self.handles[own]
+        self.line(
+            f"if (fx_otherwise({handle}, {code}, {dims}, {c_sizes(shape)}, {c_sizes(stride)})) {{"
+        )
+        self.line(f"{handle} = {self._by_python(text, output.name, symbols, place)};")
+        self.check(f"!{handle}")
+        self.line("}")
+
+
+def symbols_of(exprs: Iterable[Expr]) -> list[str]:
+    return sorted({v.name for e in exprs for v in e.variables})

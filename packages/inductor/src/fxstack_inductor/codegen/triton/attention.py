@@ -1,0 +1,395 @@
+"""Attention as Triton source: a softmax that is corrected as its row goes on, and its gradients from the sums of the rows.
+
+The algorithm is that of FlashAttention-2 (Dao, 2023): scores exist a tile at a time. The backward computes them again, once by
+rows for the gradient of queries, once by columns for those of keys and values. A block mask's tables say which tiles there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from fxstack_inductor.codegen.index_text import triton_index
+from fxstack_inductor.codegen.index_width import INT32
+from fxstack_inductor.codegen.triton.attention_tiles import attention_of
+from fxstack_inductor.codegen.triton.writer import KernelWriter
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.attention import GRAD, SCORE
+from fxstack_inductor.ir.expr import of_atom
+from fxstack_inductor.ir.kernel import Check, IndexValue, Load, index_operands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Store, Value
+
+LOG2E = log2(2.718281828459045)
+NOTHING = 'float("-inf")'
+ROW, COLUMN = "[:, None]", "[None, :]"
+
+
+class Body(Protocol):
+    """Writes what is done for one tile; ``masked``: some of its scores may not be looked at."""
+
+    def __call__(self, *, masked: bool) -> None: ...
+
+
+class AttentionWriter(KernelWriter):
+    """Writes one function. ``role`` names are those of ``ir.attention.Attention.loads``."""
+
+    def __init__(self, tiling: AttentionTiling) -> None:
+        super().__init__(tiling)
+        self.tiles = tiling
+        self.own = attention_of(self.kernel)
+        self.roles = {role: self._role(position) for role, position in self.own.loads.items()}
+        self.plain = self.kernel.values
+        values = tuple(self._on_tile(value) for value in self.kernel.values)
+        self.kernel = replace(self.kernel, values=values)
+        stored = self.dtypes[self.roles["query"].buffer]
+        self.precision = ', input_precision="ieee"' if stored is torch.float32 else ""
+
+    def function(self, name: str) -> str:
+        {"forward": self._forward, "queries": self._queries, "keys": self._keys}[self.own.kind]()
+        args = [*self.pointers.values(), *self.kernel.sizes]
+        args += [f"{constant}: tl.constexpr" for constant in self.tiles.config.constants]
+        return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
+
+    def _integer(self) -> str:
+        """Scores are no buffer: what counts are the tensors."""
+        sizes = [ref.numel.bounds()[1] for ref in self.kernel.buffers]
+        return "tl.int32" if all(s is not None and s <= INT32 for s in sizes) else "tl.int64"
+
+    # --- coordinates -----------------------------------------------------------------------------
+
+    def _role(self, position: int) -> Load:
+        value = self.kernel.values[position]
+        assert isinstance(value, Load)
+        return value
+
+    def _texts(self, **more: str) -> dict[Var, Expr]:
+        """What the loop variables are called: each address is written for the place where it is used."""
+        axes = self.own.axes
+        texts = {"b": "b", "h": "h", "k": "hk", "s": "part", **more}
+        found = {}
+        for letter, text in texts.items():
+            var = getattr(axes, letter)
+            found[var] = of_atom(Var(text, VarKind.LOOP, var.extent))
+        return found
+
+    def _heads(self, lanes: str) -> str:
+        return f"h{lanes}" if self.own.packed else "h"
+
+    def _tile_texts(self) -> dict[Var, Expr]:
+        return self._texts(h=self._heads(ROW), m=f"m{ROW}", n=f"n{COLUMN}")
+
+    def _on_tile(self, value: Value) -> Value:
+        """``value`` with the names that coordinates have where single scores are computed."""
+        texts = self._tile_texts()
+        match value:
+            case Load(_, index):
+                return replace(value, index=index.subs(texts))
+            case IndexValue(expr):
+                return replace(value, expr=expr.subs(texts))
+            case Check(_, size):
+                return replace(value, size=size.subs(texts))
+            case _:
+                return value
+
+    def _address(self, index: Expr) -> tuple[str, str]:
+        return f"{triton_index(index)} + zero", "inside"
+
+    def _zero(self) -> str:
+        return "zero"
+
+    def _everywhere(self) -> str:
+        return "inside"
+
+    def _load(self, load: Load) -> str:
+        return {SCORE: "s", GRAD: "ds"}.get(load.buffer) or super()._load(load)
+
+    # --- where a program is ----------------------------------------------------------------------
+
+    def _places(self) -> None:
+        """The rows of a program that goes through keys."""
+        own, integer = self.own, self._integer()
+        sharing = own.group if own.packed else 1
+        self.line(f"M = {triton_index(own.queries)}")
+        self.line(f"N = {triton_index(own.keys)}")
+        self.line("pid = tl.program_id(0)")
+        self.line(f"rows = M * {sharing}")
+        self.line("tiles = tl.cdiv(rows, BM)")
+        self.line("tile = pid % tiles")
+        self.line("pid = pid // tiles")
+        if own.parts > 1:
+            self.line(f"part = (pid % {own.parts}).to({integer})")
+            self.line(f"pid = pid // {own.parts}")
+        self.line(f"b = (pid // {own.heads // sharing}).to({integer})")
+        self.line(f"row = tile.to({integer}) * BM + tl.arange(0, BM).to({integer})")
+        self.line("valid = row < rows")
+        if own.packed:
+            self.line(f"hk = (pid % {own.heads // sharing}).to({integer})")
+            self.line(f"h = hk * {sharing} + row // M")
+            self.line("m = row % M")
+            return
+        self.line(f"h = (pid % {own.heads}).to({integer})")
+        self.line(f"hk = h // {own.group}")
+        self.line("m = row")
+
+    def _fetch(self, name: str, role: str, letter: str) -> None:
+        """Read a tile of rows ``letter`` of what ``role`` is."""
+        wide = {"query": "d", "key": "d", "value": "e", "grad": "e"}.get(role)
+        inside = {"m": "valid", "n": "(n < N)"}[letter]
+        lanes = {letter: letter}
+        if letter == "m":
+            lanes["h"] = self._heads("")
+        if wide:
+            lanes = {**{k: f"{k}{ROW}" for k in (letter,)}, wide: f"{wide}{COLUMN}"}
+            if letter == "m":
+                lanes["h"] = self._heads(ROW)
+        index = self._index(self.roles[role].index, letter, wide, lanes)
+        mask = self._columns(f"{inside}{ROW}" if wide else inside, wide)
+        self.line(
+            f"{name} = tl.load({self.pointers[self.roles[role].buffer]} + ({index}), mask={mask}, other=0)"
+        )
+
+    def _index(self, index: Expr, letter: str, wide: str | None, lanes: dict[str, str]) -> str:
+        """An address of the tile's shape, whatever it depends on: sides of one element, and of stride 0, are not in it."""
+        text = triton_index(index.subs(self._texts(**lanes)))
+        along = [lane for lane in (letter, wide) if lane]
+        missing = [x for x in along if getattr(self.own.axes, x) not in index.variables]
+        return " + ".join([text, *(f"{lanes[lane]} * 0" for lane in missing)])
+
+    def _columns(self, mask: str, letter: str | None) -> str:
+        """``mask``, and that the row is not over."""
+        if letter is None:
+            return mask
+        size, block = {"d": (self.own.depth, "BD"), "e": (self.own.width, "BE")}[letter]
+        whole = size == self.tiles.config.constants[block]
+        return mask if whole else f"{mask} & ({letter} < {size}){COLUMN}"
+
+    def _put(self, store: Store, value: str, letter: str, wide: str | None) -> None:
+        inside = {"m": "valid", "n": "(n < N)"}[letter]
+        lanes = {letter: f"{letter}{ROW}" if wide else letter}
+        if letter == "m":
+            lanes["h"] = self._heads(ROW if wide else "")
+        if wide:
+            lanes[wide] = f"{wide}{COLUMN}"
+        index = self._index(store.index, letter, wide, lanes)
+        mask = self._columns(f"{inside}{ROW}" if wide else inside, wide)
+        pointer = self.pointers[store.buffer]
+        self.line(
+            f"tl.store({pointer} + ({index}), ({value}).to({pointer}.dtype.element_ty), mask={mask})"
+        )
+
+    def _ranges(self) -> None:
+        integer = self._integer()
+        self.line(f"d = tl.arange(0, BD).to({integer})")
+        self.line(f"e = tl.arange(0, BE).to({integer})")
+
+    # --- single scores ---------------------------------------------------------------------------
+
+    def _scores(self, *, masked: bool, rows: bool) -> None:
+        """``s``: products before, ``score``: after the functions; ``seen``: which count. ``rows``: some rows may be none."""
+        own = self.own
+        self.line(f"s = tl.dot(q, tl.trans(k){self.precision}) * {own.scale!r}")
+        self.line(f"inside = valid{ROW} & (n < N){COLUMN}")
+        self.line(f"zero = m{ROW} * 0 + n{COLUMN} * 0")
+        roots = [own.score] if own.mask is None or not masked else [own.score, own.mask]
+        self._compute(roots)
+        self.line(f"score = tl.broadcast_to(v{own.score}, [BM, BN])")
+        seen = "inside" if rows else f"(n < N){COLUMN}"
+        if len(roots) > 1:
+            seen = f"{seen} & v{own.mask}"
+        self.line(f"score = tl.where({seen}, score, {NOTHING}) * {LOG2E!r}")
+
+    def _compute(self, roots: Iterable[int], done: frozenset[int] = frozenset()) -> frozenset[int]:
+        needed = self.facts.needed(roots)
+        for k in needed:
+            if k not in done:
+                self._value(k)
+        return done | frozenset(needed)
+
+    # --- which tiles there are -------------------------------------------------------------------
+
+    def _each(self, along: str, body: Body, first: str) -> None:
+        """``body`` for each tile along ``along`` (``n`` or ``m``); ``first``: the row of tables."""
+        block = {"n": "BN", "m": "BM"}[along]
+        if not self.tiles.tabled:
+            self._dense(along, block, body)
+            return
+        tables = self.own.tables
+        assert tables is not None
+        self.line(f"blocks = {first}")
+        self._listed(tables.partial, tables.columns, block, body, masked=True)
+        if tables.whole is not None:
+            self._listed(tables.whole, tables.columns, block, body, masked=False)
+
+    def _dense(self, along: str, block: str, body: Body) -> None:
+        size = {"n": "N", "m": "M"}[along]
+        low, high = "0", size
+        if self.own.parts > 1:
+            self.line(f"share = tl.cdiv(tl.cdiv({size}, {block}), {self.own.parts}) * {block}")
+            self.line("low = part * share")
+            self.line(f"high = tl.minimum({size}, low + share)")
+            low, high = "low", "high"
+        self.line(f"for start in range({low}, {high}, {block}):")
+        self.depth += 1
+        body(masked=True)
+        self.depth -= 1
+
+    def _listed(
+        self, pair: tuple[int, int], size: int, block: str, body: Body, *, masked: bool
+    ) -> None:
+        count, which = (self._table(position) for position in pair)
+        ratio = size // self.tiles.config.constants[block]
+        self.line(f"count = {count} * {ratio}")
+        low, high = "0", "count"
+        if self.own.parts > 1:
+            self.line(f"share = tl.cdiv(count, {self.own.parts})")
+            self.line("low = part.to(tl.int32) * share")
+            self.line("high = tl.minimum(count, low + share)")
+            low, high = "low", "high"
+        self.line(f"for turn in range({low}, {high}):")
+        self.depth += 1
+        self.line(f"place = turn // {ratio}")
+        self.line(f"start = {which}.to({self._integer()}) * {size} + (turn % {ratio}) * {block}")
+        body(masked=masked)
+        self.depth -= 1
+
+    def _table(self, position: int) -> str:
+        load = self.plain[position]
+        assert isinstance(load, Load)
+        head = f"hk * {self.own.group}" if self.own.packed else "h"
+        index = load.index.subs(self._texts(h=head, q="blocks", j="place"))
+        return f"tl.load({self.pointers[load.buffer]} + ({triton_index(index)}))"
+
+    def _row_block(self) -> str:
+        tables = self.own.tables
+        if tables is None or self.own.packed:
+            return f"(tile * 0).to({self._integer()})"
+        return f"(tile * BM // {tables.rows}).to({self._integer()})"
+
+    # --- the forward -----------------------------------------------------------------------------
+
+    def _forward(self) -> None:
+        self._places()
+        self._ranges()
+        self._fetch("q", "query", "m")
+        self.line(f"best = tl.full([BM], {NOTHING}, tl.float32)")
+        self.line("total = tl.zeros([BM], tl.float32)")
+        self.line("sums = tl.zeros([BM, BE], tl.float32)")
+        self._each("n", self._forward_tile, self._row_block())
+        self.line("safe = tl.where(total == 0, 1.0, total)")
+        out, sums, *largest = self.kernel.stores
+        self._put(out, f"tl.div_rn(sums, tl.broadcast_to(safe{ROW}, [BM, BE]))", "m", "e")
+        self._put(sums, f"tl.where(total == 0, {NOTHING}, best + tl.log2(safe))", "m", None)
+        for store in largest:
+            self._put(store, "best", "m", None)
+
+    def _forward_tile(self, *, masked: bool) -> None:
+        self.line(f"n = start + tl.arange(0, BN).to({self._integer()})")
+        self._fetch("k", "key", "n")
+        self._scores(masked=masked, rows=False)
+        self.line("high_ = tl.maximum(best, tl.max(score, 1))")
+        self.line(f"base = tl.where(high_ == {NOTHING}, 0.0, high_)")
+        self.line(f"p = tl.exp2(score - base{ROW})")
+        self.line("fade = tl.exp2(best - base)")
+        self.line("total = total * fade + tl.sum(p, 1)")
+        self._fetch("v", "value", "n")
+        self.line(f"sums = tl.dot(p.to(v.dtype), v, sums * fade{ROW}{self.precision})")
+        self.line("best = high_")
+
+    # --- the backward ----------------------------------------------------------------------------
+
+    def _fetch_rows(self) -> None:
+        """What the backward needs of each query."""
+        self._fetch("q", "query", "m")
+        self._fetch("do", "grad", "m")
+        self._fetch("logs", "sums", "m")
+        self._fetch("delta", "delta", "m")
+        self.line(f"logs = tl.where(logs == {NOTHING}, 0.0, logs)")
+
+    def _gradient(self, *, masked: bool) -> None:
+        """``p``: the weights, ``ds``: the gradient of the products."""
+        own = self.own
+        assert own.gradient is not None
+        self._scores(masked=masked, rows=True)
+        self.line(f"p = tl.exp2(score - logs{ROW})")
+        self.line(f"dp = tl.dot(do, tl.trans(v){self.precision})")
+        self.line(f"ds = p * (dp - delta{ROW})")
+        roots = [own.gradient]
+        additions = [s for s in self.kernel.stores if s.op]
+        for store in additions:
+            roots += [store.value, *index_operands(store.index)]
+        self._compute(roots)
+        seen = "inside"
+        if masked and own.mask is not None:
+            seen = f"inside & v{own.mask}"
+        for store in additions:
+            self._add(store, seen)
+        self.line(f"ds = tl.where({seen}, tl.broadcast_to(v{own.gradient}, [BM, BN]), 0.0)")
+
+    def _add(self, store: Store, seen: str) -> None:
+        index = triton_index(store.index.subs(self._tile_texts()))
+        value = f"tl.broadcast_to(v{store.value}, [BM, BN]).to(tl.float32)"
+        pointer = f"{self.pointers[store.buffer]} + ({index} + zero)"
+        self.line(f"tl.atomic_add({pointer}, {value}, mask={seen})")
+
+    def _queries(self) -> None:
+        self._places()
+        self._ranges()
+        self._fetch_rows()
+        self.line("dq = tl.zeros([BM, BD], tl.float32)")
+        self._each("n", self._queries_tile, self._row_block())
+        self._put(self.kernel.stores[0], f"dq * {self.own.scale!r}", "m", "d")
+
+    def _queries_tile(self, *, masked: bool) -> None:
+        self.line(f"n = start + tl.arange(0, BN).to({self._integer()})")
+        self._fetch("k", "key", "n")
+        self._fetch("v", "value", "n")
+        self._gradient(masked=masked)
+        self.line(f"dq = tl.dot(ds.to(k.dtype), k, dq{self.precision})")
+
+    def _keys(self) -> None:
+        own, integer = self.own, self._integer()
+        self.line(f"M = {triton_index(own.queries)}")
+        self.line(f"N = {triton_index(own.keys)}")
+        self.line("pid = tl.program_id(0)")
+        self.line("tiles = tl.cdiv(N, BN)")
+        self.line("tile = pid % tiles")
+        self.line("pid = pid // tiles")
+        shared = own.heads // own.group
+        self.line(f"hk = (pid % {shared}).to({integer})")
+        self.line(f"n = tile.to({integer}) * BN + tl.arange(0, BN).to({integer})")
+        self._ranges()
+        self.line(f"b = (pid // {shared}).to({integer})")
+        self._fetch("k", "key", "n")
+        self._fetch("v", "value", "n")
+        self.line("dk = tl.zeros([BN, BD], tl.float32)")
+        self.line("dv = tl.zeros([BN, BE], tl.float32)")
+        alone = own.key_batches == own.batch
+        turns = "" if alone else f" * ({triton_index(own.batch)})"
+        self.line(f"for head in range(0, {own.group}{turns}):")
+        self.depth += 1
+        if not alone:
+            self.line(f"b = head // {own.group} + b * 0")
+        self.line(f"h = hk * {own.group} + head % {own.group}")
+        row = self.own.tables.rows if self.own.tables else 1
+        self._each("m", self._keys_tile, f"(tile * BN // {row}).to({integer})")
+        self.depth -= 1
+        dk, dv = self.kernel.stores
+        self._put(dk, f"dk * {own.scale!r}", "n", "d")
+        self._put(dv, "dv", "n", "e")
+
+    def _keys_tile(self, *, masked: bool) -> None:
+        self.line(f"m = start + tl.arange(0, BM).to({self._integer()})")
+        self.line("valid = m < M")
+        self._fetch_rows()
+        self._gradient(masked=masked)
+        self.line(f"dv = tl.dot(tl.trans(p.to(do.dtype)), do, dv{self.precision})")
+        self.line(f"dk = tl.dot(tl.trans(ds.to(q.dtype)), q, dk{self.precision})")

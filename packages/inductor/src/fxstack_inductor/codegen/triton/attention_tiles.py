@@ -1,0 +1,137 @@
+"""Tile sizes of attention kernels: how many queries and keys a program holds at a time, and the warps that share them.
+
+What bounds a tile is what it keeps in registers: a forward the sums of its rows, a backward those of one or two sides. The
+sizes are the largest of those for which an A100 and an H100 need no memory for registers, by ahead-of-time compilation
+(``tests/sweeps/attention_ahead.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.triton.tiles import power_of_two
+from fxstack_inductor.ir.expr import as_expr, floordiv
+from fxstack_inductor.ir.kernel import Load
+
+if TYPE_CHECKING:
+    from fxstack_inductor.ir.attention import Attention
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Kernel
+
+LEAST = 16
+"""The shortest side of a tile that matrix instructions take."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConfig:
+    """Queries and keys of a tile, elements of a key's and a value's row (powers of two), warps, and loads in flight."""
+
+    bm: int
+    bn: int
+    bd: int
+    be: int
+    num_warps: int
+    num_stages: int
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return {"BM": self.bm, "BN": self.bn, "BD": self.bd, "BE": self.be}
+
+
+Sizes = tuple[int, int, int, int]
+"""Queries, keys, warps, stages."""
+
+HALF: dict[tuple[str, int], Sizes] = {
+    ("forward", 64): (128, 64, 8, 3),
+    ("forward", 128): (128, 64, 8, 3),
+    ("forward", 256): (64, 32, 8, 2),
+    ("queries", 64): (64, 64, 4, 3),
+    ("queries", 128): (64, 64, 8, 2),
+    ("queries", 256): (32, 32, 8, 1),
+    ("keys", 64): (64, 64, 8, 2),
+    ("keys", 128): (32, 64, 8, 2),
+    ("keys", 256): (32, 32, 8, 1),
+}
+SINGLE: dict[tuple[str, int], Sizes] = {
+    ("forward", 64): (64, 32, 8, 2),
+    ("forward", 128): (32, 32, 8, 1),
+    ("forward", 256): (16, 32, 8, 1),
+    ("queries", 64): (32, 32, 8, 2),
+    ("queries", 128): (32, 16, 8, 1),
+    ("queries", 256): (16, 16, 8, 1),
+    ("keys", 64): (32, 32, 8, 2),
+    ("keys", 128): (16, 32, 8, 1),
+    ("keys", 256): (16, 16, 8, 1),
+}
+"""By kind and the longer row, for half precision and for float32, whose products are not matrix instructions."""
+
+
+@dataclass(frozen=True)
+class AttentionTiling:
+    """``kernel`` with the sizes of its tiles; ``masked``: whether a block mask's tables say which tiles there are."""
+
+    kernel: Kernel
+    config: AttentionConfig
+    tabled: bool
+    kind: str = "attention"
+
+    @cached_property
+    def grid(self) -> Expr:
+        """Number of programs."""
+        a = attention_of(self.kernel)
+        if a.kind == "keys":
+            return a.key_batches * (a.heads // a.group) * _blocks(a.keys, self.config.bn)
+        sharing = a.group if a.packed else 1
+        tiles = _blocks(a.queries * sharing, self.config.bm)
+        return a.batch * (a.heads // sharing) * a.parts * tiles
+
+
+def _blocks(size: Expr, block: int) -> Expr:
+    return floordiv(size + (block - 1), block)
+
+
+def attention_of(kernel: Kernel) -> Attention:
+    found = kernel.attention
+    assert found is not None
+    return found
+
+
+def tile_attention(kernel: Kernel) -> AttentionTiling:
+    """Sizes that are good without a search; tables of blocks that no tile fits are left alone, and all scores masked."""
+    a = attention_of(kernel)
+    loaded = kernel.values[a.loads["query"]]
+    assert isinstance(loaded, Load)
+    wide = next(b.dtype for b in kernel.buffers if b.name == loaded.buffer).itemsize > 2
+    longest = max(64, power_of_two(max(a.depth, a.width)))
+    bm, bn, warps, stages = (SINGLE if wide else HALF)[a.kind, longest]
+    rows = a.queries * (a.group if a.packed else 1)
+    bm, bn = _least(bm, rows), _least(bn, a.keys)
+    tabled = False
+    if a.tables is not None:
+        rows_, columns = a.tables.rows, a.tables.columns
+        if a.kind == "keys":
+            rows_, columns = columns, rows_
+        whole = a.queries.as_int()
+        held = (
+            a.packed and whole is not None and whole <= rows_
+        )  # all queries are in the first block
+        fit = bm if held else _part(bm, rows_)
+        tabled = fit >= LEAST and _part(bn, columns) >= LEAST
+        if tabled:
+            bm, bn = fit, _part(bn, columns)
+    bd, be = (max(LEAST, power_of_two(side)) for side in (a.depth, a.width))
+    return AttentionTiling(kernel, AttentionConfig(bm, bn, bd, be, warps, stages), tabled)
+
+
+def _least(block: int, size: Expr | int) -> int:
+    """``block``, or less where there is less."""
+    known = as_expr(size).as_int()
+    return block if known is None else min(block, max(LEAST, power_of_two(known)))
+
+
+def _part(block: int, size: int) -> int:
+    """The largest power of two that divides both."""
+    return gcd(block, size)

@@ -1,0 +1,207 @@
+"""Matrix products as Triton source: a loop over the depth that feeds matrix instructions, then what is done with each element.
+
+Programs go through the tiles in groups of rows (the order of Triton's matrix multiplication tutorial), so that those that run at
+the same time read the same parts of the operands. A mask is left out where the tiles divide a side. What is done with each
+element is done for one half of the columns after the other where the whole tile would not fit into registers (the
+epilogue subtiling of Triton's persistent matrix multiplication tutorial).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.codegen.index_text import triton_index
+from fxstack_inductor.codegen.triton import ops as triton_ops
+from fxstack_inductor.codegen.triton.product_tiles import factors, variables_of
+from fxstack_inductor.codegen.triton.tiles import extent
+from fxstack_inductor.codegen.triton.writer import KernelWriter
+from fxstack_inductor.ir.kernel import Compute, Load, Reduce, index_operands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
+    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Loop, Store
+
+ROUNDINGS = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
+
+
+class ProductWriter(KernelWriter):
+    """Writes one function. ``masks`` are those of the axes in scope: a text, or nothing where every lane is inside."""
+
+    def __init__(self, tiling: ProductTiling) -> None:
+        super().__init__(tiling)
+        self.tiles = tiling
+        self.masks: dict[Var, str] = {}
+        self.spread = "", ""
+
+    def function(self, name: str) -> str:
+        self._places()
+        self._depth()
+        self._elements()
+        args = [*self.pointers.values(), *self.kernel.sizes]
+        args += [f"{constant}: tl.constexpr" for constant in self.tiles.config.constants]
+        return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
+
+    # --- where a program is ----------------------------------------------------------------------
+
+    def _places(self) -> None:
+        tiles, integer = self.tiles, self._integer()
+        for letter, loops in (("M", tiles.rows), ("N", tiles.columns), ("K", self.kernel.inner)):
+            self.line(f"{letter} = {triton_index(extent(loops))}")
+        self.line("pid = tl.program_id(0)")
+        self.line("down = tl.cdiv(M, BM)")
+        self.line("across = tl.cdiv(N, BN)")
+        if tiles.batch:
+            self.line(f"z = (pid // (down * across)).to({integer})")
+            self.line("pid = pid % (down * across)")
+            self._coordinates("z", tiles.batch)
+        self.line("first = pid // (GROUP * across) * GROUP")
+        self.line("high = tl.minimum(down - first, GROUP)")
+        self.line("within = pid % (GROUP * across)")
+        for axis, block, at in (
+            ("i", "BM", "first + within % high"),
+            ("j", "BN", "within // high"),
+        ):
+            self.line(
+                f"{axis} = ({at}).to({integer}) * {block} + tl.arange(0, {block}).to({integer})"
+            )
+
+    # --- the product -----------------------------------------------------------------------------
+
+    def _depth(self) -> None:
+        left, right = factors(self.kernel)
+        self.line("total = tl.zeros([BM, BN], tl.float32)")
+        self.line("for offset in range(0, K, BK):")
+        self.depth += 1
+        self.line(f"k = offset + tl.arange(0, BK).to({self._integer()})")
+        down, across = ("k", "[None, :]", self.kernel.inner), ("k", "[:, None]", self.kernel.inner)
+        self._factor("left", left, ("i", "[:, None]", self.tiles.rows), down)
+        self._factor("right", right, across, ("j", "[None, :]", self.tiles.columns))
+        self.line("total = tl.dot(left, right, total)")
+        self.depth -= 1
+        self.line(f"v{self.kernel.product} = total")
+
+    def _factor(self, name: str, position: int, *axes: tuple[str, str, tuple[Loop, ...]]) -> None:
+        """One factor's part of a tile, which has both of its sides: Triton's passes fail on a dot of a row that is broadcast."""
+        for axis, lanes, loops in axes:
+            self._axis(axis, lanes, loops)
+        varying = variables_of(self.kernel, position)
+        if all(any(loop.var in varying for loop in loops) for _, _, loops in axes):
+            self.spread = "", ""
+        else:
+            guards = (f"{g}{lanes}" for axis, lanes, x in axes if (g := self._inside(axis, x)))
+            self.spread = " + ".join(f"{axis}_ * 0" for axis, _, _ in axes), " & ".join(guards)
+        self._operand(name, position, axes)
+        self.spread = "", ""
+
+    def _operand(
+        self, name: str, position: int, axes: tuple[tuple[str, str, tuple[Loop, ...]], ...]
+    ) -> None:
+        value = self.kernel.values[position]
+        assert isinstance(value, Compute)
+        source, kind = value.args[0], triton_ops.TYPES[ROUNDINGS[value.op]]
+        loaded = self.kernel.values[source]
+        if (
+            isinstance(loaded, Load)
+            and (self.spread[0] or all(_moves_along(loaded.index, x) for _, _, x in axes))
+            and self.dtypes[loaded.buffer] is ROUNDINGS[value.op]
+        ):
+            index, mask = self._address(loaded.index)
+            guard = f", mask={mask}, other=0" if mask else ""
+            self.line(f"{name} = tl.load({self.pointers[loaded.buffer]} + ({index}){guard})")
+            return
+        for k in self.facts.needed([source]):
+            self._value(k)
+        shape = "[BM, BK]" if name == "left" else "[BK, BN]"
+        text = f"tl.broadcast_to(v{source}, {shape}).to({kind})"
+        inside = self._inside("k", self.kernel.inner)
+        if inside:  # what is computed behind the end need not be zero
+            lanes = "[None, :]" if name == "left" else "[:, None]"
+            text = f"tl.where({inside}{lanes}, {text}, 0)"
+        self.line(f"{name} = {text}")
+
+    # --- axes ------------------------------------------------------------------------------------
+
+    def _axis(self, axis: str, lanes: str, loops: tuple[Loop, ...]) -> None:
+        """The coordinates of ``loops`` along one side of a tile."""
+        self.line(f"{axis}_ = {axis}{lanes}")
+        self._coordinates(f"{axis}_", loops)
+        inside = self._inside(axis, loops)
+        self.masks.update({loop.var: inside and f"({inside}){lanes}" for loop in loops})
+
+    def _inside(self, axis: str, loops: tuple[Loop, ...]) -> str:
+        """The mask of an axis, empty where tiles divide it."""
+        block = {"i": "BM", "j": "BN", "k": "BK"}[axis]
+        size = extent(loops).as_int()
+        if size is not None and size % self.tiles.config.constants[block] == 0:
+            return ""
+        return f"({axis} < {({'i': 'M', 'j': 'N', 'k': 'K'})[axis]})"
+
+    def _address(self, index: Expr) -> tuple[str, str]:
+        variables = index.variables
+        if any(v.kind == "value" for v in variables):
+            return f"{triton_index(index)} + {self._zero()}", self._everywhere()
+        if self.spread[0]:
+            return f"{triton_index(index)} + {self.spread[0]}", self.spread[1]
+        found = (mask for var, mask in self.masks.items() if var in variables and mask)
+        return triton_index(index), " & ".join(dict.fromkeys(found))
+
+    def _in_loop(self) -> bool:
+        return False
+
+    # --- elements --------------------------------------------------------------------------------
+
+    def _parts(self) -> None:
+        """Starts loops over halves of the columns: each has its columns ``j`` and its part of the product."""
+        name, width = f"v{self.kernel.product}", "BN"
+        self.line(f"column = (within // high).to({self._integer()}) * BN")
+        for level in range(self.tiles.config.halvings):
+            half = f"{width} // 2"
+            self.line(f"both{level} = tl.permute(tl.reshape({name}, [BM, 2, {half}]), 0, 2, 1)")
+            self.line(f"front{level}, back{level} = tl.split(both{level})")
+            self.line(f"for half{level} in tl.static_range(2):")
+            self.depth += 1
+            self.line(f"{name} = front{level} if half{level} == 0 else back{level}")
+            width = half
+        starts = (f"half{k} * (BN // {2 << k})" for k in range(self.tiles.config.halvings))
+        self.line(f"j = {' + '.join(['column', *starts])} + tl.arange(0, {self._width()})")
+
+    def _width(self) -> str:
+        """Columns that are finished at a time."""
+        return "BN" + " // 2" * self.tiles.config.halvings
+
+    def _elements(self) -> None:
+        if self.tiles.config.halvings:
+            self._parts()
+        self._axis("i", "[:, None]", self.tiles.rows)
+        self._axis("j", "[None, :]", self.tiles.columns)
+        self.line("xzero = (i[:, None] + j[None, :]) * 0")
+        self.line("xmask = (i < M)[:, None] & (j < N)[None, :]")
+        roots = [s.value for s in self.kernel.stores]
+        roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
+        assert self.kernel.product is not None
+        own = frozenset({self.kernel.product})
+        for k in self.facts.needed(roots, stop=own):
+            if not isinstance(self.kernel.values[k], Reduce):
+                self._value(k)
+        self._stores(self.kernel.stores)
+
+    def _stores(self, stores: Iterable[Store]) -> None:
+        whole = not any(
+            self._inside(axis, loops)
+            for axis, loops in (("i", self.tiles.rows), ("j", self.tiles.columns))
+        )
+        shape = f"[BM, {self._width()}]"
+        for store in stores:
+            value = self._stored(f"tl.broadcast_to(v{store.value}, {shape})", store.buffer)
+            pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + xzero)"
+            self.line(f"tl.store({pointer}, {value}{'' if whole else ', mask=xmask'})")
+
+
+def _moves_along(index: Expr, loops: tuple[Loop, ...]) -> bool:
+    return any(loop.var in index.variables for loop in loops)

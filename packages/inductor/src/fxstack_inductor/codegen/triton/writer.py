@@ -1,0 +1,451 @@
+"""One kernel of the loop IR as the text of a Triton function.
+
+The outer loops are one axis ``x`` (a block of points per program), the inner loops a second axis ``r``; ``triton_tiles`` says
+how a kernel's loops are divided.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.codegen.analysis import Analysis, analyse
+from fxstack_inductor.codegen.index_text import triton_index, wide_index
+from fxstack_inductor.codegen.index_width import INT32, fits, magnitude, narrow
+from fxstack_inductor.codegen.triton import float8 as triton_float8
+from fxstack_inductor.codegen.triton import ops as triton_ops
+from fxstack_inductor.codegen.triton.tiles import extent
+from fxstack_inductor.ir.atoms import VarKind
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    Constant,
+    IndexValue,
+    Load,
+    Reduce,
+    Scan,
+    index_operands,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling
+    from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
+    from fxstack_inductor.codegen.triton.tiles import Tiling
+    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.kernel import Loop, Store
+
+SCANS = MappingProxyType(
+    {
+        "sum": "_sum",
+        "prod": "_product",
+        "max": "_maximum",
+        "min": "_minimum",
+        "logaddexp": "_logaddexp",
+    }
+)
+"""Functions of the prelude that combine running values, in the registers' precision as torch's CUDA kernels do."""
+POSITIONS = frozenset({"argmax", "argmin"})
+"""Scans of pairs: a value, and where it is."""
+ATOMICS = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
+"""Stores that combine with what is there."""
+
+
+class KernelWriter:
+    """Writes one function; ``r`` lines exist only when there are inner loops."""
+
+    def __init__(self, tiling: Tiling | ProductTiling | AttentionTiling) -> None:
+        self.kind = tiling.kind
+        self.kernel = kernel = tiling.kernel
+        self.facts: Analysis = analyse(kernel)
+        self.narrow = narrow(kernel)
+        self.dtypes = {ref.name: ref.dtype for ref in kernel.buffers}
+        self.by_value = {ref.name for ref in kernel.buffers if ref.by_value}
+        self.pointers = {ref.name: f"a{k}" for k, ref in enumerate(kernel.buffers)}
+        self.inner_vars = frozenset(loop.var for loop in kernel.inner)
+        self.outer_vars = frozenset(loop.var for loop in kernel.outer)
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def function(self, name: str) -> str:
+        args = [*self.pointers.values(), *self.kernel.sizes]
+        args += ["XBLOCK: tl.constexpr", "RBLOCK: tl.constexpr"]
+        structures = {
+            "flat": self._flat,
+            "tiled": self._tiled,
+            "persistent": self._persistent,
+            "looped": self._looped,
+        }
+        structures[self.kind]()
+        return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    # axes
+
+    def _integer(self) -> str:
+        """The type of index arithmetic: 64 bits only where they are needed."""
+        return "tl.int32" if self.narrow else "tl.int64"
+
+    def _outer_axis(self, program: str = "tl.program_id(0)") -> None:
+        integer = self._integer()
+        lanes = "[:, None]" if self.kernel.inner else ""
+        self.line(f"xnumel = {triton_index(extent(self.kernel.outer))}")
+        self.line(
+            f"x = ({program}).to({integer}) * XBLOCK + tl.arange(0, XBLOCK).to({integer}){lanes}"
+        )
+        self.line("xmask = x < xnumel")
+        self.line("xzero = x * 0")
+        self._coordinates("x", self.kernel.outer)
+
+    def _inner_axis(self, offset: str) -> None:
+        integer = self._integer()
+        self.line(f"r = {offset} + tl.arange(0, RBLOCK).to({integer})[None, :]")
+        self.line("rmask = r < rnumel")
+        self.line("rzero = r * 0")
+        self._coordinates("r", self.kernel.inner)
+
+    def _coordinates(self, axis: str, loops: tuple[Loop, ...]) -> None:
+        for position, loop in enumerate(loops):
+            below = extent(loops[position + 1 :])
+            text = axis if below == 1 else f"({axis} // ({triton_index(below)}))"
+            if position:
+                text = f"{text} % ({triton_index(loop.extent)})"
+            self.line(f"{loop.var.name} = {text}")
+
+    # structures
+
+    def _flat(self) -> None:
+        self._outer_axis()
+        roots = [s.value for s in self.kernel.stores]
+        roots += [k for s in self.kernel.stores for k in index_operands(s.index)]
+        for k in self.facts.needed(roots):
+            self._value(k)
+        self._stores(self.kernel.stores)
+
+    def _tiled(self) -> None:
+        self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
+        self.line("columns = tl.cdiv(rnumel, RBLOCK)")
+        self._outer_axis("tl.program_id(0) // columns")
+        self._inner_axis(f"(tl.program_id(0) % columns).to({self._integer()}) * RBLOCK")
+        for k in self.facts.needed(s.value for s in self.kernel.stores):
+            self._value(k)
+        self._stores(self.kernel.stores)
+
+    def _persistent(self) -> None:
+        self._outer_axis()
+        self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
+        self._inner_axis("0")
+        for k in self.facts.needed(s.value for s in self.kernel.stores):
+            value = self.kernel.values[k]
+            if isinstance(value, Reduce):
+                self._reduce_tile(k, value)
+            else:
+                self._value(k)
+        self._stores(self.kernel.stores)
+
+    def _looped(self) -> None:
+        self._outer_axis()
+        self.line(f"rnumel = {triton_index(extent(self.kernel.inner))}")
+        emitted: set[int] = set()
+        for stage in range(self.facts.last_stage + 1):
+            self._outer_values(stage, emitted)
+            reduces, stores = self.facts.reduces(stage), self.facts.stores(stage, inner=True)
+            if reduces or stores:
+                self._pass(reduces, stores)
+            if stage == 0:
+                self._stores(self.facts.stores(0, inner=False))
+            self._outer_values(stage + 1, emitted)
+            self._stores(self.facts.stores(stage + 1, inner=False))
+
+    def _outer_values(self, stage: int, emitted: set[int]) -> None:
+        for k, value in enumerate(self.kernel.values):
+            ready = self.facts.stage[k] == stage and not self.facts.inner[k]
+            if ready and k not in emitted and not isinstance(value, Reduce):
+                self._value(k)
+                emitted.add(k)
+
+    def _pass(self, reduces: list[int], stores: list[Store]) -> None:
+        roots = [a for k in reduces for a in self._reduce(k).args] + [s.value for s in stores]
+        outer = frozenset(k for k, inner in enumerate(self.facts.inner) if not inner)
+        needed = [k for k in self.facts.needed(roots, stop=outer) if k not in outer]
+        for k in reduces:
+            self._declare(k)
+        for k in needed:
+            if isinstance(scan := self.kernel.values[k], Scan):
+                self._carry(k, scan)
+        self.line("for offset in range(0, rnumel, RBLOCK):")
+        self.depth += 1
+        self._inner_axis("offset")
+        for k in needed:
+            if isinstance(scan := self.kernel.values[k], Scan):
+                self._continue(k, scan)
+            else:
+                self._value(k)
+        for k in reduces:
+            self._accumulate(k)
+        self._stores(stores)
+        self.depth -= 1
+        for k in reduces:
+            self._finish(k)
+
+    # values
+
+    def _value(self, position: int) -> None:
+        self.line(f"v{position} = {self._expression(position)}")
+
+    def _expression(self, position: int) -> str:
+        value = self.kernel.values[position]
+        match value:
+            case Constant(text, dtype):
+                return triton_ops.literal(text, dtype)
+            case IndexValue(expr, dtype):
+                return self._index_value(expr, dtype)
+            case Load():
+                return self._load(value)
+            case Check():
+                return self._check(value)
+            case Compute(op, args, dtype):
+                kinds = [self.kernel.values[k].dtype for k in args]
+                return triton_ops.emit(op, [f"v{k}" for k in args], dtype, kinds)
+            case Scan():
+                return self._scan(value)
+            case Reduce():
+                raise AssertionError("a reduction has no expression")
+
+    def _index_value(self, expr: Expr, dtype: torch.dtype) -> str:
+        kind = triton_ops.TYPES[dtype]
+        most = magnitude(expr)
+        index = triton_index if most is not None and fits(most) else wide_index
+        if all(v.kind is VarKind.SIZE for v in expr.variables):
+            return f"tl.full([], {index(expr)}, {kind})"
+        return f"({index(expr)}).to({kind})"
+
+    def _argument(self, load: Load) -> str:
+        """A number that came as its bits."""
+        bits = f"(tl.full([], 0, tl.int64) + {self.pointers[load.buffer]})"
+        if not self.dtypes[load.buffer].is_floating_point:
+            return triton_ops.cast(bits, torch.int64, load.dtype)
+        return triton_ops.cast(f"{bits}.to(tl.float64, bitcast=True)", torch.float64, load.dtype)
+
+    def _load(self, load: Load) -> str:
+        if load.buffer in self.by_value:
+            return self._argument(load)
+        index, mask = self._address(load.index)
+        if load.mask is not None:
+            mask = f"{mask} & v{load.mask}" if mask else f"v{load.mask}"
+            index = f"{index} + {self._zero()}"
+            mask = f"{mask} & {self._everywhere()}"
+        guard = f", mask={mask}, other=0" if mask else ""
+        text = f"tl.load({self.pointers[load.buffer]} + ({index}){guard})"
+        stored = self.dtypes[load.buffer]
+        if stored in triton_float8.NAMES:
+            text = triton_float8.load(text, stored)
+        elif stored in (torch.bfloat16, torch.float16):
+            text += ".to(tl.float32)"
+        elif stored is torch.bool:
+            text = f"({text} != 0)"
+        if load.mask is None:
+            return text
+        other = f"v{load.other}" if load.other is not None else triton_ops.literal("0", load.dtype)
+        return f"tl.where(v{load.mask}, {text}, {other})"
+
+    def _address(self, index: Expr) -> tuple[str, str]:
+        """The offset and the mask that its variation needs."""
+        text, variables = triton_index(index), index.variables
+        if any(v.kind == "value" for v in variables):
+            return f"{text} + {self._zero()}", self._everywhere()
+        masks = [
+            mask
+            for mask, axis in (("xmask", self.outer_vars), ("rmask", self.inner_vars))
+            if not variables.isdisjoint(axis)
+        ]
+        return text, " & ".join(masks)
+
+    def _in_loop(self) -> bool:
+        """Whether the inner axis is in scope where code is being written."""
+        return bool(self.kernel.inner) and (self.depth > 1 or self.kind != "looped")
+
+    def _zero(self) -> str:
+        return "xzero + rzero" if self._in_loop() else "xzero"
+
+    def _everywhere(self) -> str:
+        return "xmask & rmask" if self._in_loop() else "xmask"
+
+    def _check(self, check: Check) -> str:
+        arg, size = f"v{check.arg}", triton_index(check.size)
+        wrapped = f"tl.where({arg} < 0, {arg} + ({size}), {arg})" if check.wraps else arg
+        valid = self._everywhere() + ("" if check.mask is None else f" & v{check.mask}")
+        inside = f"(({wrapped}) >= 0) & (({wrapped}) < ({size}))"
+        self.line(f'tl.device_assert(({inside}) | (({valid}) == 0), "index out of bounds")')
+        return f"tl.where({inside}, {wrapped}, 0)"
+
+    def _scan(self, scan: Scan) -> str:
+        """Along the tile; what lies behind the end of all that is scanned comes after every element."""
+        if scan.op in POSITIONS:
+            return f"{self._scan_pairs(scan)}[1]"
+        kind = triton_ops.TYPES[scan.dtype]
+        tile = f"tl.broadcast_to(v{scan.args[0]}, [XBLOCK, RBLOCK])"
+        return f"tl.associative_scan({tile}.to({kind}), 1, {SCANS[scan.op]}).to({kind})"
+
+    def _scan_pairs(self, scan: Scan) -> str:
+        """Values and positions of the extremes so far."""
+        value, position = (f"tl.broadcast_to(v{k}, [XBLOCK, RBLOCK])" for k in scan.args)
+        pair = f"({value}, {position}.to(tl.int64))"
+        return f"tl.associative_scan({pair}, 1, _last_{scan.op})"
+
+    def _carry(self, position: int, scan: Scan) -> None:
+        """What a scan's running value is before the first tile: nothing changes what it is combined with."""
+        shape = "[XBLOCK, 1]"
+        dtype = self.kernel.values[scan.args[0]].dtype
+        op = "max" if scan.op == "logaddexp" else scan.op
+        start = self._identity(op, dtype if scan.op in POSITIONS else scan.dtype)
+        self.line(f"c{position} = tl.broadcast_to({start}, {shape})")
+        if scan.op in POSITIONS:
+            self.line(f"d{position} = tl.full({shape}, 0, tl.int64)")
+
+    def _continue(self, position: int, scan: Scan) -> None:
+        """The scan of a tile after all tiles before it. A tile that is not the last one is full."""
+        last = "tl.sum(tl.where(tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1, {0}, 0), 1)[:, None]"
+        if scan.op not in POSITIONS:
+            kind = triton_ops.TYPES[scan.dtype]
+            self.line(f"v{position} = {SCANS[scan.op]}(c{position}, {self._scan(scan)}).to({kind})")
+            self.line(f"c{position} = {last.format(f'v{position}')}.to({kind})")
+            return
+        kind = triton_ops.TYPES[self.kernel.values[scan.args[0]].dtype]
+        best = f"e{position}, f{position}"
+        self.line(f"{best} = {self._scan_pairs(scan)}")
+        self.line(f"{best} = _last_{scan.op}(c{position}, d{position}, {best})")
+        self.line(f"c{position} = {last.format(f'e{position}')}.to({kind})")
+        self.line(f"d{position} = {last.format(f'f{position}')}")
+        self.line(f"v{position} = f{position}")
+
+    # reductions
+
+    def _reduce(self, position: int) -> Reduce:
+        value = self.kernel.values[position]
+        assert isinstance(value, Reduce)
+        return value
+
+    def _identity(self, op: str, dtype: torch.dtype) -> str:
+        low, high = ("-inf", "inf") if dtype.is_floating_point else _limits(dtype)
+        text = {
+            "sum": "0",
+            "prod": "1",
+            "max": low,
+            "argmax": low,
+            "min": high,
+            "argmin": high,
+            "any": "False",
+            "all": "True",
+        }[op]
+        return triton_ops.literal(text, dtype)
+
+    def _masked(self, position: int, op: str) -> str:
+        dtype = self.kernel.values[position].dtype
+        tile = f"tl.broadcast_to(v{position}, [XBLOCK, RBLOCK])"
+        return f"tl.where(xmask & rmask, {tile}, {self._identity(op, dtype)})"
+
+    def _reduce_tile(self, position: int, reduce: Reduce) -> None:
+        self.line(f"t{position} = {self._masked(reduce.args[0], reduce.op)}")
+        if reduce.op.startswith("arg"):
+            self.line(f"p{position} = {self._position(reduce.args[1])}")
+        self._finish(position, f"t{position}", f"p{position}")
+
+    def _position_type(self, argument: int) -> tuple[str, int]:
+        """The type of positions while they are compared, and its largest number, which is behind all of them."""
+        value = self.kernel.values[argument]
+        most = magnitude(value.expr) if isinstance(value, IndexValue) else None
+        if most is not None and fits(most):
+            return "tl.int32", INT32
+        return "tl.int64", 2**63 - 1
+
+    def _position(self, argument: int) -> str:
+        kind, last = self._position_type(argument)
+        tile = f"tl.broadcast_to(v{argument}, [XBLOCK, RBLOCK]).to({kind})"
+        return f"tl.where(xmask & rmask, {tile}, tl.full([], {last}, {kind}))"
+
+    def _declare(self, position: int) -> None:
+        reduce = self._reduce(position)
+        dtype = self.kernel.values[reduce.args[0]].dtype
+        shape = "[XBLOCK, RBLOCK]"
+        self.line(f"t{position} = tl.broadcast_to({self._identity(reduce.op, dtype)}, {shape})")
+        if reduce.op.startswith("arg"):
+            kind, last = self._position_type(reduce.args[1])
+            self.line(f"p{position} = tl.full({shape}, {last}, {kind})")
+
+    def _accumulate(self, position: int) -> None:
+        reduce = self._reduce(position)
+        new = self._masked(reduce.args[0], reduce.op)
+        if reduce.op.startswith("arg"):
+            where = self._position(reduce.args[1])
+            step = f"_{reduce.op}(t{position}, p{position}, {new}, {where})"
+            self.line(f"t{position}, p{position} = {step}")
+            return
+        step = {
+            "sum": "t{0} + {1}",
+            "prod": "t{0} * {1}",
+            "max": "_maximum(t{0}, {1})",
+            "min": "_minimum(t{0}, {1})",
+            "any": "t{0} | {1}",
+            "all": "t{0} & {1}",
+        }[reduce.op]
+        self.line(f"t{position} = {step.format(position, new)}")
+
+    def _finish(self, position: int, tile: str = "", positions: str = "") -> None:
+        tile, positions = tile or f"t{position}", positions or f"p{position}"
+        op = self._reduce(position).op
+        if op.startswith("arg"):
+            self.line(f"best{position}, at{position} = tl.reduce(({tile}, {positions}), 1, _{op})")
+            self.line(f"v{position} = at{position}[:, None].to(tl.int64)")
+            return
+        text = {
+            "sum": "tl.sum({0}, 1)",
+            "prod": "tl.reduce({0}, 1, _product)",
+            "max": "tl.reduce({0}, 1, _maximum)",
+            "min": "tl.reduce({0}, 1, _minimum)",
+            "any": "(tl.max({0}.to(tl.int32), 1) != 0)",
+            "all": "(tl.min({0}.to(tl.int32), 1) != 0)",
+        }[op].format(tile)
+        kind = triton_ops.TYPES[self._reduce(position).dtype]
+        self.line(f"v{position} = {text}[:, None].to({kind})")
+
+    # stores
+
+    def _stores(self, stores: Iterable[Store]) -> None:
+        for store in stores:
+            inner = bool(self.kernel.inner) and self.facts.store_inner(store)
+            zero, mask = ("xzero + rzero", "xmask & rmask") if inner else ("xzero", "xmask")
+            shape = (
+                "[XBLOCK, RBLOCK]" if inner else "[XBLOCK, 1]" if self.kernel.inner else "[XBLOCK]"
+            )
+            mask += "".join(f" & ({v.name} == 0)" for v in self._missing(store))
+            value = self._stored(f"tl.broadcast_to(v{store.value}, {shape})", store.buffer)
+            pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + {zero})"
+            self.line(f"{ATOMICS.get(store.op, 'tl.store')}({pointer}, {value}, mask={mask})")
+
+    def _stored(self, value: str, buffer: str) -> str:
+        """``value`` as it is in memory."""
+        dtype = self.dtypes[buffer]
+        if dtype in triton_float8.NAMES:
+            return triton_float8.store(value, dtype)
+        return f"{value}.to({triton_ops.TYPES[dtype]})"
+
+    def _missing(self, store: Store) -> list[Var]:
+        """The axes along which all points of a pointwise kernel would store the same element."""
+        if self.kind not in {"flat", "tiled"} or store.op:
+            return []
+        loops = (*self.kernel.outer, *self.kernel.inner)
+        return [loop.var for loop in loops if loop.var not in store.index.variables]
+
+
+def _limits(dtype: torch.dtype) -> tuple[str, str]:
+    if dtype is torch.bool:
+        return "False", "True"
+    info = torch.iinfo(dtype)
+    return str(info.min), str(info.max)

@@ -1,0 +1,235 @@
+"""Activation functions and their gradients."""
+
+# ruff: noqa: ARG001 - a rule has its operator's signature
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.nodes import Body, Call, Node
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like
+from fxstack_inductor.lower.promotion import promote
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_inductor.lower.context import Context
+
+registry = Registry()
+rule = registry.rule
+
+
+def mul(*factors: Body) -> Body:
+    result = factors[0]
+    for factor in factors[1:]:
+        result = call("mul", result, factor)
+    return result
+
+
+def add(a: Body, b: Body) -> Body:
+    return call("add", a, b)
+
+
+def sub(a: Body, b: Body) -> Body:
+    return call("sub", a, b)
+
+
+def select(mask: Body, a: Body, b: Body) -> Body:
+    return Call("where", (mask, a, b), a.dtype)
+
+
+def compare(op: str, a: Body, b: Body) -> Body:
+    return call(op, a, b, dtype=BOOL)
+
+
+def floating(ctx: Context, values: tuple[Node, ...], make: Callable[..., Body]) -> Node:
+    dtype = promote(*values)
+    if not dtype.is_floating_point:
+        raise NotLowered("an activation of integers")
+    return elementwise(ctx, values, dtype, dtype, make)
+
+
+@rule("gelu.default")
+def gelu(ctx: Context, x: Node, *, approximate: str = "none") -> Node:
+    return floating(ctx, (x,), _gelu_tanh if approximate == "tanh" else _gelu_erf)
+
+
+def _gelu_erf(x: Body) -> Body:
+    half, one = like(x, 0.5), like(x, 1)
+    return mul(mul(x, half), add(one, call("erf", mul(x, like(x, sqrt(0.5))))))
+
+
+def _tanh_inner(x: Body) -> Body:
+    cube = mul(mul(x, x), x)
+    return mul(like(x, sqrt(2 / pi)), add(x, mul(like(x, 0.044715), cube)))
+
+
+def _gelu_tanh(x: Body) -> Body:
+    return mul(mul(like(x, 0.5), x), add(like(x, 1), call("tanh", _tanh_inner(x))))
+
+
+@rule("gelu_backward.default")
+def gelu_backward(ctx: Context, grad: Node, x: Node, *, approximate: str = "none") -> Node:
+    make = _gelu_tanh_backward if approximate == "tanh" else _gelu_erf_backward
+    return floating(ctx, (grad, x), make)
+
+
+def _gelu_erf_backward(grad: Body, x: Body) -> Body:
+    cdf = mul(like(x, 0.5), add(like(x, 1), call("erf", mul(x, like(x, sqrt(0.5))))))
+    pdf = mul(like(x, 1 / sqrt(2 * pi)), call("exp", mul(mul(x, x), like(x, -0.5))))
+    return mul(grad, add(cdf, mul(x, pdf)))
+
+
+def _gelu_tanh_backward(grad: Body, x: Body) -> Body:
+    half, one = like(x, 0.5), like(x, 1)
+    tanh = call("tanh", _tanh_inner(x))
+    left = mul(half, add(one, tanh))
+    derivative = mul(like(x, sqrt(2 / pi)), add(one, mul(like(x, 3 * 0.044715), mul(x, x))))
+    right = mul(mul(half, x), mul(sub(one, mul(tanh, tanh)), derivative))
+    return mul(grad, add(left, right))
+
+
+@rule("silu.default")
+def silu(ctx: Context, x: Node) -> Node:
+    return floating(
+        ctx, (x,), lambda a: call("div", a, add(like(a, 1), call("exp", call("neg", a))))
+    )
+
+
+@rule("silu_backward.default")
+def silu_backward(ctx: Context, grad: Node, x: Node) -> Node:
+    def body(g: Body, a: Body) -> Body:
+        s, one = call("sigmoid", a), like(a, 1)
+        return mul(g, mul(s, add(one, mul(a, sub(one, s)))))
+
+    return floating(ctx, (grad, x), body)
+
+
+@rule("sigmoid_backward.default")
+def sigmoid_backward(ctx: Context, grad: Node, y: Node) -> Node:
+    return floating(ctx, (grad, y), lambda g, a: mul(mul(g, sub(like(a, 1), a)), a))
+
+
+@rule("tanh_backward.default")
+def tanh_backward(ctx: Context, grad: Node, y: Node) -> Node:
+    return floating(ctx, (grad, y), lambda g, a: mul(g, sub(like(a, 1), mul(a, a))))
+
+
+@rule("threshold_backward.default")
+def threshold_backward(ctx: Context, grad: Node, x: Node, threshold: float) -> Node:
+    dtype = promote(grad, x)
+
+    def body(g: Body, a: Body) -> Body:
+        return select(compare("le", a, like(a, threshold)), like(g, 0), g)
+
+    return elementwise(ctx, (grad, x), dtype, dtype, body)
+
+
+@rule("threshold.default")
+def threshold(ctx: Context, x: Node, threshold: float, value: float) -> Node:
+    return elementwise(
+        ctx,
+        (x,),
+        x.dtype,
+        x.dtype,
+        lambda a: select(compare("le", a, like(a, threshold)), like(a, value), a),
+    )
+
+
+@rule("leaky_relu.default")
+def leaky_relu(ctx: Context, x: Node, negative_slope: float = 0.01) -> Node:
+    return floating(
+        ctx,
+        (x,),
+        lambda a: select(compare("gt", a, like(a, 0)), a, mul(a, like(a, negative_slope))),
+    )
+
+
+@rule("leaky_relu_backward.default")
+def leaky_relu_backward(
+    ctx: Context, grad: Node, x: Node, negative_slope: float, self_is_result: bool
+) -> Node:
+    def body(g: Body, a: Body) -> Body:
+        return select(compare("gt", a, like(a, 0)), g, mul(g, like(a, negative_slope)))
+
+    return floating(ctx, (grad, x), body)
+
+
+@rule("hardtanh.default")
+def hardtanh(ctx: Context, x: Node, min_val: float = -1, max_val: float = 1) -> Node:
+    return floating(
+        ctx,
+        (x,),
+        lambda a: call("minimum", like(a, max_val), call("maximum", like(a, min_val), a)),
+    )
+
+
+@rule("hardtanh_backward.default")
+def hardtanh_backward(ctx: Context, grad: Node, x: Node, min_val: float, max_val: float) -> Node:
+    def body(g: Body, a: Body) -> Body:
+        outside = call(
+            "bitwise_or",
+            compare("le", a, like(a, min_val)),
+            compare("ge", a, like(a, max_val)),
+        )
+        return select(outside, like(g, 0), g)
+
+    return floating(ctx, (grad, x), body)
+
+
+def _clamped6(a: Body) -> Body:
+    shifted = add(a, like(a, 3))
+    return call("minimum", call("maximum", shifted, like(a, 0)), like(a, 6))
+
+
+@rule("hardsigmoid.default")
+def hardsigmoid(ctx: Context, x: Node) -> Node:
+    return floating(ctx, (x,), lambda a: call("div", _clamped6(a), like(a, 6)))
+
+
+@rule("hardsigmoid_backward.default")
+def hardsigmoid_backward(ctx: Context, grad: Node, x: Node) -> Node:
+    """A sixth is eager's, which has it in single precision for float64 as well."""
+    sixth = torch.tensor(1 / 6, dtype=torch.float32).item()
+
+    def body(g: Body, a: Body) -> Body:
+        inside = call("bitwise_and", compare("gt", a, like(a, -3)), compare("lt", a, like(a, 3)))
+        return select(inside, mul(g, like(g, sixth)), like(g, 0))
+
+    return floating(ctx, (grad, x), body)
+
+
+@rule("hardswish.default")
+def hardswish(ctx: Context, x: Node) -> Node:
+    return floating(ctx, (x,), lambda a: call("div", mul(a, _clamped6(a)), like(a, 6)))
+
+
+@rule("elu.default")
+def elu(ctx: Context, x: Node, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Node:
+    def body(a: Body) -> Body:
+        negative = mul(call("expm1", mul(a, like(a, input_scale))), like(a, alpha * scale))
+        return select(compare("le", a, like(a, 0)), negative, mul(a, like(a, scale)))
+
+    return floating(ctx, (x,), body)
+
+
+@rule("softplus.default")
+def softplus(ctx: Context, x: Node, beta: float = 1, threshold: float = 20) -> Node:
+    def body(a: Body) -> Body:
+        scaled = mul(a, like(a, beta))
+        soft = call("div", call("log1p", call("exp", scaled)), like(a, beta))
+        return select(compare("gt", scaled, like(a, threshold)), a, soft)
+
+    return floating(ctx, (x,), body)
+
+
+@rule("native_dropout_backward.default")
+def native_dropout_backward(ctx: Context, grad: Node, mask: Node, scale: float) -> Node:
+    dtype = grad.dtype
+    if mask.dtype is not torch.bool or not dtype.is_floating_point:
+        raise NotLowered("dropout gradient without a boolean mask")
+    return elementwise(ctx, (grad, mask), dtype, dtype, lambda g, m: mul(mul(g, m), like(g, scale)))

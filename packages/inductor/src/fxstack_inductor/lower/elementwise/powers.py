@@ -1,0 +1,77 @@
+"""Powers of floating-point numbers, by eager's shortcuts and roundings of exponents."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like
+from fxstack_inductor.lower.promotion import promote
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_inductor.ir.nodes import Body, Node
+    from fxstack_inductor.lower.context import Context, TensorOrScalar
+
+registry = Registry()
+rule = registry.rule
+
+
+@rule("pow.Tensor_Scalar")
+def pow_scalar(ctx: Context, x: Node, exponent: float | Expr) -> Node:
+    dtype = promote(x, exponent)
+    if isinstance(exponent, Expr):
+        raise NotLowered("symbolic exponent")
+    if not dtype.is_floating_point:
+        if exponent == 2:
+            return elementwise(ctx, (x,), dtype, dtype, lambda a: call("mul", a, a))
+        raise NotLowered("integer power")
+    # Eager has shortcuts for the other dtypes alone; those of roots differ in the sign of zero.
+    power = ROOTS.get(float(exponent), _power) if dtype is torch.float16 else _power
+    rounded = torch.tensor(float(exponent), dtype=dtype).item()
+    return elementwise(ctx, (x,), dtype, dtype, lambda a: power(a, rounded))
+
+
+def _any_power(a: Body, exponent: float) -> Body:
+    return call("pow", a, like(a, exponent))
+
+
+def _root(a: Body, _: float) -> Body:
+    """``pow`` of a half, which C compilers take for the square root: that is -0.0 for -0.0, and NaN for the negative infinity."""
+    root = call("add", call("sqrt", a), like(a, 0.0))
+    infinite = call("eq", a, like(a, -math.inf), dtype=BOOL)
+    return call("where", infinite, like(a, math.inf), root, dtype=a.dtype)
+
+
+def _power(a: Body, exponent: float) -> Body:
+    """The special cases that eager has, then ``pow``."""
+    shortcut = SHORTCUTS.get(exponent)
+    return _any_power(a, exponent) if shortcut is None else shortcut(a)
+
+
+ROOTS: dict[float, Callable[[Body, float], Body]] = {0.5: _root, -0.5: _any_power}
+"""Powers of float16."""
+SHORTCUTS: dict[float, Callable[[Body], Body]] = {
+    0.0: lambda a: like(a, 1),
+    0.5: lambda a: call("sqrt", a),
+    1.0: lambda a: a,
+    2.0: lambda a: call("mul", a, a),
+    3.0: lambda a: call("mul", call("mul", a, a), a),
+    -0.5: lambda a: call("rsqrt", a),
+    -1.0: lambda a: call("reciprocal", a),
+    -2.0: lambda a: call("reciprocal", call("mul", a, a)),
+}
+
+
+@rule("pow.Tensor_Tensor", "pow.Scalar")
+def pow_tensor(ctx: Context, x: TensorOrScalar, y: Node) -> Node:
+    dtype = promote(x, y)
+    if not dtype.is_floating_point:
+        raise NotLowered("integer power")
+    return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call("pow", a, b))

@@ -1,0 +1,81 @@
+"""Where the host finds the symbols of sizes: in sizes of inputs and results, and in what it computes from these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import Expr, of_atom
+from fxstack_inductor.lower.facts import symbolic
+from fxstack_inductor.lower.host.symbols import evaluator, size_expr
+from fxstack_inductor.lower.program import HostCall, SymbolBinding
+
+if TYPE_CHECKING:
+    from fxstack_inductor.lower.program import Program
+
+
+class Symbols:
+    """Those of one program, each bound once."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.bound: set[str] = set()
+        self._sums: list[tuple[Expr, SymbolBinding]] = []
+        """Sizes like ``u0 - 1``, and where they are; they are solved where nothing else gives the symbol."""
+
+    def bind_sizes(self, name: str, value: torch.Tensor) -> None:
+        for dim, size in enumerate(value.shape):
+            if isinstance(size, torch.SymInt):
+                self.bind(size_expr(size), SymbolBinding("", name, dim))
+        if value.layout is not torch.strided:
+            return
+        for dim, stride in enumerate(value.stride()):
+            if isinstance(stride, torch.SymInt):
+                self.bind(size_expr(stride), SymbolBinding("", name, dim, stride=True))
+
+    def bind(self, expr: Expr, binding: SymbolBinding) -> None:
+        var = expr.as_var()
+        if var is None:
+            self._sums.append((expr, binding))
+        elif var.name not in self.bound:
+            self._add(var.name, binding)
+
+    def _add(self, name: str, binding: SymbolBinding) -> None:
+        self.bound.add(name)
+        self._program.bindings.append(replace(binding, symbol=name))
+
+    def define(self, value: Any) -> None:
+        """Have the host compute what ``value`` needs: sizes that are no polynomials, symbols that are known in sums alone."""
+        self._solve()
+        for number in symbolic(value):
+            try:
+                variables = size_expr(number).variables
+            except NotLowered:
+                continue
+            for var in sorted(variables, key=lambda v: v.name):
+                if var.definition and var.name not in self.bound:
+                    self._compute(var)
+
+    def _solve(self) -> None:
+        sums, self._sums = self._sums, []
+        for expr, binding in sums:
+            missing = [v for v in expr.variables if v.name not in self.bound and not v.definition]
+            if len(missing) != 1:
+                continue
+            (var,) = missing
+            rest = (expr - of_atom(var)).as_int()
+            if rest is not None and binding.dim is not None:
+                self._add(var.name, replace(binding, rest=rest))
+
+    def _compute(self, var: Var) -> None:
+        function, names = evaluator(var.definition)
+        if not self.bound.issuperset(names):
+            return
+        name = f"{var.name}_value"
+        args = tuple(of_atom(Var(symbol, VarKind.INTEGER)) for symbol in names)
+        self._program.steps.append(HostCall(name, function, args, {}))
+        self._add(var.name, SymbolBinding("", name))

@@ -1,0 +1,137 @@
+"""Nearest-neighbour interpolation, and padding with what is near the edge: arithmetic on coordinates.
+
+Eager finds the source of an output element as ``floor(position * scale)`` in single precision. Where that is a division of the
+position by a whole factor for every position, the division is used; other factors are left to ATen.
+"""
+
+# ruff: noqa: ARG001 - a rule has its operator's signature
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import Expr, as_expr, extremum, floordiv
+from fxstack_inductor.lower.context import read
+from fxstack_inductor.lower.elementwise.pointwise import call
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_inductor.ir.nodes import Body, Node
+    from fxstack_inductor.lower.context import Context
+
+registry = Registry()
+rule = registry.rule
+
+LARGEST = 65536
+"""Sizes beyond this are not checked position by position."""
+MAX_TAPS = 25
+
+
+def _factor(size: Expr, out: Expr, scale: float | None) -> int:
+    """The whole factor by which a dimension grows, where eager's arithmetic agrees with it."""
+    before, after = size.as_int(), out.as_int()
+    if not before or not after or after % before or after > LARGEST:
+        raise NotLowered("interpolation by a factor that is not whole")
+    factor = after // before
+    step = torch.tensor(before / after if scale is None else 1 / scale, dtype=torch.float32)
+    source = (torch.arange(after, dtype=torch.float32) * step).floor().long().clamp(max=before - 1)
+    if not torch.equal(source, torch.arange(after) // factor):
+        raise NotLowered("interpolation that rounds to other neighbours")
+    return factor
+
+
+def _factors(
+    sizes: Sequence[Expr], out: Sequence[Expr], scales: Sequence[float | None]
+) -> list[int]:
+    return [_factor(a, b, s) for a, b, s in zip(sizes, out, scales, strict=True)]
+
+
+def _nearest(rank: int) -> Callable[..., Node]:
+    def lower(ctx: Context, x: Node, output_size: Sequence[int], *scales: float | None) -> Node:
+        given = [*scales, *[None] * (rank - len(scales))]
+        factors = _factors(x.shape[-rank:], ctx.sizes()[-rank:], given)
+
+        def body(index: Sequence[Expr]) -> Body:
+            near = [floordiv(i, f) for i, f in zip(index[-rank:], factors, strict=True)]
+            return read(x, [*index[:-rank], *near])
+
+        return ctx.pointwise(ctx.sizes(), x.dtype, body)
+
+    return lower
+
+
+def _nearest_backward(rank: int) -> Callable[..., Node]:
+    def lower(
+        ctx: Context,
+        grad: Node,
+        output_size: Sequence[int],
+        input_size: Sequence[int],
+        *scales: float | None,
+    ) -> Node:
+        given = [*scales, *[None] * (rank - len(scales))]
+        shape = ctx.sizes()
+        factors = _factors(shape[-rank:], grad.shape[-rank:], given)
+        offsets = list(product(*(range(f) for f in factors)))
+        if len(offsets) > MAX_TAPS or not grad.dtype.is_floating_point:
+            raise NotLowered("interpolation by a large factor")
+
+        def body(index: Sequence[Expr]) -> Body:
+            total: Body | None = None
+            for offset in offsets:
+                at = [i * f + o for i, f, o in zip(index[-rank:], factors, offset, strict=True)]
+                value = read(grad, [*index[:-rank], *at])
+                total = value if total is None else call("add", total, value)
+            assert total is not None
+            return total
+
+        return ctx.pointwise(shape, grad.dtype, body)
+
+    return lower
+
+
+for _rank in (1, 2, 3):
+    registry.add(f"upsample_nearest{_rank}d.default", _nearest(_rank))
+    registry.add(f"upsample_nearest{_rank}d_backward.default", _nearest_backward(_rank))
+del _rank
+
+
+# --- padding ------------------------------------------------------------------------------------------
+
+
+def _reflected(position: Expr, size: Expr) -> Expr:
+    inner = extremum("max", position, -position)
+    rest = size - 1 - inner
+    return size - 1 - extremum("max", rest, -rest)
+
+
+def _clamped(position: Expr, size: Expr) -> Expr:
+    return extremum("min", extremum("max", position, 0), size - 1)
+
+
+def _padding(rank: int, source: Callable[[Expr, Expr], Expr]) -> Callable[..., Node]:
+    def lower(ctx: Context, x: Node, padding: Sequence[Expr | int]) -> Node:
+        if any(size == 0 for size in x.shape):
+            raise NotLowered("padding of nothing")
+        before = [as_expr(padding[2 * k]) for k in reversed(range(rank))]
+
+        def body(index: Sequence[Expr]) -> Body:
+            at = [
+                source(i - b, size)
+                for i, b, size in zip(index[-rank:], before, x.shape[-rank:], strict=True)
+            ]
+            return read(x, [*index[:-rank], *at])
+
+        return ctx.pointwise(ctx.sizes(), x.dtype, body)
+
+    return lower
+
+
+for _rank in (1, 2, 3):
+    registry.add(f"reflection_pad{_rank}d.default", _padding(_rank, _reflected))
+    registry.add(f"replication_pad{_rank}d.default", _padding(_rank, _clamped))
+del _rank

@@ -1,0 +1,278 @@
+"""Scatters: elements of a source put into, or combined with, elements whose coordinates are computed.
+
+The result begins as a copy of the tensor that is scattered into, and takes the source's elements in eager's order, one after
+the other along the dimensions in which two may meet. So sums of floats are eager's to the last bit, and of several elements
+that are set, the last stays.
+"""
+
+# ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import Expr, as_expr, decided
+from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwise, value_dtype
+from fxstack_inductor.ir.scalar_ops import identity
+from fxstack_inductor.lower.context import TensorOrScalar, broadcast_coords, cast, constant, read
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like, masked_fill
+from fxstack_inductor.lower.indexing.joins import Places, looked_up, require_elements
+from fxstack_inductor.lower.indexing.views import wrap
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_inductor.lower.context import Context
+
+    Value = Callable[[Sequence[Expr]], Body]
+
+registry = Registry()
+rule = registry.rule
+
+
+def _copied(ctx: Context, x: Node, dtype: torch.dtype | None = None) -> Pointwise:
+    """``x``, of ``dtype`` if given, as something that a scatter may change."""
+    require_elements(x)
+    return ctx.pointwise(x.shape, dtype or x.dtype, lambda index: read(x, index))
+
+
+def _rounded(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+    """``x`` in ``dtype``, when sums have been kept in the dtype of registers."""
+    if x.dtype == dtype:
+        return x
+    return ctx.pointwise(x.shape, dtype, lambda index: read(x, index))
+
+
+def _filled(ctx: Context, shape: Sequence[Expr], dtype: torch.dtype, value: float) -> Pointwise:
+    return ctx.pointwise(shape, dtype, lambda _: constant(value, value_dtype(dtype)))
+
+
+# --- along one dimension ------------------------------------------------------------------------------
+
+
+def _along(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, value: Value) -> Node:
+    """``init``, where element ``[..., indices[p], ...]`` takes ``value(p)`` for every position ``p`` of ``indices``."""
+    if not init.shape or len(indices.shape) != len(init.shape):
+        raise NotLowered("scatter into a scalar")
+    at = wrap(dim, len(init.shape))
+
+    def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
+        where = Indirect(looked_up(indices, index), init.shape[at], wraps=False)
+        return [where if k == at else i for k, i in enumerate(index)], value(index)
+
+    return ctx.scatter(op, init, indices.shape, put)
+
+
+def _source(src: TensorOrScalar, dtype: torch.dtype) -> Value:
+    """The elements of ``src``, a tensor or the same number everywhere."""
+    if isinstance(src, Node):
+        return lambda index: read(src, index)
+    return lambda _: constant(src, value_dtype(dtype))
+
+
+@rule("scatter.src", "scatter.value")
+def scatter(ctx: Context, x: Node, dim: int, index: Node, src: TensorOrScalar) -> Node:
+    return _along(ctx, "set", _copied(ctx, x), dim, index, _source(src, x.dtype))
+
+
+@rule("scatter.reduce", "scatter.value_reduce")
+def scatter_combined(
+    ctx: Context, x: Node, dim: int, index: Node, src: TensorOrScalar, *, reduce: str
+) -> Node:
+    op = {"add": "add", "multiply": "mul"}[reduce]
+    return _accumulated(ctx, op, x, dim, index, _source(src, x.dtype))
+
+
+@rule("scatter_add.default")
+def scatter_add(ctx: Context, x: Node, dim: int, index: Node, src: Node) -> Node:
+    return _accumulated(ctx, "add", x, dim, index, _source(src, x.dtype))
+
+
+def _accumulated(ctx: Context, op: str, x: Node, dim: int, index: Node, value: Value) -> Node:
+    """Eager accumulates half precision in single precision here."""
+    init = _copied(ctx, x, value_dtype(x.dtype))
+    return _rounded(ctx, _along(ctx, op, init, dim, index, value), x.dtype)
+
+
+REDUCTIONS = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}
+
+
+@rule("scatter_reduce.two")
+def scatter_reduce(
+    ctx: Context,
+    x: Node,
+    dim: int,
+    index: Node,
+    src: Node,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Node:
+    op, source = REDUCTIONS[reduce], _source(src, x.dtype)
+    neutral = identity({"mean": "sum"}.get(reduce, reduce.removeprefix("a")), x.dtype)
+    init = _copied(ctx, x, value_dtype(x.dtype))
+    if not include_self and neutral is not None:
+        first = _source(neutral, x.dtype)
+        begun = _along(ctx, "set", init, dim, index, first)
+        init = _copied(ctx, begun)
+    total = _along(ctx, op, init, dim, index, source)
+    if reduce == "mean":
+        total = _average(ctx, total, dim, index, include_self)
+    return _rounded(ctx, total, x.dtype)
+
+
+def _average(ctx: Context, total: Node, dim: int, index: Node, include_self: bool) -> Node:
+    dtype = total.dtype
+    none = _filled(ctx, total.shape, dtype, int(include_self))
+    counts = _along(ctx, "add", none, dim, index, _source(1, dtype))
+
+    def body(a: Body, n: Body) -> Body:
+        n = Call("where", (call("lt", n, like(n, 1), dtype=BOOL), like(n, 1), n), n.dtype)
+        return call("div" if dtype.is_floating_point else "floordiv", a, n)
+
+    return elementwise(ctx, (total, counts), dtype, dtype, body)
+
+
+# --- slices ---------------------------------------------------------------------------------------------
+
+
+def _slices(
+    ctx: Context,
+    op: str,
+    init: Pointwise,
+    dim: int,
+    indices: Node,
+    value: Value,
+    *,
+    wraps: bool = False,
+) -> Node:
+    """``init``, where slice ``indices[k]`` takes slice ``k`` of ``value``; ``wraps``: negative ones count from the end."""
+    if not init.shape or len(indices.shape) != 1:
+        raise NotLowered("slices of or at a scalar")
+    at = wrap(dim, len(init.shape))
+
+    def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
+        where = Indirect(looked_up(indices, [index[at]]), init.shape[at], wraps=wraps)
+        return [where if k == at else i for k, i in enumerate(index)], value(index)
+
+    ranges = [indices.shape[0] if k == at else size for k, size in enumerate(init.shape)]
+    return ctx.scatter(op, init, ranges, put)
+
+
+def _require_dtype(x: Node, values: Node) -> None:
+    if values.dtype is not x.dtype:
+        raise NotLowered("values of another dtype, which the kernel refuses")
+
+
+def _require_slices(x: Node, dim: int, index: Node, source: Node) -> None:
+    """Torch's fake tensors let slices of other shapes pass, which the ATen kernel refuses."""
+    _require_dtype(x, source)
+    if not x.shape or len(source.shape) != len(x.shape):
+        raise NotLowered("slices of another rank")
+    at = wrap(dim, len(x.shape))
+    wanted = [index.layout.numel if k == at else size for k, size in enumerate(x.shape)]
+    if any(decided("eq", a, b) is False for a, b in zip(wanted, source.shape, strict=True)):
+        raise NotLowered("slices of another shape")
+
+
+@rule("index_add.default")
+def index_add(
+    ctx: Context, x: Node, dim: int, index: Node, source: Node, *, alpha: Any = 1
+) -> Node:
+    if isinstance(alpha, Expr) or (x.dtype is BOOL and alpha != 1):
+        raise NotLowered("symbolic alpha")
+    _require_slices(x, dim, index, source)
+
+    def value(at: Sequence[Expr]) -> Body:
+        element = read(source, at)
+        return element if alpha == 1 else call("mul", element, like(element, alpha))
+
+    # Eager adds slices one by one, each sum rounded, but for rows as they are: those are a scatter_add.
+    wide = len(x.shape) > 1 and wrap(dim, len(x.shape)) == 0 and alpha == 1
+    init = _copied(ctx, x, value_dtype(x.dtype) if wide else None)
+    return _rounded(ctx, _slices(ctx, "add", init, dim, index, value), x.dtype)
+
+
+@rule("index_copy.default")
+def index_copy(ctx: Context, x: Node, dim: int, index: Node, source: Node) -> Node:
+    _require_slices(x, dim, index, source)
+    return _slices(ctx, "set", _copied(ctx, x), dim, index, lambda at: read(source, at))
+
+
+@rule("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(ctx: Context, x: Node, dim: int, index: Node, value: TensorOrScalar) -> Node:
+    dtype = value_dtype(x.dtype)
+    element = cast(read(value, ()), dtype) if isinstance(value, Node) else constant(value, dtype)
+    return _slices(ctx, "set", _copied(ctx, x), dim, index, lambda _: element, wraps=True)
+
+
+# --- at coordinates -----------------------------------------------------------------------------------
+
+
+@rule("index_put.default", "_unsafe_index_put.default")
+def index_put(
+    ctx: Context,
+    x: Node,
+    indices: Sequence[Node | None],
+    values: Node,
+    accumulate: bool = False,
+) -> Node:
+    if any(i is not None and i.dtype is BOOL for i in indices):
+        return _masked_put(ctx, x, indices, values, accumulate)
+    _require_dtype(x, values)
+    places = Places(x, indices)
+
+    def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
+        return places.coords(index), read(values, broadcast_coords(values.shape, index))
+
+    if len(values.shape) > len(places.shape):
+        raise NotLowered("values of more dimensions than the indices pick")
+    return ctx.scatter("add" if accumulate else "set", _copied(ctx, x), places.shape, put)
+
+
+def _masked_put(
+    ctx: Context, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
+) -> Node:
+    """One number wherever a mask over the leading dimensions holds."""
+    mask = indices[0]
+    if len(indices) != 1 or mask is None or accumulate or values.layout.numel != 1:
+        raise NotLowered("index by a mask")
+    rank = len(mask.shape)
+    shape = [*x.shape[:rank], *(as_expr(1) for _ in x.shape[rank:])]
+    wide = ctx.view(mask, shape, lambda index: index[:rank])
+    value = ctx.view(values, (), lambda _: [as_expr(0)] * len(values.shape))
+    return masked_fill(ctx, x, wide, value)
+
+
+@rule("embedding_dense_backward.default")
+def embedding_backward(
+    ctx: Context,
+    grad: Node,
+    indices: Node,
+    num_weights: Any,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> Node:
+    """Sums of the rows of ``grad``; rows at ``padding_idx``, and at indices out of range, count for nothing, as in eager."""
+    if scale_grad_by_freq or len(grad.shape) != len(indices.shape) + 1:
+        raise NotLowered("gradients scaled by frequency")
+    rows, rank = ctx.sizes()[0], len(indices.shape)
+
+    def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
+        row, value = looked_up(indices, index[:rank]), read(grad, index)
+        last = constant(rows - 1, torch.int64)
+        counts = call(
+            "bitwise_and",
+            call("ge", row, like(row, 0), dtype=BOOL),
+            call("le", row, last, dtype=BOOL),
+        )
+        counts = call("bitwise_and", counts, call("ne", row, like(row, padding_idx), dtype=BOOL))
+        place = Call("where", (counts, row, like(row, 0)), torch.int64)
+        added = Call("where", (counts, value, like(value, 0)), value.dtype)
+        return [Indirect(place, rows, known=True), index[rank]], added
+
+    init = _filled(ctx, ctx.sizes(), grad.dtype, 0)
+    return ctx.scatter("add", init, [*indices.shape, grad.shape[-1]], put)

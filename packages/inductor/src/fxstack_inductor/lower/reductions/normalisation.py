@@ -1,0 +1,223 @@
+"""Softmax and normalisation layers, forward and backward, as compositions of reductions and elementwise work."""
+
+# ruff: noqa: PLR0917 - a rule has its operator's signature
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import product
+from fxstack_inductor.ir.nodes import Body, Call, Node, value_dtype
+from fxstack_inductor.lower.elementwise.pointwise import call, elementwise, like
+from fxstack_inductor.lower.reductions.reductions import moments, normalise_dims, number_of, reduce
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_inductor.lower.context import Context
+
+registry = Registry()
+rule = registry.rule
+
+
+def require_floating(x: Node) -> torch.dtype:
+    if not x.dtype.is_floating_point:
+        raise NotLowered("normalisation of integers")
+    return value_dtype(x.dtype)
+
+
+def apply(
+    ctx: Context, dtype: torch.dtype, result: torch.dtype, make: Callable[..., Body], *xs: Node
+) -> Node:
+    """Elementwise, in ``dtype``, to a tensor of ``result``."""
+    return elementwise(ctx, xs, dtype, result, make)
+
+
+@rule("_safe_softmax.default")
+def safe_softmax(ctx: Context, x: Node, dim: int, dtype: torch.dtype | None = None) -> Node:
+    """A softmax that is 0 where a whole row is -inf."""
+    if dtype not in (None, x.dtype):
+        raise NotLowered("softmax with a conversion")
+    register = require_floating(x)
+    plain = softmax(ctx, x, dim)
+    top = reduce(ctx, x, normalise_dims(x, dim), "max", register, keepdim=True)
+
+    def body(y: Body, m: Body) -> Body:
+        empty = call("eq", m, like(m, float("-inf")), dtype=torch.bool)
+        return Call("where", (empty, like(y, 0), y), register)
+
+    return apply(ctx, register, x.dtype, body, plain, top)
+
+
+@rule("_softmax.default")
+def softmax(ctx: Context, x: Node, dim: int, half_to_float: bool = False) -> Node:
+    dtype = require_floating(x)
+    if not x.shape or any(size == 0 for size in x.shape):
+        raise NotLowered("softmax of nothing")
+    dims = normalise_dims(x, dim)
+    result = torch.float32 if half_to_float else x.dtype
+    top = reduce(ctx, x, dims, "max", dtype, keepdim=True)
+    exp = apply(ctx, dtype, dtype, lambda a, m: call("exp", call("sub", a, m)), x, top)
+    total = reduce(ctx, exp, dims, "sum", dtype, keepdim=True)
+    return apply(ctx, dtype, result, lambda e, s: call("div", e, s), exp, total)
+
+
+@rule("_log_softmax.default")
+def log_softmax(ctx: Context, x: Node, dim: int, half_to_float: bool) -> Node:
+    dtype = require_floating(x)
+    if not x.shape or any(size == 0 for size in x.shape):
+        raise NotLowered("softmax of nothing")
+    dims = normalise_dims(x, dim)
+    result = torch.float32 if half_to_float else x.dtype
+    top = reduce(ctx, x, dims, "max", dtype, keepdim=True)
+    shifted = apply(ctx, dtype, dtype, lambda a, m: call("sub", a, m), x, top)
+    total = reduce(ctx, shifted, dims, "sum", dtype, lambda a: call("exp", a), keepdim=True)
+    return apply(ctx, dtype, result, lambda a, s: call("sub", a, call("log", s)), shifted, total)
+
+
+@rule("_softmax_backward_data.default")
+def softmax_backward(
+    ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype
+) -> Node:
+    dtype = require_floating(grad)
+    dims = normalise_dims(grad, dim)
+    product_ = apply(ctx, dtype, dtype, lambda g, y: call("mul", g, y), grad, output)
+    total = reduce(ctx, product_, dims, "sum", dtype, keepdim=True)
+    # As eager does: where the gradient is nearly the same everywhere, a difference of products has lost most of its digits.
+    return apply(
+        ctx,
+        dtype,
+        input_dtype,
+        lambda g, y, s: call("mul", call("sub", g, s), y),
+        grad,
+        output,
+        total,
+    )
+
+
+@rule("_log_softmax_backward_data.default")
+def log_softmax_backward(
+    ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype
+) -> Node:
+    dtype = require_floating(grad)
+    dims = normalise_dims(grad, dim)
+    total = reduce(ctx, grad, dims, "sum", dtype, keepdim=True)
+    return apply(
+        ctx,
+        dtype,
+        input_dtype,
+        lambda g, y, s: call("sub", g, call("mul", call("exp", y), s)),
+        grad,
+        output,
+        total,
+    )
+
+
+# --- layer normalisation ------------------------------------------------------------------------------
+
+
+def _inner_dims(x: Node, normalized_shape: Sequence[object]) -> tuple[int, ...]:
+    rank = len(x.shape)
+    return tuple(range(rank - len(normalized_shape), rank))
+
+
+@rule("native_layer_norm.default")
+def layer_norm(
+    ctx: Context,
+    x: Node,
+    normalized_shape: Sequence[object],
+    weight: Node | None,
+    bias: Node | None,
+    eps: float,
+) -> tuple[Node, Node, Node]:
+    dtype = require_floating(x)
+    dims = _inner_dims(x, normalized_shape)
+    if any(size == 0 for size in x.shape):
+        raise NotLowered("normalisation of nothing")
+    stat_dtype = ctx.value[1].dtype
+    center, rstd = _statistics(ctx, x, dims, eps)
+    affine = [p for p in (weight, bias) if p is not None]
+
+    def body(a: Body, m: Body, r: Body, *parameters: Body) -> Body:
+        rest = list(parameters)
+        result = call("mul", call("sub", a, m), r)
+        if weight is not None:
+            result = call("mul", result, rest.pop(0))
+        return result if bias is None else call("add", result, rest.pop(0))
+
+    out = apply(ctx, dtype, x.dtype, body, x, center, rstd, *affine)
+    return out, _as(ctx, center, stat_dtype), _as(ctx, rstd, stat_dtype)
+
+
+def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tuple[Node, Node]:
+    dtype = value_dtype(x.dtype)
+    center, squares = moments(ctx, x, dims)
+    count = number_of(product(x.shape[k] for k in dims), dtype)
+
+    def body(s: Body) -> Body:
+        return call("rsqrt", call("add", call("div", s, count), like(s, eps)))
+
+    return center, apply(ctx, dtype, dtype, body, squares)
+
+
+def _as(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+    return x if x.dtype == dtype else apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
+
+
+@rule("native_layer_norm_backward.default")
+def layer_norm_backward(
+    ctx: Context,
+    grad: Node,
+    x: Node,
+    normalized_shape: Sequence[object],
+    mean: Node,
+    rstd: Node,
+    weight: Node | None,
+    bias: Node | None,
+    output_mask: Sequence[bool],
+) -> tuple[Node | None, Node | None, Node | None]:
+    dtype = require_floating(x)
+    dims = _inner_dims(x, normalized_shape)
+    if any(size == 0 for size in x.shape):
+        raise NotLowered("normalisation of nothing")
+    outer = tuple(k for k in range(len(x.shape)) if k not in dims)
+    xhat = apply(
+        ctx, dtype, dtype, lambda a, m, r: call("mul", call("sub", a, m), r), x, mean, rstd
+    )
+    grad_x = grad_weight = grad_bias = None
+    if output_mask[0]:
+        grad_x = _layer_norm_input_gradient(ctx, grad, x, dims, xhat, rstd, weight)
+    if output_mask[1] and weight is not None:
+        scaled = apply(ctx, dtype, dtype, lambda g, h: call("mul", g, h), grad, xhat)
+        grad_weight = reduce(ctx, scaled, outer, "sum", weight.dtype)
+    if output_mask[2] and bias is not None:
+        grad_bias = reduce(ctx, grad, outer, "sum", bias.dtype)
+    return grad_x, grad_weight, grad_bias
+
+
+def _layer_norm_input_gradient(
+    ctx: Context,
+    grad: Node,
+    x: Node,
+    dims: tuple[int, ...],
+    xhat: Node,
+    rstd: Node,
+    weight: Node | None,
+) -> Node:
+    dtype = value_dtype(x.dtype)
+    count = number_of(product(x.shape[k] for k in dims), dtype)
+    g = grad
+    if weight is not None:
+        g = apply(ctx, dtype, dtype, lambda a, w: call("mul", a, w), grad, weight)
+    g_sum = reduce(ctx, g, dims, "sum", dtype, keepdim=True)
+    along = apply(ctx, dtype, dtype, lambda a, h: call("mul", a, h), g, xhat)
+    along_sum = reduce(ctx, along, dims, "sum", dtype, keepdim=True)
+
+    def body(a: Body, h: Body, r: Body, s: Body, t: Body) -> Body:
+        centered = call("sub", a, call("div", s, count))
+        return call("mul", r, call("sub", centered, call("mul", h, call("div", t, count))))
+
+    return apply(ctx, dtype, x.dtype, body, g, xhat, rstd, g_sum, along_sum)

@@ -1,0 +1,405 @@
+"""Reductions, and the compositions of reductions with elementwise work (softmax, normalisations)."""
+
+# ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product
+from fxstack_inductor.ir.nodes import Body, Call, Const, Index, Node, value_dtype
+from fxstack_inductor.lower.context import cast, read
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like
+from fxstack_inductor.lower.indexing.views import squeeze, wrap
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_inductor.lower.context import Context
+
+registry = Registry()
+rule = registry.rule
+Dims = "Sequence[int] | int | None"
+
+
+def normalise_dims(x: Node, dims: Any) -> tuple[int, ...]:
+    rank = len(x.shape)
+    if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+        return tuple(range(rank))
+    given = [dims] if isinstance(dims, int) else list(dims)
+    return tuple(sorted({wrap(d, rank) for d in given})) if rank else ()
+
+
+def reduce(
+    ctx: Context,
+    x: Node,
+    dims: tuple[int, ...],
+    op: str,
+    dtype: torch.dtype,
+    make: Callable[[Body], Body] = lambda a: a,
+    *,
+    keepdim: bool = False,
+    indices: dict[int, Expr] | None = None,
+) -> Node:
+    """Reduce ``make(element)`` over ``dims`` with ``op`` into a tensor of ``dtype``."""
+    if x.dtype.is_complex:
+        raise NotLowered("complex numbers")
+    kept = [k for k in range(len(x.shape)) if k not in dims]
+
+    def body(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
+        coords = [ZERO] * len(x.shape)
+        for position, k in enumerate(kept):
+            coords[k] = index[position]
+        for position, k in enumerate(dims):
+            coords[k] = reduced[position]
+        return make(read(x, coords))
+
+    shape = [x.shape[k] for k in kept]
+    node = ctx.reduction(op, shape, [x.shape[k] for k in dims], dtype, body)
+    return unreduce(ctx, node, dims, len(x.shape)) if keepdim else node
+
+
+def unreduce(ctx: Context, x: Node, dims: tuple[int, ...], rank: int) -> Node:
+    """Put dimensions of size 1 back where ``dims`` were reduced away."""
+    kept = [k for k in range(rank) if k not in dims]
+    shape = [ONE] * rank
+    for position, k in enumerate(kept):
+        shape[k] = x.shape[position]
+    return ctx.view(x, shape, lambda index: [index[k] for k in kept])
+
+
+def _count(x: Node, dims: tuple[int, ...]) -> Expr:
+    return product(x.shape[k] for k in dims)
+
+
+def number_of(count: Expr, dtype: torch.dtype) -> Body:
+    """A number of elements as a value."""
+    known = count.as_int()
+    return Const(float(known), dtype) if known is not None else cast(Index(count), dtype)
+
+
+def _integral(dtype: torch.dtype) -> bool:
+    return not dtype.is_floating_point and not dtype.is_complex
+
+
+def _accumulator(dtype: torch.dtype) -> torch.dtype:
+    return torch.int64 if _integral(dtype) else dtype
+
+
+@rule("sum.dim_IntList", "sum.default")
+def sum_(
+    ctx: Context,
+    x: Node,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Node:
+    result = _accumulator(x.dtype) if dtype is None else dtype
+    dims = normalise_dims(x, dim)
+    return reduce(
+        ctx, x, dims, "sum", result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim
+    )
+
+
+@rule("prod.default")
+def prod(ctx: Context, x: Node, *, dtype: torch.dtype | None = None) -> Node:
+    result = _accumulator(x.dtype) if dtype is None else dtype
+    dims = normalise_dims(x, None)
+    return reduce(ctx, x, dims, "prod", result, lambda a: cast(a, value_dtype(result)))
+
+
+@rule("prod.dim_int")
+def prod_dim(
+    ctx: Context,
+    x: Node,
+    dim: int,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Node:
+    result = _accumulator(x.dtype) if dtype is None else dtype
+    dims = normalise_dims(x, dim)
+    return reduce(
+        ctx, x, dims, "prod", result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim
+    )
+
+
+@rule("mean.dim", "mean.default")
+def mean(
+    ctx: Context,
+    x: Node,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Node:
+    result = x.dtype if dtype is None else dtype
+    dims = normalise_dims(x, dim)
+    total = (
+        sum_(ctx, x, dims or None, keepdim, dtype=_wide(result))
+        if x.shape
+        else _scalar(ctx, x, result)
+    )
+    count = _count(x, dims)
+    register = value_dtype(result)
+    return elementwise(
+        ctx, (total,), total.dtype, result, lambda a: call("div", a, number_of(count, register))
+    )
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """Sums that feed further arithmetic stay in the register dtype."""
+    return value_dtype(dtype)
+
+
+def _scalar(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+    return elementwise(ctx, (x,), value_dtype(dtype), value_dtype(dtype), lambda a: a)
+
+
+def _extreme(op: str) -> Callable[..., Node]:
+    def lower(ctx: Context, x: Node, dim: Any = None, keepdim: bool = False) -> Node:
+        _require_elements(x, normalise_dims(x, dim))
+        return reduce(ctx, x, normalise_dims(x, dim), op, x.dtype, keepdim=keepdim)
+
+    return lower
+
+
+def _require_elements(x: Node, dims: tuple[int, ...]) -> None:
+    if any(x.shape[k] == 0 for k in dims):
+        raise NotLowered("reduction of nothing")
+
+
+registry.add("amax.default", _extreme("max"))
+registry.add("amin.default", _extreme("min"))
+registry.add("max.default", _extreme("max"))
+registry.add("min.default", _extreme("min"))
+
+
+def _truth(op: str) -> Callable[..., Node]:
+    def lower(ctx: Context, x: Node, dim: Any = None, keepdim: bool = False) -> Node:
+        if x.dtype is torch.uint8:
+            raise NotLowered("any/all of uint8 gives uint8")
+        dims = () if not x.shape else normalise_dims(x, dim)
+
+        def nonzero(a: Body) -> Body:
+            return a if a.dtype is BOOL else call("ne", a, like(a, 0), dtype=BOOL)
+
+        return reduce(ctx, x, dims, op, BOOL, nonzero, keepdim=keepdim)
+
+    return lower
+
+
+for _name in ("any", "all"):
+    for _overload in ("default", "dim", "dims"):
+        registry.add(f"{_name}.{_overload}", _truth(_name))
+del _name, _overload
+
+
+# --- norms --------------------------------------------------------------------------------------------
+
+
+@rule("linalg_vector_norm.default")
+def vector_norm(
+    ctx: Context,
+    x: Node,
+    ord: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Node:
+    if not x.dtype.is_floating_point or dtype not in {None, x.dtype} or not x.shape:
+        raise NotLowered("norm of integers or scalars, or with a conversion")
+    dims, register, power = normalise_dims(x, dim), value_dtype(x.dtype), float(ord)
+    op, make = NORMS.get(power) or ("sum", lambda a: call("pow", call("abs", a), like(a, power)))
+    if op != "sum":
+        _require_elements(x, dims)
+    total = reduce(ctx, x, dims, op, register, make, keepdim=keepdim)
+    if power == 2:
+        return elementwise(ctx, (total,), register, x.dtype, lambda a: call("sqrt", a))
+    if power not in NORMS:
+        root = 1 / power
+        return elementwise(
+            ctx, (total,), register, x.dtype, lambda a: call("pow", a, like(a, root))
+        )
+    return elementwise(ctx, (total,), register, x.dtype, lambda a: a)
+
+
+def _magnitude(a: Body) -> Body:
+    return call("abs", a)
+
+
+NORMS: dict[float, tuple[str, Callable[[Body], Body]]] = {
+    0.0: ("sum", lambda a: cast(call("ne", a, like(a, 0), dtype=BOOL), a.dtype)),
+    1.0: ("sum", _magnitude),
+    2.0: ("sum", lambda a: call("mul", a, a)),
+    float("inf"): ("max", _magnitude),
+    float("-inf"): ("min", _magnitude),
+}
+"""How elements are combined, by the norm's order; of another order they are sums of powers."""
+
+
+# --- variance -----------------------------------------------------------------------------------------
+
+
+def moments(
+    ctx: Context, x: Node, dims: tuple[int, ...], register: torch.dtype | None = None
+) -> tuple[Node, Node]:
+    """Mean and sum of squared deviations (two passes), dimensions kept, in ``register`` (else the register dtype)."""
+    dtype = register or value_dtype(x.dtype)
+    count = _count(x, dims)
+    total = reduce(ctx, x, dims, "sum", dtype, lambda a: cast(a, dtype), keepdim=True)
+    center = elementwise(
+        ctx, (total,), dtype, dtype, lambda a: call("div", a, number_of(count, dtype))
+    )
+    deviation = elementwise(ctx, (x, center), dtype, dtype, lambda a, m: call("sub", a, m))
+    squares = reduce(ctx, deviation, dims, "sum", dtype, lambda a: call("mul", a, a), keepdim=True)
+    return center, squares
+
+
+def _wide_moments(ctx: Context, x: Node) -> torch.dtype:
+    """What eager accumulates variances in: double precision, on CPU and except for half precision.
+
+    A graph of CPU tensors that is shown, or interpreted, for a GPU has the GPU's kernels.
+    """
+    dtype = value_dtype(x.dtype)
+    on_cpu = x.device.type == "cpu" and ctx.options.target != "cuda"
+    wide = on_cpu and x.dtype in {
+        torch.float32,
+        torch.bfloat16,
+    }  # squares of float16 do not overflow
+    return torch.float64 if wide else dtype
+
+
+def _variance(
+    ctx: Context,
+    x: Node,
+    dims: tuple[int, ...],
+    correction: float,
+    keepdim: bool,
+    *,
+    root: bool = False,
+) -> tuple[Node, Node]:
+    """Variance, or (``root``) standard deviation, and mean."""
+    if not x.dtype.is_floating_point:
+        raise NotLowered("variance of integers")
+    dtype = _wide_moments(ctx, x)
+    center, squares = moments(ctx, x, dims, dtype)
+    count = number_of(_count(x, dims), dtype)
+
+    def body(a: Body) -> Body:
+        freedom = call("maximum", call("sub", count, like(count, correction)), like(count, 0))
+        variance = call("div", a, freedom)
+        return call("sqrt", variance) if root else variance
+
+    spread = elementwise(ctx, (squares,), dtype, x.dtype, body)
+    center = elementwise(ctx, (center,), dtype, x.dtype, lambda a: a)
+    if keepdim:
+        return spread, center
+    return drop(ctx, spread, dims), drop(ctx, center, dims)
+
+
+def drop(ctx: Context, x: Node, dims: tuple[int, ...]) -> Node:
+    """Remove dimensions of size 1."""
+    return squeeze(ctx, x, dims)
+
+
+def _spread(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node, Node]]:
+    def lower(
+        ctx: Context,
+        x: Node,
+        dim: Any = None,
+        *,
+        correction: float | None = 1,
+        keepdim: bool = False,
+    ) -> Node | tuple[Node, Node]:
+        value = 1 if correction is None else correction
+        both = _variance(ctx, x, normalise_dims(x, dim), value, keepdim, root=root)
+        return both if mean else both[0]
+
+    return lower
+
+
+registry.add("var.correction", _spread(root=False, mean=False))
+registry.add("var_mean.correction", _spread(root=False, mean=True))
+registry.add("std.correction", _spread(root=True, mean=False))
+registry.add("std_mean.correction", _spread(root=True, mean=True))
+
+
+# --- arg-reductions -----------------------------------------------------------------------------------
+
+
+def _position(
+    ctx: Context, x: Node, dims: tuple[int, ...], op: str, extreme: Node | None, *, keepdim: bool
+) -> Node:
+    """Where the (first) extreme is, flat over ``dims``.
+
+    On CPU that is the least position of what equals ``extreme`` (with ``dims`` kept), NaN above all: two passes of vectors
+    instead of one of scalars.
+    """
+    if ctx.options.target == "cuda" or x.device.type != "cpu":
+        return reduce(ctx, x, dims, f"arg{op}", torch.int64, keepdim=keepdim)
+    top = extreme or reduce(ctx, x, dims, op, x.dtype, keepdim=True)
+    kept = [k for k in range(len(x.shape)) if k not in dims]
+    count = _count(x, dims)
+    _, high = count.bounds()
+    dtype = torch.int32 if high is not None and high < _INT32_LIMIT else torch.int64
+
+    def body(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
+        coords, flat = [ZERO] * len(x.shape), ZERO
+        for position, k in enumerate(kept):
+            coords[k] = index[position]
+        places = list(coords)
+        for position, k in enumerate(dims):
+            coords[k] = reduced[position]
+            flat = flat * x.shape[k] + reduced[position]
+        value = read(x, coords)
+        found = call("eq", value, read(top, places), dtype=BOOL)
+        if x.dtype.is_floating_point:
+            found = call("bitwise_or", found, call("ne", value, value, dtype=BOOL))
+        last = torch.iinfo(dtype).max
+        return Call("where", (found, Index(flat, dtype), Const(last, dtype)), dtype)
+
+    shape, ranges = [x.shape[k] for k in kept], [x.shape[k] for k in dims]
+    least = ctx.reduction("min", shape, ranges, dtype, body)
+    place = elementwise(ctx, (least,), torch.int64, torch.int64, lambda a: a)
+    return unreduce(ctx, place, dims, len(x.shape)) if keepdim else place
+
+
+_INT32_LIMIT = 2**31 - 1
+
+
+def _arg(op: str) -> Callable[..., Node]:
+    def lower(ctx: Context, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
+        if not x.shape:
+            raise NotLowered("arg-reduction of a scalar")
+        dims = normalise_dims(x, dim)
+        _require_elements(x, dims)
+        return _position(ctx, x, dims, op, None, keepdim=keepdim)
+
+    return lower
+
+
+registry.add("argmax.default", _arg("max"))
+registry.add("argmin.default", _arg("min"))
+
+
+def _extreme_with_index(op: str) -> Callable[..., tuple[Node, Node]]:
+    def lower(ctx: Context, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
+        if not x.shape:
+            raise NotLowered("arg-reduction of a scalar")
+        dims = normalise_dims(x, dim)
+        _require_elements(x, dims)
+        value = reduce(ctx, x, dims, op, x.dtype, keepdim=True)
+        place = _position(ctx, x, dims, op, value, keepdim=keepdim)
+        return value if keepdim else drop(ctx, value, dims), place
+
+    return lower
+
+
+registry.add("max.dim", _extreme_with_index("max"))
+registry.add("min.dim", _extreme_with_index("min"))

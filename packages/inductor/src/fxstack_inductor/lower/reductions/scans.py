@@ -1,0 +1,117 @@
+"""Running sums, products, extremes and log-sums along a dimension.
+
+Running values have eager's precision: sums and products of single precision are kept in double, of half precision in single.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import product
+from fxstack_inductor.ir.nodes import Call, Indirect, value_dtype
+from fxstack_inductor.lower.context import broadcast_coords, cast, read
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, like
+from fxstack_inductor.lower.indexing.joins import require_elements
+from fxstack_inductor.lower.indexing.views import reshape_coords, wrap
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.nodes import Body, Node
+    from fxstack_inductor.lower.context import Context
+
+registry = Registry()
+rule = registry.rule
+
+
+def running(ctx: Context, x: Node, dim: int, op: str, result: torch.dtype) -> Node:
+    """``op`` over the elements of ``x``, as ``result``, up to each position along ``dim``."""
+    if not x.shape:
+        raise NotLowered("scan of a scalar")
+    register = value_dtype(result)
+    state = torch.float64 if result is torch.float32 and op not in {"max", "min"} else register
+    where = wrap(dim, len(x.shape))
+    return ctx.scan(
+        op,
+        x.shape,
+        where,
+        result,
+        lambda index: cast(read(x, index), register),
+        state=state,
+    )
+
+
+def _sum(op: str) -> Callable[..., Node]:
+    def lower(ctx: Context, x: Node, dim: int, *, dtype: torch.dtype | None = None) -> Node:
+        whole = not x.dtype.is_floating_point
+        return running(ctx, x, dim, op, dtype or (torch.int64 if whole else x.dtype))
+
+    return lower
+
+
+registry.add("cumsum.default", _sum("sum"))
+registry.add("cumprod.default", _sum("prod"))
+
+
+@rule("logcumsumexp.default")
+def logcumsumexp(ctx: Context, x: Node, dim: int) -> Node:
+    return running(ctx, x, dim, "logaddexp", x.dtype)
+
+
+def _extreme(op: str) -> Callable[..., tuple[Node, Node]]:
+    def lower(ctx: Context, x: Node, dim: int) -> tuple[Node, Node]:
+        values = running(ctx, x, dim, op, x.dtype)
+        where = ctx.scan(
+            f"arg{op}",
+            x.shape,
+            wrap(dim, len(x.shape)),
+            torch.int64,
+            lambda index: read(x, index),
+            state=torch.int64,
+        )
+        return values, where
+
+    return lower
+
+
+registry.add("cummax.default", _extreme("max"))
+registry.add("cummin.default", _extreme("min"))
+
+
+@rule("masked_scatter.default")
+def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
+    """The elements of ``source``, in order, where ``mask`` holds."""
+    require_elements(source)
+    if mask.dtype is not BOOL:
+        raise NotLowered("a mask of integers, which eager refuses")
+    shape = ctx.sizes()
+    count = (product(shape),)
+
+    def chosen(index: Sequence[Expr]) -> Body:
+        place = reshape_coords(shape, count, index)
+        return read(mask, broadcast_coords(mask.shape, place))
+
+    holds = ctx.pointwise(count, BOOL, chosen)
+    rank = running(ctx, holds, 0, "sum", torch.int64)
+    total = (product(source.shape),)
+    elements = ctx.pointwise(
+        total, source.dtype, lambda index: read(source, reshape_coords(source.shape, total, index))
+    )
+
+    def body(index: Sequence[Expr]) -> Body:
+        (at,) = reshape_coords(count, shape, index)
+        inside, place = read(holds, (at,)), read(rank, (at,))
+        place = Call(
+            "where", (inside, call("sub", place, like(place, 1)), like(place, 0)), place.dtype
+        )
+        value = read(elements, (Indirect(place, total[0], wraps=False),))
+        return Call(
+            "where", (inside, value, read(x, broadcast_coords(x.shape, index))), value.dtype
+        )
+
+    return ctx.pointwise(shape, x.dtype, body)

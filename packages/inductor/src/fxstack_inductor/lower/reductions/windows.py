@@ -1,0 +1,348 @@
+"""Pooling over small windows, forward and backward: every window position is one term of an expression.
+
+A forward pass reads the taps of its window; a backward pass, instead of scattering, reads the windows that its
+element is in. Windows of more than ``MAX_TAPS`` positions are left to ATen.
+"""
+
+# ruff: noqa: PLR0917 - a rule has its operator's signature
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.expr import ZERO, Expr, extremum, floordiv
+from fxstack_inductor.ir.nodes import Body, Call, Coord, Index, Indirect, Node, value_dtype
+from fxstack_inductor.lower.context import cast, number, read
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, like
+from fxstack_inductor.lower.indexing.joins import both, compare_index, masked
+from fxstack_inductor.lower.indexing.views import reshape_coords
+from fxstack_inductor.lower.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fxstack_inductor.lower.context import Context
+
+registry = Registry()
+rule = registry.rule
+
+MAX_TAPS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows along one dimension of ``size`` elements: the ``k``-th begins at ``k * step - pad`` and has ``length``."""
+
+    size: Expr
+    count: Expr
+    length: int
+    step: int
+    pad: int
+    apart: int = 1
+    """The distance of neighbours in a window (its dilation)."""
+
+    @property
+    def span(self) -> int:
+        return (self.length - 1) * self.apart + 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether no window can reach over the edges."""
+        size, count = self.size.as_int(), self.count.as_int()
+        if self.pad or size is None or count is None:
+            return False
+        return (count - 1) * self.step + self.span <= size
+
+    @property
+    def overlap(self) -> int:
+        """How many windows an element is in at most."""
+        return -(-self.length // self.step)
+
+    def tap(self, at: Expr, k: int) -> tuple[Expr, list[Body]]:
+        """Where the ``k``-th tap of window ``at`` is, and what must hold for it to exist."""
+        position = at * self.step + (k * self.apart - self.pad)
+        if self.inside:
+            return position, []
+        low = [compare_index("ge", position, 0)] if self.pad else []
+        return position, [*low, compare_index("lt", position, self.size)]
+
+    def first(self, at: Expr) -> Expr:
+        """The position of the first tap that exists."""
+        begin = at * self.step - self.pad
+        if self.apart == 1:
+            return extremum("max", begin, ZERO)
+        missing = floordiv(self.apart - 1 - begin, self.apart)
+        return begin + extremum("max", missing, ZERO) * self.apart
+
+    def holder(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
+        """The ``back``-th of the windows that element ``at`` may be in, counted from the last, and when it is."""
+        window = floordiv(at + self.pad, self.step) - back
+        valid = [compare_index("ge", window, 0), compare_index("lt", window, self.count)]
+        if self.length % self.step or back == self.overlap:
+            valid.append(compare_index("lt", at + self.pad, window * self.step + self.length))
+        return window, valid
+
+    def clipped(self, at: Expr, *, padding: bool) -> Expr:
+        """The number of elements that window ``at`` covers, those of the padding included or not."""
+        begin = at * self.step - self.pad
+        end = extremum("min", begin + self.length, self.size + self.pad)
+        if padding:
+            return end - begin
+        return extremum("min", end, self.size) - extremum("max", begin, ZERO)
+
+
+def _pair(values: Sequence[int], default: Sequence[int] = ()) -> tuple[int, int]:
+    given = list(values or default)
+    if not all(isinstance(v, int) for v in given):
+        raise NotLowered("a window of symbolic size")
+    return (given[0], given[-1])
+
+
+def _windows(
+    x: Node,
+    out: Sequence[Expr],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int] = (1,),
+) -> tuple[Window, Window]:
+    lengths, pads, aparts = _pair(kernel), _pair(padding), _pair(dilation)
+    steps = _pair(stride, kernel)
+    if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
+        raise NotLowered("pooling of other than images")
+    return tuple(  # type: ignore[return-value]
+        Window(size, count, length, step, pad, apart)
+        for size, count, length, step, pad, apart in zip(
+            x.shape[-2:], out[-2:], lengths, steps, pads, aparts, strict=True
+        )
+    )
+
+
+def _require_few(count: int) -> None:
+    if count > MAX_TAPS:
+        raise NotLowered(f"a window of {count} positions")
+
+
+def _taps(
+    x: Node, windows: tuple[Window, Window], index: Sequence[Expr], outside: float
+) -> Iterator[tuple[Body, Expr]]:
+    """The elements of a window, ``outside`` where there is none, and their positions in the image."""
+    rows, columns = windows
+    dtype = value_dtype(x.dtype)
+    for i, j in product(range(rows.length), range(columns.length)):
+        y, y_valid = rows.tap(index[-2], i)
+        z, z_valid = columns.tap(index[-1], j)
+        value = read(x, [*index[:-2], y, z])
+        valid = [*y_valid, *z_valid]
+        yield masked(both(valid), value, number(outside, dtype)), y * columns.size + z
+
+
+def _divisor(
+    windows: tuple[Window, Window],
+    index: Sequence[Expr],
+    dtype: torch.dtype,
+    padding: bool,
+    override: int | None,
+) -> Body:
+    """What the sum of a window is divided by."""
+    if override is not None:
+        return number(float(override), dtype)
+    rows, columns = windows
+    count = rows.clipped(index[0], padding=padding) * columns.clipped(index[1], padding=padding)
+    known = count.as_int()
+    return cast(Index(count), dtype) if known is None else number(float(known), dtype)
+
+
+@rule("avg_pool2d.default")
+def avg_pool(
+    ctx: Context,
+    x: Node,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,  # noqa: ARG001
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Node:
+    if not x.dtype.is_floating_point:
+        raise NotLowered("average of integers")
+    windows = _windows(x, ctx.sizes(), kernel_size, stride, padding)
+    _require_few(windows[0].length * windows[1].length)
+    dtype = value_dtype(x.dtype)
+
+    def body(index: Sequence[Expr]) -> Body:
+        total: Body | None = None
+        for value, _ in _taps(x, windows, index, 0):
+            total = value if total is None else call("add", total, value)
+        assert total is not None
+        return call(
+            "div",
+            total,
+            _divisor(windows, index[-2:], dtype, count_include_pad, divisor_override),
+        )
+
+    return ctx.pointwise(ctx.sizes(), x.dtype, body)
+
+
+@rule("avg_pool2d_backward.default")
+def avg_pool_backward(
+    ctx: Context,
+    grad: Node,
+    x: Node,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,  # noqa: ARG001
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Node:
+    windows = _windows(x, grad.shape, kernel_size, stride, padding)
+    _require_few(windows[0].overlap * windows[1].overlap)
+    dtype = value_dtype(x.dtype)
+
+    def term(index: Sequence[Expr], at: tuple[Expr, Expr]) -> Body:
+        value = read(grad, [*index[:-2], *at])
+        return call("div", value, _divisor(windows, at, dtype, count_include_pad, divisor_override))
+
+    return ctx.pointwise(
+        x.shape, x.dtype, lambda index: _gathered(index, windows, lambda at: term(index, at), dtype)
+    )
+
+
+def _gathered(
+    index: Sequence[Expr],
+    windows: tuple[Window, Window],
+    term: Callable[[tuple[Expr, Expr]], Body],
+    dtype: torch.dtype,
+) -> Body:
+    """The sum of ``term`` over the windows that an element is in, in eager's order."""
+    rows, columns = windows
+    total: Body | None = None
+    for i, j in product(reversed(range(rows.overlap)), reversed(range(columns.overlap))):
+        y, y_valid = rows.holder(index[-2], i)
+        z, z_valid = columns.holder(index[-1], j)
+        value = masked(both([*y_valid, *z_valid]), term((y, z)), number(0, dtype))
+        total = value if total is None else call("add", total, value)
+    assert total is not None
+    return total
+
+
+@rule("max_pool2d_with_indices.default")
+def max_pool(
+    ctx: Context,
+    x: Node,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,  # noqa: ARG001
+) -> tuple[Node, Node]:
+    if not x.dtype.is_floating_point:
+        raise NotLowered("maximum of integers")
+    shape = tuple(ctx.size(size) for size in ctx.value[0].shape)
+    windows = _windows(x, shape, kernel_size, stride, padding, dilation)
+    _require_few(windows[0].length * windows[1].length)
+    columns = windows[1]
+
+    def first(index: Sequence[Expr]) -> Expr:
+        y, z = (w.first(at) for at, w in zip(index[-2:], windows, strict=True))
+        return y * columns.size + z
+
+    # Positions of 32 bits go through vectors as fast as the elements.
+    high = (x.shape[-2] * columns.size).bounds()[1]
+    kind = torch.int32 if high is not None and high < torch.iinfo(torch.int32).max else torch.int64
+
+    def body(index: Sequence[Expr]) -> tuple[Body, Body]:
+        best: Body = number(float("-inf"), value_dtype(x.dtype))
+        where: Body = Index(first(index), kind)
+        for value, position in _taps(x, windows, index, float("-inf")):
+            better = call("gt", value, best, dtype=BOOL)
+            better = call("bitwise_or", better, call("ne", value, value, dtype=BOOL))
+            best = Call("where", (better, value, best), value.dtype)
+            where = Call("where", (better, Index(position, kind), where), kind)
+        return best, where
+
+    values = ctx.pointwise(shape, x.dtype, lambda index: body(index)[0])
+    return values, ctx.pointwise(shape, torch.int64, lambda index: body(index)[1])
+
+
+@rule("max_pool2d_with_indices_backward.default")
+def max_pool_backward(
+    ctx: Context,
+    grad: Node,
+    x: Node,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,  # noqa: ARG001
+    indices: Node,
+) -> Node:
+    if ctx.device.type == "cpu" and ctx.options.target != "cuda":
+        return _scattered(ctx, grad, x, indices)
+    if any(d != 1 for d in dilation):
+        raise NotLowered("a dilated window")
+    windows = _windows(x, grad.shape, kernel_size, stride, padding)
+    _require_few(windows[0].overlap * windows[1].overlap)
+    dtype = value_dtype(x.dtype)
+
+    def term(index: Sequence[Expr], at: tuple[Expr, Expr]) -> Body:
+        place = [*index[:-2], *at]
+        own = Index(index[-2] * x.shape[-1] + index[-1])
+        chosen = call("eq", read(indices, place), own, dtype=BOOL)
+        value = read(grad, place)
+        return Call("where", (chosen, value, like(value, 0)), dtype)
+
+    return ctx.pointwise(
+        x.shape, x.dtype, lambda index: _gathered(index, windows, lambda at: term(index, at), dtype)
+    )
+
+
+def _scattered(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
+    """``grad`` added up where the maxima were: in eager's order, whatever the windows."""
+    if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
+        raise NotLowered("pooling of other than images")
+    *lead, rows, columns = x.shape
+    flat = (*lead, rows * columns)
+    dtype = value_dtype(x.dtype)
+
+    def put(index: Sequence[Expr]) -> tuple[Sequence[Coord], Body]:
+        where = Indirect(read(indices, index), flat[-1], known=True)
+        return [*index[:-2], where], read(grad, index)
+
+    init = ctx.pointwise(flat, dtype, lambda _: number(0, dtype))
+    planes = ctx.scatter("add", init, grad.shape, put)
+    whole = ctx.view(planes, x.shape, lambda index: reshape_coords(flat, x.shape, index))
+    if dtype == x.dtype:
+        return whole
+    return ctx.pointwise(x.shape, x.dtype, lambda index: read(whole, index))
+
+
+# --- adaptive -----------------------------------------------------------------------------------------
+
+
+def _even(x: Node, out: Sequence[Expr]) -> tuple[int, int]:
+    """The window lengths of an adaptive pooling whose windows are all equal."""
+    lengths = []
+    for size, count in zip(x.shape[-2:], out[-2:], strict=True):
+        known, parts = size.as_int(), count.as_int()
+        if not known or not parts or known % parts:
+            raise NotLowered("adaptive windows of different sizes")
+        lengths.append(known // parts)
+    return lengths[0], lengths[1]
+
+
+@rule("_adaptive_avg_pool2d.default")
+def adaptive_avg_pool(ctx: Context, x: Node, output_size: Sequence[int]) -> Node:  # noqa: ARG001
+    lengths = _even(x, ctx.sizes())
+    return avg_pool(ctx, x, lengths, lengths)
+
+
+@rule("_adaptive_avg_pool2d_backward.default")
+def adaptive_avg_pool_backward(ctx: Context, grad: Node, x: Node) -> Node:
+    lengths = _even(x, grad.shape)
+    return avg_pool_backward(ctx, grad, x, lengths, lengths, (0,), False, True, None)

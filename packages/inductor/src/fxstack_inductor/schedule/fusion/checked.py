@@ -1,0 +1,131 @@
+"""Tensors whose elements are checked when they are computed: a bad index is an error whether its element is used or not.
+
+Eager looks at every index of a ``gather``. A kernel computes what is read, so a tensor with checks must not be inlined
+into readers that read only some of its elements, and is computed where nothing reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, contiguous_strides, product, recombine
+from fxstack_inductor.ir.nodes import (
+    Body,
+    Computed,
+    Indirect,
+    Masked,
+    Node,
+    Pointwise,
+    Read,
+    Reduction,
+    children,
+    walk,
+)
+from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.schedule.fusion.loop_matching import digits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from fxstack_inductor.ir.atoms import Var
+
+
+def has_checks(node: Computed) -> bool:
+    """Whether an element is computed from an index that may be out of range."""
+    return any(
+        isinstance(coord, Indirect) and not coord.known
+        for part in node.parts
+        if isinstance(part, Read)
+        for coord in part.coords
+    )
+
+
+def read_in_part(
+    live: Sequence[Computed], readers: Mapping[Node, Sequence[Computed]], required: Collection[Node]
+) -> set[Computed]:
+    """The nodes with checks that would not be computed as a whole if they were inlined into their readers."""
+    whole: set[Computed] = set()
+    found: set[Computed] = set()
+    for node in reversed(live):
+        computed = node in required or not isinstance(node, Pointwise)
+        read = (reader in whole and covers(reader, node) for reader in readers.get(node, ()))
+        if computed or any(read):
+            whole.add(node)
+        elif has_checks(node):
+            found.add(node)
+            whole.add(node)
+    return found
+
+
+def covers(reader: Computed, node: Node) -> bool:
+    """Whether computing all elements of ``reader`` reads every element of ``node``."""
+    loops = [var for index in _loops(reader) if (var := index.as_var()) is not None]
+    reads = _reads(reader.body, _on_coordinates)
+    return any(read.node is node and _surjective(read, node, loops) for read in reads)
+
+
+def _loops(reader: Computed) -> tuple[Expr, ...]:
+    if isinstance(reader, Scatter):
+        return reader.reduced
+    return (*reader.index, *reader.reduced) if isinstance(reader, Reduction) else reader.index
+
+
+def _reads(body: Body, sure: Callable[[Body], bool]) -> Iterator[Read]:
+    """The reads that are made at every point of the loops, or where a condition on coordinates that is ``sure`` holds."""
+    seen: set[int] = set()
+    stack: list[Body] = [body]
+    while stack:
+        part = stack.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, Read):
+            yield part
+        if isinstance(part, Masked) and not sure(part.mask):
+            stack.append(part.mask)
+        else:
+            stack.extend(children(part))
+
+
+def _on_coordinates(mask: Body) -> bool:
+    """Whether a mask reads no tensor: such masks leave out nothing but places outside of a tensor."""
+    return not any(isinstance(part, Read) for part in walk(mask))
+
+
+def _surjective(read: Read, node: Node, loops: Sequence[Var]) -> bool:
+    coords = [coord for coord in read.coords if isinstance(coord, Expr)]
+    if len(coords) != len(read.coords):
+        return False
+    used = {var for coord in coords for var in coord.variables}
+    if any(not (var.extent or ZERO).is_positive() for var in loops if var not in used):
+        return False
+    strides = contiguous_strides(node.shape)
+    place = recombine(sum((c * s for c, s in zip(coords, strides, strict=True)), ZERO))
+    found = digits(place)
+    if found is not None and product([var.extent or ONE for var in found]) == product(node.shape):
+        return True
+    mapped = [var for coord in coords if (var := _shifted(coord)) is not None]
+    ranges = zip(coords, node.shape, strict=True)
+    return len(mapped) == len(set(mapped)) and all(_spans(coord, size) for coord, size in ranges)
+
+
+def _shifted(coord: Expr) -> Var | None:
+    """The variable that ``coord`` is, but for a constant."""
+    found = [var for var in coord.variables if var.extent is not None]
+    return found[0] if len(found) == 1 and coord.coefficient(found[0]) == ONE else None
+
+
+def _spans(coord: Expr, size: Expr) -> bool:
+    """Whether a shifted variable takes all values from 0 up to ``size``."""
+    if size == 1 and coord == ZERO:
+        return True
+    var = _shifted(coord)
+    if var is None or var.extent is None:
+        return False
+    start = coord.subs({var: ZERO})
+    low = (ZERO - start).bounds()[0]
+    high = (start + var.extent - size).bounds()[0]
+    return low is not None and low >= 0 and high is not None and high >= 0
+
+
+__all__ = ["covers", "has_checks", "read_in_part"]

@@ -1,0 +1,444 @@
+"""Fusion: partition the computed tensors into groups that share one loop nest.
+
+Tensors are visited in the graph's order. Each starts as a group of its own and is merged with
+groups that it reads from, then with groups that read the same memory. A merge must satisfy every rule in
+``RULES``; a rule answers with a named refusal, kept for the report.
+"""
+
+# ruff: noqa: ARG001 - every fusion rule has the same signature
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.atoms import Var, VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
+from fxstack_inductor.ir.nodes import (
+    Call,
+    Computed,
+    Extern,
+    ExternCall,
+    Masked,
+    Node,
+    Pointwise,
+    Read,
+    Reduction,
+    walk,
+)
+from fxstack_inductor.ir.ordered import Scan, Scatter
+from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
+from fxstack_inductor.schedule.fusion.precedence import Precedence
+from fxstack_inductor.schedule.sizes import SizeProviders, size_providers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fxstack_inductor.ir.nodes import Coord
+    from fxstack_inductor.lower.program import Program
+    from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.schedule.fusion.inlining import Usage
+
+HEAVY = 32
+"""Operations for an element from which on a tensor is better read again than computed in a second pass."""
+SIBLINGS = 6
+"""How many of the latest groups reading the same memory are tried for a merge."""
+
+_UNKNOWN = Var("computed", VarKind.VALUE)
+COMPUTED = of_atom(_UNKNOWN)
+"""A coordinate that only the kernel knows, an index read from memory: it equals no loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where in the group's loops a tensor is computed: coordinates of its element and of what it reduces."""
+
+    coords: tuple[Expr, ...]
+    reduced: tuple[Expr, ...] = ()
+
+    @property
+    def variables(self) -> frozenset[Var]:
+        return frozenset(v for e in (*self.coords, *self.reduced) for v in _loops(e))
+
+
+@dataclass(eq=False)
+class Group:
+    """Tensors in one loop nest over ``space``; ``inner`` are the variables of the inner loops, None while undecided."""
+
+    space: list[Var]
+    inner: frozenset[Var] | None
+    placed: dict[Computed, Placed]
+    first: int
+    last: int
+    calls: int
+    level: int = 0
+    """See ``precedence``."""
+
+
+Unit = Group | ExternCall | HostCall
+
+
+@dataclass
+class Fusion:
+    """State of one run of fusion."""
+
+    program: Program
+    usage: Usage
+    inlined: set[Node]
+    options: InductorOptions
+    sizes: SizeProviders
+    unit: dict[Node, Unit] = field(default_factory=dict)
+    position: dict[int, int] = field(init=False)
+    """Step number of a call, by identity."""
+    direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
+    readers: dict[Node, list[Group]] = field(default_factory=dict)
+    refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
+    weights: dict[Computed, int] = field(default_factory=dict)
+    counter: int = 0
+    precedence: Precedence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.position = {id(step): k for k, step in enumerate(self.program.steps)}
+        self.precedence = Precedence(self)
+
+    def current(self, group: Group) -> Group:
+        """The group that ``group``'s tensors are in now."""
+        unit = self.unit[next(iter(group.placed))]
+        return unit if isinstance(unit, Group) else group
+
+    def fresh(self, extent: Expr) -> Var:
+        self.counter += 1
+        return Var(f"x{self.counter}", VarKind.LOOP, extent)
+
+    def reads(self, node: Computed) -> tuple[Read, ...]:
+        """What ``node`` reads when the inlined tensors are looked through, in its own coordinates."""
+        if node not in self.direct:
+            self.direct[node] = tuple(dict.fromkeys(self._through(node)))
+        return self.direct[node]
+
+    def _through(self, node: Computed) -> Iterable[Read]:
+        for read in node.reads:
+            if read.node not in self.inlined or not isinstance(read.node, Computed):
+                yield read
+                continue
+            mapping = {
+                v: c if isinstance(c, Expr) else COMPUTED
+                for i, c in zip(read.node.index, read.coords, strict=True)
+                if (v := i.as_var()) is not None
+            }
+            for inner in self.reads(read.node):
+                yield Read(inner.node, tuple(_moved(c, mapping) for c in inner.coords))
+
+
+def _moved(coord: Coord, mapping: dict[Var, Expr]) -> Coord:
+    return coord.subs(mapping) if isinstance(coord, Expr) else coord
+
+
+def _loops(expr: Expr) -> list[Var]:
+    return [v for v in expr.variables if v.kind is VarKind.LOOP]
+
+
+def fuse(
+    program: Program, usage: Usage, inlined: set[Node], options: InductorOptions
+) -> tuple[list[Group], Fusion]:
+    """Groups covering every live tensor that is not inlined, and the record of what was refused."""
+    fusion = Fusion(program, usage, inlined, options, size_providers(program, inlined))
+    for step in program.steps:
+        if isinstance(step, ExternCall):
+            for output in step.outputs:
+                fusion.unit[output] = step
+    groups: dict[int, Group] = {}
+    for node in usage.live:
+        if node in inlined:
+            continue
+        position = fusion.position[id(node)]
+        fusion.precedence.reach(position)
+        group = _singleton(fusion, node, position)
+        group.level = fusion.precedence.above_producers(group)
+        fusion.unit[node] = group
+        if options.fuse:
+            group = _absorb(fusion, node, group)
+        fusion.precedence.place(node, group)
+    for unit in fusion.unit.values():
+        if isinstance(unit, Group):
+            groups[id(unit)] = unit
+    return list(groups.values()), fusion
+
+
+def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
+    def place(sizes: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[Var]]:
+        made = [None if size == 1 else fusion.fresh(size) for size in sizes]
+        coords = tuple(ZERO if v is None else of_atom(v) for v in made)
+        return coords, [v for v in made if v is not None]
+
+    calls = sum(isinstance(b, Call) for b in walk(node.body))
+    if isinstance(node, Scatter):
+        reduced, space = place(node.ranges)
+        placed: dict[Computed, Placed] = {node: Placed((), reduced)}
+        return Group(space, _in_order(node, reduced), placed, position, position, calls)
+    coords, outer = place(node.shape)
+    if isinstance(node, Scan):
+        along = frozenset(_loops(coords[node.axis])) or None
+        return Group(outer, along, {node: Placed(coords)}, position, position, calls)
+    if not isinstance(node, Reduction):
+        return Group(outer, None, {node: Placed(coords)}, position, position, calls)
+    reduced, inner = place(node.ranges)
+    placed = {node: Placed(coords, reduced)}
+    return Group(outer + inner, frozenset(inner), placed, position, position, calls)
+
+
+def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
+    """The loops that must run in order: all but those whose every step goes to other elements."""
+    own = dict(zip(node.reduced, reduced, strict=True))
+    apart = {
+        v
+        for coord in node.target
+        if isinstance(coord, Expr) and coord in own
+        for v in _loops(own[coord])
+    }
+    return frozenset(v for place in reduced for v in _loops(place)) - apart
+
+
+def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
+    """Merge ``node``'s group with those it reads from, nearest first, then with siblings."""
+    producers = [fusion.unit.get(read.node) for read in fusion.reads(node)]
+    candidates = {id(u): u for u in producers if isinstance(u, Group)}
+    for candidate in sorted(candidates.values(), key=lambda g: -g.last):
+        group = _try(fusion, candidate, group) or group
+    seen: dict[int, Group] = {}
+    for read in fusion.reads(node):
+        if read.node in fusion.unit and isinstance(fusion.unit[read.node], Group):
+            continue
+        for reader in fusion.readers.get(read.node, [])[-SIBLINGS:]:
+            current = fusion.current(reader)
+            if current is not group:
+                seen[id(current)] = current
+    for sibling in sorted(seen.values(), key=lambda g: -g.last)[:SIBLINGS]:
+        if sibling is not group and sibling.placed:
+            group = _try(fusion, sibling, group) or group
+    return group
+
+
+def _try(fusion: Fusion, left: Group, right: Group) -> Group | None:
+    if left is right:
+        return None
+    merged = merge(fusion, left, right)
+    if isinstance(merged, Refusal):
+        names = next(iter(left.placed)).name, next(iter(right.placed)).name
+        fusion.refusals.append((*names, merged))
+        return None
+    for node in merged.placed:
+        fusion.unit[node] = merged
+    fusion.precedence.raise_behind(merged)
+    return merged
+
+
+def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
+    """One group of both, or the reason why not."""
+    if any(isinstance(n, Scatter) for group in (left, right) for n in group.placed):
+        return Refusal("a scatter has loops of its own")
+    if left.calls + right.calls > fusion.options.max_kernel_ops:
+        return Refusal("too many operations")
+    pairs = list(_pairs(fusion, left, right))
+    if not pairs:
+        return Refusal("nothing shared")
+    unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
+    refusal = unifier.match(pairs) or unifier.match_rest()
+    if refusal is not None:
+        unifier = Unifier(list(left.space), list(right.space), fusion.fresh)
+        if not unifier.match_in_order(pairs):
+            return refusal
+    merged = _combine(unifier, left, right)
+    for rule in RULES:
+        refusal = rule(fusion, merged, left, right)
+        if refusal is not None:
+            return refusal
+    return merged
+
+
+def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
+    """Coordinates that must agree: of each tensor where one group makes it and the other reads it, or, if there is none, of
+    the memory that both read.
+    """
+    edges = list(_edges(fusion, left, right))
+    edges += [(b, a) for a, b in _edges(fusion, right, left)]
+    return edges or _shared(fusion, left, right)
+
+
+def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[Expr, Expr]]:
+    for node, place in consumer.placed.items():
+        for read in fusion.reads(node):
+            made = producer.placed.get(read.node)  # type: ignore[call-overload]
+            if made is None:
+                continue
+            for own, coord in zip(made.coords, read.coords, strict=True):
+                yield own, _coordinate(coord, node, place)
+
+
+def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
+    """A read coordinate in the variables of the reader's group."""
+    if not isinstance(coord, Expr):
+        return COMPUTED
+    index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
+    values = [*place.coords, *place.reduced]
+    mapping = {v: c for i, c in zip(index, values, strict=True) if (v := i.as_var()) is not None}
+    return coord.subs(mapping)
+
+
+def _is_known(coord: Coord) -> bool:
+    return isinstance(coord, Expr) and _UNKNOWN not in coord.variables
+
+
+def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
+    first: dict[Node, tuple[Expr, ...]] = {}
+    for node, place in left.placed.items():
+        for read in fusion.reads(node):
+            if all(map(_is_known, read.coords)):
+                first.setdefault(read.node, tuple(_coordinate(c, node, place) for c in read.coords))
+    for node, place in right.placed.items():
+        for read in fusion.reads(node):
+            other = first.get(read.node)
+            if other is not None and all(map(_is_known, read.coords)):
+                coords = [_coordinate(c, node, place) for c in read.coords]
+                return list(zip(other, coords, strict=True))
+    return []
+
+
+def _combine(unifier: Unifier, left: Group, right: Group) -> Group:
+    space = [*unifier.left, *unifier.unmatched_right()]
+    placed = {
+        node: Placed(
+            tuple(unifier.apply(c) for c in place.coords),
+            tuple(unifier.apply(c) for c in place.reduced),
+        )
+        for group in (left, right)
+        for node, place in group.placed.items()
+    }
+    return Group(
+        space,
+        None,
+        placed,
+        min(left.first, right.first),
+        max(left.last, right.last),
+        left.calls + right.calls,
+        max(left.level, right.level),
+    )
+
+
+# --- rules --------------------------------------------------------------------------------------------
+
+
+def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Every tensor lives at all the loops or at the outer ones; reductions agree on the inner ones."""
+    everything = frozenset(merged.space)
+    inner: frozenset[Var] | None = None
+    for node, place in merged.placed.items():
+        if isinstance(node, Reduction):
+            own = frozenset(v for e in place.reduced for v in _loops(e))
+            outer = frozenset(v for e in place.coords for v in _loops(e))
+            if own | outer != everything:
+                return Refusal("reduction over part of the loops", node.name)
+            if inner is not None and inner != own:
+                return Refusal("reductions over different loops", node.name)
+            inner = own
+        elif isinstance(node, Scan) and place.coords[node.axis].variables:
+            own = frozenset(_loops(place.coords[node.axis]))
+            if place.variables != everything or digits(place.coords[node.axis]) is None:
+                return Refusal("scan over part of the loops", node.name)
+            if inner is not None and inner != own:
+                return Refusal("scans and reductions over different loops", node.name)
+            inner = own
+    sets = {place.variables for node, place in merged.placed.items()} - {everything}
+    sets -= {everything - inner} if inner is not None else set()
+    if inner is not None:
+        if sets:
+            return Refusal("computed at a third level of the loops")
+    elif len(sets) > 1:
+        return Refusal("computed at a third level of the loops")
+    elif sets:
+        outer = next(iter(sets))
+        if not _is_prefix(merged, outer):
+            return Refusal("broadcast along an outer dimension")
+        inner = everything - outer
+    merged.inner = inner
+    return None
+
+
+def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
+    """Whether ``outer`` are the leading dimensions of every tensor that has them all."""
+    for place in group.placed.values():
+        order = list(dict.fromkeys(v for e in place.coords for v in _ordered_loops(e)))
+        if len(order) > len(outer) and frozenset(order[: len(outer)]) != outer:
+            return False
+    return True
+
+
+def _ordered_loops(expr: Expr) -> list[Var]:
+    """The digits of a coordinate, highest first."""
+    found = digits(expr)
+    return found[::-1] if found is not None else _loops(expr)
+
+
+def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    touched: set[Node] = set(merged.placed)
+    for node in merged.placed:
+        touched.update(read.node for read in fusion.reads(node))
+    if len(touched) > fusion.options.max_kernel_buffers:
+        return Refusal("too many buffers", str(len(touched)))
+    return None
+
+
+def _recomputed(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """What is heavy is computed once: a group that passes over it again, after a reduction, must load it."""
+    heavy = {
+        n for n in merged.placed if not isinstance(n, Reduction) and _weight(fusion, n) > HEAVY
+    }
+    if not heavy:
+        return None
+    late: set[Computed] = set()
+    for node in sorted(merged.placed, key=lambda n: fusion.position[id(n)]):
+        read: set[Node] = {r.node for r in fusion.reads(node)}
+        if any(isinstance(r, Reduction) and r in merged.placed for r in read) or read & late:
+            late.add(node)
+    for node in heavy:
+        if any(merged.placed[n].variables == frozenset(merged.space) for n in late - {node}):
+            return Refusal("heavy, and needed in several passes", node.name)
+    return None
+
+
+def _weight(fusion: Fusion, node: Computed) -> int:
+    """Operations for one element, those of inlined tensors included."""
+    found = fusion.weights.get(node)
+    if found is None:
+        found = sum(isinstance(b, (Call, Masked)) for b in walk(node.body))
+        inlined = [r.node for r in node.reads if r.node in fusion.inlined]
+        found += sum(_weight(fusion, n) for n in inlined if isinstance(n, Computed))
+        fusion.weights[node] = found
+    return found
+
+
+def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Nothing outside the two groups may lie between them."""
+    between = fusion.precedence.way_between(merged, left, right)
+    if between is None:
+        return None
+    name = next(iter(between.placed)).name if isinstance(between, Group) else between.name
+    return Refusal("something in between", name)
+
+
+def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    """Beside a product computed with matrix instructions there is only what is done with its elements."""
+    products = [n for n in merged.placed if isinstance(n, Reduction) and n.op == "dot"]
+    if not products:
+        return None
+    own = frozenset(v for e in merged.placed[products[0]].coords for v in _loops(e))
+    others = [n for n in merged.placed if n is not products[0]]
+    if any(not isinstance(n, Pointwise) or merged.placed[n].variables != own for n in others):
+        return Refusal("a matrix product keeps to what reads its elements", products[0].name)
+    return None
+
+
+RULES = (_levels, _product, _small, _recomputed, _acyclic)
+"""What a merge must satisfy, in order; a rule returns None or a refusal."""
+
+__all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]

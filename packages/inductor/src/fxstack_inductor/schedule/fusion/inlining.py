@@ -1,0 +1,207 @@
+"""Decide which computed tensors are inlined into their readers and which are units of fusion.
+
+An inlined tensor is computed again wherever it is read, and never stored. What is not inlined may still
+never be stored: if all its readers end up in its own kernel, it stays in registers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.atoms import Var
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import (
+    Call,
+    Computed,
+    ExternCall,
+    Index,
+    Masked,
+    Node,
+    Pointwise,
+    Read,
+    Reduction,
+    View,
+    walk,
+)
+from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.schedule.fusion.checked import has_checks, read_in_part
+
+if TYPE_CHECKING:
+    from fxstack_inductor.lower.program import Program
+
+WINDOW = 4
+"""From this many places on, what one element of a reader reads of a tensor is a window."""
+
+
+ON_COORDINATES = 8
+"""Up to so many cheap operations on coordinates alone (a mask, say) are computed again rather than read."""
+
+
+DEEPEST = 32
+"""So many tensors are inlined into one another: conversions and look-ups count as no operations, and Python's stack is finite."""
+
+
+SMALL = 16
+"""What is so many times smaller than a tensor (the largest of each row, say) can be in memory instead of it."""
+
+
+BENDS = 64
+"""Up to so many quotients, remainders and extremes in the coordinates of what is inlined. A reshape in the coordinates of
+another one writes these in each of its own, so that their number multiplies from tensor to tensor."""
+
+
+@dataclass
+class Usage:
+    """Who reads what. ``live`` are the computed nodes that anything needs."""
+
+    live: list[Computed]
+    required: set[Node] = field(default_factory=set)
+    """Computed nodes that must be in memory: read by calls, returned, or copied into inputs."""
+    readers: dict[Node, list[Computed]] = field(default_factory=lambda: defaultdict(list))
+
+
+def base_of(node: Node) -> Node:
+    while isinstance(node, View):
+        node = node.base
+    return node
+
+
+def usage(program: Program) -> Usage:
+    found = Usage([])
+    roots = [v for v in program.outputs if isinstance(v, Node)]
+    roots += [m.value for m in program.mutations]
+    for step in program.steps:
+        if isinstance(step, (ExternCall, HostCall)):
+            roots += step.reads
+    found.required = {base for root in roots if isinstance(base := base_of(root), Computed)}
+    needed = set(found.required)
+    for step in reversed(program.steps):
+        if isinstance(step, Computed) and step not in needed and has_checks(step):
+            found.required.add(step)
+            needed.add(step)
+        if isinstance(step, Computed) and step in needed:
+            found.live.append(step)
+            if isinstance(step, Scatter):
+                found.required.add(step.init)
+            for node in dict.fromkeys(read.node for read in step.reads):
+                needed.add(node)
+                found.readers[node].append(step)
+    found.live.reverse()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    calls: int
+    expensive: bool
+    reads: frozenset[Node]
+    indirect: bool
+    depth: int
+    """Tensors inlined into one another below this one."""
+    bends: int
+    """Atoms that are no variables in the coordinates, when the inlined tensors are looked through."""
+
+
+def choose_inlined(found: Usage) -> set[Node]:
+    """The pointwise nodes to inline, given who reads them."""
+    inlined: set[Node] = set()
+    in_part = read_in_part(found.live, found.readers, found.required)
+    costs: dict[Node, _Cost] = {}
+    for node in found.live:
+        cost = costs[node] = _cost(node, inlined, costs)
+        if not isinstance(node, Pointwise) or node in found.required or node in in_part:
+            continue
+        if _worth_inlining(node, cost, found.readers[node], found.required):
+            inlined.add(node)
+    return inlined
+
+
+def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost:
+    calls, expensive, indirect, depth, bends = 0, False, False, 0, 0
+    reads: set[Node] = set()
+    for body in walk(node.body):
+        match body:
+            case Call(op, _, _):
+                calls += op != "cast"
+                expensive = expensive or op in EXPENSIVE
+            case Index() | Masked():
+                calls += 1
+            case Read(source, coords):
+                plain = [c for c in coords if isinstance(c, Expr)]
+                indirect = indirect or len(plain) < len(coords)
+                own = sum(not isinstance(atom, Var) for c in plain for atom in c.atoms())
+                bends += own
+                if source in inlined:
+                    inner = costs[source]
+                    depth = max(depth, inner.depth + 1)
+                    bends += inner.bends * (1 + own)
+                    calls += inner.calls
+                    expensive = expensive or inner.expensive
+                    indirect = indirect or inner.indirect
+                    reads |= inner.reads
+                else:
+                    reads.add(source)
+            case _:
+                pass
+    return _Cost(calls, expensive, frozenset(reads), indirect, depth, bends)
+
+
+def _worth_inlining(
+    node: Pointwise, cost: _Cost, readers: list[Computed], required: set[Node]
+) -> bool:
+    if not cost.reads and not cost.expensive and cost.calls <= ON_COORDINATES:
+        return True
+    if cost.depth > DEEPEST or cost.bends > BENDS:
+        return False
+    if cost.calls > 64 or len(cost.reads) > 12:
+        return False
+    if any(_amplifies(node, reader) for reader in readers) and (
+        cost.expensive or cost.calls > 2 or cost.indirect
+    ):
+        return False
+    if len(readers) == 1:
+        return True
+    if cost.expensive or cost.calls > 8:
+        return False
+    instead = sum(_bytes(n) for n in cost.reads if isinstance(n, Computed) and n not in required)
+    if instead * SMALL > _bytes(node):
+        # Computing it again elsewhere would put what it reads into memory instead of itself.
+        return False
+    return sum(_bytes(n) for n in cost.reads) <= 2 * _bytes(node)
+
+
+def _bytes(node: Node) -> int:
+    return _numel(node) * int(node.dtype.itemsize)
+
+
+def _numel(node: Node) -> int:
+    """Elements, or a large number when only known at run time."""
+    known = node.layout.numel.as_int()
+    return 1 << 20 if known is None else known
+
+
+def _amplifies(node: Pointwise, reader: Computed) -> bool:
+    """Whether each element would be computed several times over for one reader."""
+    points = 1 if isinstance(reader, Scatter) else _numel(reader)
+    loops = list(reader.index)
+    if isinstance(reader, (Reduction, Scatter)):
+        loops = [*reader.reduced, *([] if isinstance(reader, Scatter) else loops)]
+        for size in reader.ranges:
+            points *= size.as_int() or 64
+    places = {read for read in reader.reads if read.node is node}
+    counts = [min(points, _numel(node)) if _once(read, loops) else points for read in places]
+    total = sum(counts) if len(places) >= WINDOW else max(counts)
+    return total >= 2 * max(_numel(node), 1)
+
+
+def _once(read: Read, loops: list[Expr]) -> bool:
+    """Whether no element is read at two points of ``loops``: a part of a concatenation, say."""
+    found = set()
+    for coord in read.coords:
+        if isinstance(coord, Expr) and len(loop := [v for v in coord.variables if v.extent]) == 1:
+            found |= {loop[0]} if coord.coefficient(loop[0]) is not None else set()
+    return all(v is None or v in found for v in (index.as_var() for index in loops))

@@ -1,0 +1,121 @@
+"""Mutated inputs that a kernel writes itself, instead of a tensor of its own that is copied at the end.
+
+That is the same program if nothing reads the input's old contents afterwards, and if the kernel, where it
+reads the input at all, reads each element only to write that very element. An index that may be out of range forbids it: eager
+raises before it writes anything, and so must we (``inplace_scatter`` says how scatters do).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.kernel import Load, Reduce
+from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
+from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.schedule.fusion.inlining import base_of
+from fxstack_inductor.schedule.fusion.inplace_scatter import (
+    chained,
+    guarded,
+    is_copy,
+    may_scatter,
+    redirect,
+    renamed,
+)
+from fxstack_inductor.schedule.steps import KernelStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fxstack_inductor.ir.kernel import Kernel
+    from fxstack_inductor.ir.nodes import Input
+    from fxstack_inductor.lower.program import Mutation, Program
+    from fxstack_inductor.schedule.steps import Step
+
+
+def share_memory(steps: Sequence[Step]) -> list[Step]:
+    """Have each scatter's ``init`` written into the memory of the scatter itself, which the scatter then changes."""
+    kernels = [step for step in steps if isinstance(step, KernelStep)]
+    scatters = {n.init: n for step in kernels for n in step.stored if isinstance(n, Scatter)}
+    return [_on_scatter(step, scatters) for step in steps]
+
+
+def _on_scatter(step: Step, scatters: Mapping[Node, Scatter]) -> Step:
+    if not isinstance(step, KernelStep):
+        return step
+    changed = [node for node in step.stored if isinstance(node, Scatter)]
+    names = {node.name: scatters[node].name for node in step.stored if node in scatters}
+    stored = tuple(scatters.get(n, n) for n in step.stored if n not in changed)
+    reads = [node for node in step.reads if node not in scatters] + changed
+    return KernelStep(renamed(step.kernel, names), stored, tuple(reads))
+
+
+def write_in_place(
+    program: Program, steps: Sequence[Step]
+) -> tuple[list[Step], tuple[Mutation, ...]]:
+    """The steps with in-place writes, and the mutations that remain to be copied."""
+    steps = chained(program, steps)
+    chosen = {m.value: m.target for m in _possible(program, steps)}
+    remaining = tuple(m for m in program.mutations if m.value not in chosen)
+    names = frozenset(target.name for target in chosen.values())
+    made: list[Step] = []
+    for step in steps:
+        redirect(step, chosen)
+        changed = _rewritten(step, chosen)
+        if not isinstance(changed, KernelStep):
+            made.append(changed)
+        elif not any(is_copy(changed.kernel, name, name) for name in names):
+            made.append(guarded(changed, names))
+    return made, remaining
+
+
+def _possible(program: Program, steps: Sequence[Step]) -> Iterable[Mutation]:
+    returned = {base_of(value) for value in program.outputs if isinstance(value, Node)}
+    checked = any(isinstance(step, KernelStep) and step.kernel.checked for step in steps)
+    uses = Counter(node for m in program.mutations for node in (m.target, m.value))
+    made = {node: k for k, s in enumerate(steps) if isinstance(s, KernelStep) for node in s.stored}
+    for mutation in program.mutations:
+        target, value = mutation.target, mutation.value
+        if not isinstance(value, Computed) or value not in made or value in returned:
+            continue
+        if uses[target] > 1 or uses[value] > 1 or value.layout != target.layout:
+            continue
+        if isinstance(value, Scatter):
+            allowed = may_scatter(steps, made[value], target, value)
+        else:
+            allowed = not checked and _allowed(steps, made[value], target, value)
+        if allowed:
+            yield mutation
+
+
+def _allowed(steps: Sequence[Step], position: int, target: Input, value: Computed) -> bool:
+    for k, step in enumerate(steps):
+        read = {base_of(node) for node in step.reads}
+        if target in read and (k > position or (isinstance(step, ExternCall) and step.alias)):
+            return False
+        if value in read and not isinstance(step, KernelStep):
+            return False
+    maker = steps[position]
+    return isinstance(maker, KernelStep) and _same_elements(maker.kernel, target.name, value.name)
+
+
+def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
+    loads = [v for v in kernel.values if isinstance(v, Load) and v.buffer == target]
+    if not loads:
+        return True
+    stores = [store for store in kernel.stores if store.buffer == value]
+    # A reduction needs several passes over the elements; all else reads and writes each once.
+    once = not any(isinstance(v, Reduce) for v in kernel.values)
+    return once and all(s.index == v.index and not s.op for s in stores for v in loads)
+
+
+def _rewritten(step: Step, chosen: Mapping[Node, Input]) -> Step:
+    if not isinstance(step, KernelStep):
+        return step
+    written = [node for node in step.stored if node in chosen]
+    names = {node.name: chosen[node].name for node in (*step.stored, *step.reads) if node in chosen}
+    if not names:
+        return step
+    stored = tuple(node for node in step.stored if node not in chosen)
+    reads = [chosen.get(node, node) for node in (*step.reads, *written)]
+    return KernelStep(renamed(step.kernel, names), stored, tuple(dict.fromkeys(reads)))

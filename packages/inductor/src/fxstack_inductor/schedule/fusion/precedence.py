@@ -1,0 +1,174 @@
+"""Which units must run before which, and levels that tell at once that one need not run before another.
+
+The level of a unit is higher than those of all the units that must run before it, so a search for a way from one unit
+to another need not enter units that are not above the first. Levels are kept while groups are merged: the units
+behind a merged group are raised as far as they have to be.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.ir.nodes import ExternCall
+from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.schedule.fusion.inlining import base_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator
+
+    from fxstack_inductor.ir.nodes import Computed, Node
+    from fxstack_inductor.schedule.fusion.groups import Fusion, Group
+
+Call = ExternCall | HostCall
+
+
+class Precedence:
+    """What must run before what in ``fusion``, through tensors, host values and the order of effects."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._fusion = fusion
+        calls = [s for s in fusion.program.steps if isinstance(s, (ExternCall, HostCall))]
+        self._effect_before: dict[int, ExternCall] = {}
+        self._behind: dict[int, list[Group | Call]] = {}
+        """Units that need a call for another reason than a tensor, by identity of the call."""
+        self._needed: dict[int, tuple[list[Node], list[Call]]] = {}
+        """Tensors and other calls that a call needs, by its identity."""
+        self._levels: dict[int, int] = {}
+        """Levels of the calls, by identity."""
+        self._waiting = iter(calls)
+        self._next = next(self._waiting, None)
+        self._reading: dict[Node, list[Call]] = {}
+        effects = [c for c in calls if isinstance(c, ExternCall) and c.effect]
+        for one, other in pairwise(effects):
+            self._effect_before[id(other)] = one
+        for call in calls:
+            nodes = list(dict.fromkeys(base_of(node) for node in call.reads))
+            others = self._other_producers(call)
+            self._needed[id(call)] = nodes, others
+            for node in nodes:
+                self._reading.setdefault(node, []).append(call)
+            for before in others:
+                self._behind.setdefault(id(before), []).append(call)
+
+    # --- who needs whom --------------------------------------------------------------------------
+
+    def producers(self, unit: Group | Call) -> list[Group | Call]:
+        """What must run before ``unit``, each once."""
+        if isinstance(unit, (ExternCall, HostCall)):
+            nodes, others = self._needed[id(unit)]
+        else:
+            nodes = [r.node for placed in unit.placed for r in self._fusion.reads(placed)]
+            others = self._fusion.sizes.of_kernel(unit.placed)
+        units = {id(u): u for node in nodes if (u := self._fusion.unit.get(node)) is not None}
+        units |= {id(u): u for u in others}
+        units.pop(id(unit), None)
+        return list(units.values())
+
+    def _other_producers(self, call: Call) -> list[Call]:
+        """Calls that give it numbers, and the effect before it."""
+        before = self._effect_before.get(id(call))
+        return [*self._fusion.sizes.of_call(call), *([] if before is None else [before])]
+
+    def _consumers(self, unit: Group | Call) -> Iterator[Group | Call]:
+        if isinstance(unit, (ExternCall, HostCall)):
+            yield from self._behind.get(id(unit), ())
+            nodes: list[Node] = list(unit.outputs) if isinstance(unit, ExternCall) else []
+        else:
+            nodes = list(unit.placed)
+        for node in nodes:
+            for reader in self._fusion.readers.get(node, ()):
+                yield self._fusion.current(reader)
+            yield from self._reading.get(node, ())
+
+    # --- levels ----------------------------------------------------------------------------------
+
+    def level(self, unit: Group | Call) -> int:
+        if isinstance(unit, (ExternCall, HostCall)):
+            return self._levels[id(unit)]
+        return unit.level
+
+    def _below(self, unit: Group | Call, limit: int) -> bool:
+        """Whether it has a level yet, and a lower one."""
+        if isinstance(unit, (ExternCall, HostCall)):
+            return self._levels.get(id(unit), limit) < limit
+        return unit.level < limit
+
+    def above_producers(self, unit: Group | Call) -> int:
+        return 1 + max((self.level(u) for u in self.producers(unit)), default=-1)
+
+    def reach(self, position: int) -> None:
+        """Give levels to the calls before ``position``."""
+        while (call := self._next) is not None and self._fusion.position[id(call)] < position:
+            self._levels[id(call)] = self.above_producers(call)
+            self._next = next(self._waiting, None)
+
+    def place(self, node: Computed, group: Group) -> None:
+        """Note that ``node`` is computed in ``group`` and needs what it reads."""
+        for read in self._fusion.reads(node):
+            self._fusion.readers.setdefault(read.node, []).append(group)
+        for call in self._fusion.sizes.of_kernel([node]):
+            self._behind.setdefault(id(call), []).append(group)
+
+    def raise_behind(self, unit: Group) -> None:
+        """Restore the levels of what must run after ``unit``, whose level has risen."""
+        risen: list[tuple[int, int, Group | Call]] = [(unit.level, 0, unit)]
+        while risen:
+            level, _, unit_ = heapq.heappop(risen)
+            if level < self.level(unit_):
+                continue  # it was raised further meanwhile
+            for behind in self._consumers(unit_):
+                if isinstance(behind, (ExternCall, HostCall)):
+                    if self._levels.get(id(behind), level + 1) > level:
+                        continue
+                    self._levels[id(behind)] = level + 1
+                elif behind is unit_ or behind.level > level:
+                    continue
+                else:
+                    behind.level = level + 1
+                heapq.heappush(risen, (level + 1, id(behind), behind))
+
+    def way_between(self, merged: Group, left: Group, right: Group) -> Group | Call | None:
+        """A unit outside of the two groups that must run after one of them and before one of them.
+
+        Searched for from both ends in turn: either search may have most of the graph to go through, and the one that
+        is through first decides.
+        """
+        own = {id(left), id(right)}
+        before = {id(u): u for u in self.producers(merged) if id(u) not in own}
+        after = {id(u): u for g in (left, right) for u in self._consumers(g) if id(u) not in own}
+        up = self._forward(after.values(), before, max(left.level, right.level))
+        down = self._backward(before.values(), own, min(left.level, right.level))
+        return next(
+            (found for both in zip(up, down, strict=False) for found in both if found), None
+        )
+
+    def _backward(
+        self, start: Iterable[Group | Call], goal: Container[int], limit: int
+    ) -> Iterator[Group | Call | None]:
+        """Search ``start`` and what it needs above the level ``limit`` for what needs the ``goal``; None for what does not."""
+        for unit in _search(start, lambda unit: self.level(unit) > limit, self.producers):
+            yield unit if any(id(u) in goal for u in self.producers(unit)) else None
+
+    def _forward(
+        self, start: Iterable[Group | Call], goal: Container[int], limit: int
+    ) -> Iterator[Group | Call | None]:
+        """Search ``start`` and what needs it below the level ``limit`` for the ``goal``."""
+        for unit in _search(start, lambda unit: self._below(unit, limit), self._consumers):
+            yield unit if id(unit) in goal else None
+
+
+def _search(
+    start: Iterable[Group | Call],
+    wanted: Callable[[Group | Call], bool],
+    neighbours: Callable[[Group | Call], Iterable[Group | Call]],
+) -> Iterator[Group | Call]:
+    """The wanted units that are reached from ``start`` through wanted ones, each once, depth first."""
+    stack, seen = list(start), set[int]()
+    while stack:
+        unit = stack.pop()
+        if id(unit) not in seen and wanted(unit):
+            seen.add(id(unit))
+            yield unit
+            stack += neighbours(unit)

@@ -1,0 +1,126 @@
+"""Graphs on CPU: C kernels, and a host program that is C beside them, or Python."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fxstack_inductor.codegen.c.module import c_source
+from fxstack_inductor.codegen.host.native import native_program
+from fxstack_inductor.codegen.host.native_calls import through_shim
+from fxstack_inductor.codegen.host.native_program import NativeProgram
+from fxstack_inductor.codegen.host.python_host import HostProgram, host_program
+from fxstack_inductor.codegen.parts import PART
+from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
+from fxstack_inductor.failures import about
+from fxstack_inductor.lower.accumulate import accumulate_products
+from fxstack_inductor.lower.graph import lower_graph
+from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.runtime.native import Refused, native_table
+from fxstack_inductor.schedule.outvariants import draws_bernoulli
+from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
+from fxstack_inductor.targets.c_artifact import image_of, link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import GraphModule
+
+    from fxstack_inductor.options import InductorOptions
+
+    Compiled = Callable[..., tuple[Any, ...]]
+
+
+FEWEST_CALLS = 4
+"""A graph without kernels is worth a compiler's run if it makes this many calls that a native host program makes faster."""
+
+
+SHOW_IT = (
+    "a script that shows it alone: fxstack_inductor.write_repro(graph, example_inputs, 'repro.py'), or have one written for "
+    "each graph of a program with options={'repro_dir': 'FOLDER'} or FXSTACK_REPRO_DIR=FOLDER in the environment"
+)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What a graph was lowered to: the schedule, the kernels in C and the host program."""
+
+    plan: Plan
+    c: str
+    program: HostProgram
+    functions: dict[str, str]
+    graph: GraphModule
+    """What was lowered."""
+    options: InductorOptions
+
+    @property
+    def text(self) -> str:
+        """The file to compile: the kernels and, if it is native, the host program."""
+        program = self.program
+        return f"{self.c}{PART}{program.c}" if isinstance(program, NativeProgram) else self.c
+
+    @cached_property
+    def host(self) -> str:
+        """The host program as Python; a native one, which is part of ``c``, does the same."""
+        if isinstance(self.program, NativeProgram):
+            return host_program(self.plan, self.functions).source
+        return self.program.source
+
+
+def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
+    """The generated code; neither a compiler nor a certain machine is needed."""
+    accumulated = accumulate_products(graph_module)
+    scheduled = plan(lower_graph(accumulated, RULES, options), options)
+    kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
+    random = any(draws_bernoulli(step) for step in scheduled.steps)
+    source = c_source(kernels, options, random=random)
+    worth = kernels or sum(map(through_shim, scheduled.steps)) >= FEWEST_CALLS
+    if not worth or native_refusal(options) is not None:
+        host = host_program(scheduled, source.functions, boxed=boxed)
+        text = source.text if kernels or random else ""
+        return Lowered(scheduled, text, host, source.functions, graph_module, options)
+    native = native_program(scheduled, source, boxed=boxed)
+    return Lowered(scheduled, source.text, native, source.functions, graph_module, options)
+
+
+def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
+    """The FX nodes of the kernel that a compiler's error is in, by its number of a line."""
+    place = re.match(r"[^:\s]+:(\d+)", reason)
+    if place is None:
+        return ()
+    before = "\n".join(lowered.text.split("\n")[: int(place[1])])
+    names = re.findall(r"^(?:static [^\n]*)?void (kernel_\d+)", before, re.MULTILINE)
+    kernels = (step.kernel for step in lowered.plan.steps if isinstance(step, KernelStep))
+    found = (k.origins for k in kernels if names and lowered.functions[k.name] == names[-1])
+    return next(found, ())
+
+
+def native_refusal(options: InductorOptions) -> str | None:
+    """Why host programs are Python, if they are."""
+    if options.host == "python":
+        return "the option host='python' is set"
+    table = native_table()
+    return table.reason if isinstance(table, Refused) else None
+
+
+def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) -> Compiled:
+    """Compile the graph into a callable.
+
+    Raises:
+        NoCompilerError: if kernels are needed and there is no C compiler.
+    """
+    lowered = lower_c(graph_module, options, boxed=boxed)
+    try:
+        run = link(image_of(lowered, boxed=boxed), options, lambda: graph_module)
+    except CompilerFailedError as failure:
+        failure.args = (f"{failure}\n{SHOW_IT}",)
+        with about(*_rejected(lowered, failure.reason)):
+            raise
+    except NoCompilerError:
+        if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
+            raise
+        return load_c(graph_module, replace(options, host="python"), boxed=boxed)
+    run.lowered = lowered  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,244 @@
+"""Lowered graphs on CUDA as a process runs them: machine code loaded, the host program linked and, on request, recorded."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_inductor import torch_compat
+from fxstack_inductor.codegen.host.native_device import (
+    RECORDS,
+    native_device_program,
+    native_device_refusal,
+)
+from fxstack_inductor.codegen.host.python_host import linked
+from fxstack_inductor.codegen.host.triton_host import Launch, launches
+from fxstack_inductor.errors import TRITON_HINT, TritonMissing
+from fxstack_inductor.runtime.cubins import load_cubins
+from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
+from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device, stream_of
+from fxstack_inductor.runtime.loader import load_library
+from fxstack_inductor.runtime.native import bind
+from fxstack_inductor.schedule.int32_indexing import too_large
+from fxstack_inductor.targets.triton_target import (
+    graph_refusal,
+    interpreting,
+    lower_triton,
+    on_cuda,
+    recorded,
+    touched,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from torch.fx import GraphModule
+
+    from fxstack_inductor.codegen.host.native_device import NativeDeviceProgram
+    from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.runtime.cubins import Cubin
+    from fxstack_inductor.schedule.plan import Plan
+    from fxstack_inductor.targets.triton_target import LoweredTriton
+
+
+def compile_for_device(
+    graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False
+) -> Callable[..., tuple[Any, ...]]:
+    """The compiled graph; where it is called with sizes for which 32 bits of index are too few, it is compiled once more.
+
+    Raises what ``load_triton`` does.
+    """
+
+    def loaded(*, wide: bool) -> Callable[..., tuple[Any, ...]]:
+        parts = load_triton(graph_module, options, boxed=boxed, wide=wide)
+        return device_callable(*parts, options)
+
+    run = loaded(wide=False)
+    lowered: LoweredTriton = run.lowered  # type: ignore[attr-defined]
+    if not lowered.limits:
+        return run
+    check = too_large(lowered.limits, lowered.plan.program)
+    widened = lru_cache(maxsize=1)(lambda: loaded(wide=True))
+
+    def checked(*args: Any) -> tuple[Any, ...]:
+        return (widened() if check(args[0] if lowered.boxed else args) else run)(*args)
+
+    checked.__dict__.update(run.__dict__)
+    return checked
+
+
+def load_triton(
+    graph_module: GraphModule,
+    options: InductorOptions,
+    *,
+    boxed: bool = False,
+    wide: bool = False,
+) -> tuple[LoweredTriton, Callable[..., tuple[Any, ...]]]:
+    """The generated code and a callable of the graph's inputs (on CPU where Triton runs its interpreter).
+
+    Raises:
+        ValueError: the graph's tensors are on CPU, and the interpreter is off.
+        TritonMissing: Triton is needed and not installed.
+        CudaError: the driver cannot be used.
+    """
+    interpreted = interpreting()
+    if not interpreted and not on_cuda(graph_module):
+        raise ValueError(
+            "target='cuda' was asked for a graph of CPU tensors: move the tensors to a GPU, or set "
+            "TRITON_INTERPRET=1 before Triton is imported to run the kernels in its interpreter"
+        )
+    lowered = lower_triton(graph_module, options, interpreted=interpreted, boxed=boxed, wide=wide)
+    name = f"<fxstack {graph_module._get_name()}>"
+    device = _only_device(lowered.plan)
+    if not interpreted and device is not None and _natively(lowered, options):
+        return lowered, load_native(lowered, options, Driver(), {device: _capability(device)})
+    namespace = linked(lowered.program.constants)
+    if lowered.source.functions:
+        add = _interpreted_kernels if interpreted else _device_kernels
+        namespace |= add(lowered, options)
+    exec(compile(lowered.host, name, "exec"), namespace)  # noqa: S102 - generated just above
+    return lowered, namespace["call"]
+
+
+def _natively(lowered: LoweredTriton, options: InductorOptions) -> bool:
+    """Whether the host program is to be C: a graph without kernels is not worth a compiler's run."""
+    wanted = options.host != "python" and bool(lowered.source.functions)
+    return wanted and native_device_refusal() is None
+
+
+def load_native(
+    lowered: LoweredTriton,
+    options: InductorOptions,
+    driver: Driver,
+    capabilities: dict[int, int],
+) -> Callable[..., tuple[Any, ...]]:
+    """The host program in C, all of whose launches go to the one device in ``capabilities`` (by its number).
+
+    Raises:
+        CudaError: the driver cannot be used.
+    """
+    functions = lowered.source.functions
+    ((device, capability),) = capabilities.items()
+    program = native_device_program(lowered.plan, functions, device, boxed=lowered.boxed)
+    launchers = Launchers(driver, options)
+    namespace = linked(program.constants)
+    namespace["raise_launch_error"] = launchers.refuse
+    cubins = load_cubins(lowered.source, capability, options)
+    namespace[RECORDS] = _records(lowered, program, cubins, launchers)
+    exec(compile(program.source, "<fxstack>", "exec"), namespace)  # noqa: S102 - generated just above
+    library = load_library(program.c, options)
+    call: Callable[..., tuple[Any, ...]] = bind(library, tuple(namespace[n] for n in program.state))
+    return call
+
+
+def _records(
+    lowered: LoweredTriton,
+    program: NativeDeviceProgram,
+    cubins: dict[str, Cubin],
+    launchers: Launchers,
+) -> bytes:
+    """The addresses of the launches' records, which live as long as ``launchers``."""
+    found = launches(lowered.plan, lowered.source.functions)
+    addresses = [
+        launchers.record(cubins[found[n].kernel.name], program.arguments[n], found[n].device)
+        for n in program.launched
+    ]
+    return struct.pack(f"{len(addresses)}q", *addresses)
+
+
+def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
+    runtime = triton_runtime()
+    module = runtime.load_module(lowered.triton, options.cache_dir / "triton")
+    return {
+        name: runtime.interpreted(launch.kernel, getattr(module, launch.kernel.name))
+        for name, launch in launches(lowered.plan, lowered.source.functions).items()
+    }
+
+
+def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
+    devices = {launch.device for launch in _launches(lowered)}
+    return device_kernels(lowered, options, Driver(), {d: _capability(d) for d in devices})
+
+
+def device_kernels(
+    lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
+) -> dict[str, Any]:
+    """What the host program launches with, given each device's compute capability."""
+    found = launches(lowered.plan, lowered.source.functions)
+    launchers = Launchers(driver, options)
+    namespace: dict[str, Any] = {
+        "error": launchers.error,
+        "raise_launch_error": launchers.check,
+    }
+    cubins = {c: load_cubins(lowered.source, c, options) for c in set(capabilities.values())}
+    for name, launch in found.items():
+        cubin = cubins[capabilities[launch.device]][launch.kernel.name]
+        count = lowered.program.arguments[name]
+        namespace[f"record_{name}"], namespace[name] = launchers.add(cubin, count, launch.device)
+    return namespace
+
+
+def _graphed(
+    lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]
+) -> Callable[..., tuple[Any, ...]]:
+    """``call`` recorded as a CUDA graph, or itself, after a warning, where that cannot be."""
+    program = lowered.plan.program
+    reason = graph_refusal(lowered.plan)
+    if reason is not None:
+        warnings.warn(f"fxstack: CUDA graphs are off for this graph: {reason}.", stacklevel=4)
+        return call
+    places = {name: k for k, name in enumerate(program.parameters)}
+    mutated = frozenset(places[m.target.name] for m in program.mutations)
+    stream = stream_of(_only_device(lowered.plan) or 0)
+    numbers = len(program.inputs) < len(program.parameters)
+    symbolic = numbers or bool(program.bindings)
+    return GraphedCall(call, capture_on_device, mutated, symbolic, stream)
+
+
+def _only_device(plan: Plan) -> int | None:
+    """The number of the one GPU that the program works on; None if there are several."""
+    found = {node.device.index or 0 for node in touched(plan) if node.device.type == "cuda"}
+    return found.pop() if len(found) == 1 else None
+
+
+def _launches(lowered: LoweredTriton) -> Iterable[Launch]:
+    return launches(lowered.plan, lowered.source.functions).values()
+
+
+def _capability(device: int) -> int:
+    major, minor = torch.cuda.get_device_capability(device)
+    return int(10 * major + minor)
+
+
+def device_callable(
+    lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]], options: InductorOptions
+) -> Callable[..., tuple[Any, ...]]:
+    """``call`` without autograd, on its device: a launch needs the device's context to be the current one."""
+    if recorded(options):
+        call = _graphed(lowered, call)
+    below_autograd = torch_compat.AutoDispatchBelowAutograd
+    device = None if interpreting() else _only_device(lowered.plan)
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        with below_autograd():
+            if device is None or torch_compat.cuda_getDevice() == device:
+                return call(*args)
+            with torch.cuda.device(device):
+                return call(*args)
+
+    run.lowered = lowered  # type: ignore[attr-defined]
+    run.boxed = lowered.boxed  # type: ignore[attr-defined]
+    return run
+
+
+def triton_runtime() -> Any:
+    """The module that needs Triton, imported where it is first used: Triton is optional."""
+    try:
+        from fxstack_inductor.runtime import triton_runtime as runtime  # noqa: PLC0415
+    except ImportError as error:
+        raise TritonMissing(f"{TRITON_HINT} (importing it gives: {error})") from error
+    return runtime

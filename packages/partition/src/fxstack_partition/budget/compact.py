@@ -1,0 +1,262 @@
+"""A joint graph as numbers: nodes by their place, their arguments, readers and memory in plain lists.
+
+A search for a good partition plans, orders and simulates dozens of choices; on FX nodes that takes most of its time.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch.fx import Node
+
+from fxstack_partition.extract.narrow import narrow_dtype
+from fxstack_partition.extract.rng_replay import STATE_BYTES, can_be_redrawn
+from fxstack_partition.joint.cost import SizeModel
+from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
+from fxstack_partition.joint.storage import StorageTable
+from fxstack_partition.joint.symbols import SizeOf, free_symbols, symbol_sources
+from fxstack_partition.options import PartitionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fxstack_partition.joint.joint import JointFacts
+
+_USUAL = PartitionOptions()
+
+_SEEN = (OpKind.RANDOM, OpKind.EFFECT)
+"""Kinds that run in the backward though no gradient needs them."""
+
+
+class Memory(NamedTuple):
+    """For each node the storages that a stage makes with it, and those that it makes or reads with it."""
+
+    made: Sequence[tuple[int, ...]]
+    touched: Sequence[tuple[int, ...]]
+
+
+class Compact:
+    """``facts`` by number: node ``i`` is ``nodes[i]``; storages are numbered as in ``facts.storages``.
+
+    ``args`` and ``users`` are numbers of nodes; ``made`` and ``of`` are the storages that a node allocates and occupies;
+    ``touched`` those that it makes or reads, without empty ones; ``sizes`` the bytes of each, under ``options``.
+    ``shields`` maps values that lie in inputs which the forward updates to the storages of these inputs' copies,
+    ``narrowed`` values that are saved in a smaller dtype to the storages of these, ``states`` random nodes that may
+    be drawn again to the storages of the generator's state.
+    ``args_backwards`` are the arguments from the last to the first; ``made_bytes`` what a node allocates in all.
+    """
+
+    def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
+        nodes = facts.nodes[:-1]
+        self.facts = facts
+        self.nodes = nodes
+        self.count = len(nodes)
+        position = facts.position
+        self.args = [tuple([position[arg] for arg in facts.inputs[node]]) for node in nodes]
+        self.args_backwards = [args[::-1] for args in self.args]
+        readers: list[list[int]] = [[] for _ in nodes]
+        for place, args in enumerate(self.args):
+            for arg in args:
+                readers[arg].append(place)
+        self.users = [tuple(users) for users in readers]
+        self.value_bytes = SizeModel(facts.graph, options).value_bytes
+        usual = (options.worst_case, options.unbacked_hint) == (False, _USUAL.unbacked_hint)
+        table = facts.storages if usual else storages(facts, options)
+        self.sizes = list(table.sizes)
+        self.shields = self._shields(self.sizes)
+        self.states = self._states() if options.redraw else {}
+        self.made = [table.made[node] for node in nodes]
+        self.of = [table.of[node] for node in nodes]
+        self.touched = self._touched()
+        self.made_bytes = [sum(self.sizes[s] for s in made) for made in self.made]
+        self.backward = bytes(node in facts.backward for node in nodes)
+        self.forward = bytes(node in facts.forward for node in nodes)
+        self.narrowed = self._narrowed() if options.narrow else {}
+
+    def places(self, nodes: Iterable[object]) -> tuple[int, ...]:
+        """Return the numbers of those values that are nodes."""
+        position = self.facts.position
+        return tuple([position[node] for node in nodes if isinstance(node, Node)])
+
+    def _shields(self, sizes: list[int]) -> dict[int, int]:
+        """Add a storage for the copy of each input that the forward updates; map what lies in the input to it."""
+        facts = self.facts
+        roots = copied_inputs(facts)
+        first = len(sizes)
+        sizes += [self.value_bytes(root.meta.get("val")) for root in roots]
+        storage = {root: first + index for index, root in enumerate(roots)}
+        found = ((p, storage.get(facts.alias_root(n))) for p, n in enumerate(self.nodes) if roots)
+        return {place: shield for place, shield in found if shield is not None}
+
+    def _states(self) -> dict[int, int]:
+        """Add a storage for the generator's state at each random node of the forward that may be drawn again."""
+        kinds, backward = self.facts.kinds, self.facts.backward
+        found = [
+            place
+            for place, node in enumerate(self.nodes)
+            if kinds[node] is OpKind.RANDOM
+            and node not in backward
+            and can_be_redrawn(node, kinds[node])
+        ]
+        self.sizes += [STATE_BYTES] * len(found)
+        return {place: len(self.sizes) - len(found) + i for i, place in enumerate(found)}
+
+    def _narrowed(self) -> dict[int, int]:
+        """Add a storage for each value that is smaller in another dtype, and not held by the caller as it is."""
+        held = self.storages_of((*self.results, *self.leaving))
+        found = {}
+        for place, node in enumerate(self.nodes):
+            dtype = None if self.backward[place] else narrow_dtype(node)
+            if dtype is not None and held.isdisjoint(self.of[place]):
+                value = node.meta["val"]
+                found[place] = len(self.sizes)
+                self.sizes.append(self.value_bytes(value) // value.dtype.itemsize * dtype.itemsize)
+        return found
+
+    def _touched(self) -> list[tuple[int, ...]]:
+        sizes, shields = self.sizes, self.shields
+        filled = [tuple([s for s in storages if sizes[s]]) for storages in self.of]
+        if shields:
+            copied = {p: (s,) if sizes[s] else () for p, s in shields.items()}
+            filled = [(*storages, *copied.get(p, ())) for p, storages in enumerate(filled)]
+        found = []
+        for made, args in zip(self.made, self.args, strict=True):
+            touched = {storage: None for storage in made if sizes[storage]}
+            for arg in args:
+                for storage in filled[arg]:
+                    touched[storage] = None
+            found.append(tuple(touched))
+        return found
+
+    def handed_storages(self, places: Iterable[int]) -> set[int]:
+        """Return the storages in which these values get to the backward: copies for updated inputs."""
+        found: set[int] = set()
+        for place in places:
+            if place in self.narrowed:
+                found.add(self.narrowed[place])
+            else:
+                found.update((self.shields[place],) if place in self.shields else self.of[place])
+        return found
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Return what the joint graph's nodes make and touch."""
+        return Memory(self.made, self.touched)
+
+    def storages_of(self, places: Iterable[int]) -> set[int]:
+        """Return the storages that these nodes occupy."""
+        return {s for place in places for s in self.of[place]}
+
+    @cached_property
+    def multiple(self) -> frozenset[int]:
+        """Return the nodes with several results, which are not handed over as one."""
+        values = (node.meta.get("val") for node in self.nodes)
+        return frozenset(p for p, value in enumerate(values) if isinstance(value, tuple | list))
+
+    @cached_property
+    def elements(self) -> dict[int, tuple[int, ...]]:
+        """Return for each node with several results the nodes that are one of them."""
+        kinds, nodes = self.facts.kinds, self.nodes
+        found = (
+            (p, [u for u in self.users[p] if kinds[nodes[u]] is OpKind.GETITEM])
+            for p in self.multiple
+        )
+        return {place: tuple(elements) for place, elements in found}
+
+    @cached_property
+    def maker(self) -> dict[int, int]:
+        """Return the node that makes each storage."""
+        return {s: place for place, made in enumerate(self.made) for s in made}
+
+    @cached_property
+    def free(self) -> frozenset[int]:
+        """Return the inputs that a backward may have for nothing: they are in memory anyway, and not copied."""
+        primals = self.places(self.facts.primals)
+        return frozenset(p for p in primals if p not in self.shields)
+
+    @cached_property
+    def gradients(self) -> tuple[int, ...]:
+        """Return the nodes that are gradients."""
+        return self.places(self.facts.gradients)
+
+    @cached_property
+    def tangents(self) -> tuple[int, ...]:
+        """Return the tangents."""
+        return self.places(self.facts.tangents)
+
+    @cached_property
+    def results(self) -> tuple[int, ...]:
+        """Return the forward's outputs that live on with the caller."""
+        return self.places(self.facts.results)
+
+    @cached_property
+    def leaving(self) -> tuple[int, ...]:
+        """Return all outputs of the forward."""
+        return self.places(self.facts.forward_outputs)
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """Return what a backward computes in any case: gradients, and what has effects."""
+        kinds, nodes = self.facts.kinds, self.nodes
+        seen = [p for p in range(self.count) if self.backward[p] and kinds[nodes[p]] in _SEEN]
+        return tuple(sorted({*self.gradients, *seen}))
+
+    @cached_property
+    def given(self) -> bytes:
+        """Return for each node whether it is an input or a constant."""
+        return bytes(node.op in ("placeholder", "get_attr") for node in self.nodes)
+
+    @cached_property
+    def symbols(self) -> tuple[tuple[str, ...], ...]:
+        """Return for each node the symbols that its value mentions; empty if none has any."""
+        found = tuple(free_symbols(node.meta.get("val")) for node in self.nodes)
+        return found if any(found) else ()
+
+    @cached_property
+    def binders(self) -> tuple[dict[str, int], dict[str, SizeOf]]:
+        """Return where each symbol can be read: see ``symbol_sources``."""
+        return symbol_sources(self.facts)
+
+    @cached_property
+    def once(self) -> bytes:
+        """Return for each node whether a backward must not compute what the forward computes with it."""
+        kinds = self.facts.kinds
+        never = (*NEVER_TWICE, OpKind.INPUT)
+        return bytes(
+            kinds[node] in never and place not in self.states
+            for place, node in enumerate(self.nodes)
+        )
+
+    @cached_property
+    def numbers(self) -> bytes:
+        """Return for each node whether its value is a number."""
+        return bytes(is_symbolic_value(node.meta.get("val")) for node in self.nodes)
+
+
+def copied_inputs(facts: JointFacts) -> tuple[Node, ...]:
+    """Return the inputs that reach the backward as copies, because the forward updates them.
+
+    Inputs which the backward itself updates are handed over as they are.
+    """
+    if not facts.mutated:
+        return ()
+    updated = {
+        arg
+        for node in facts.backward
+        if facts.kinds[node] is OpKind.EFFECT
+        for arg in written_arguments(node)
+    }
+    return tuple(n for n in facts.nodes[:-1] if n in facts.mutated and n not in updated)
+
+
+def storages(facts: JointFacts, options: PartitionOptions) -> StorageTable:
+    """Return the memory of every node of a joint graph; the inputs of the step weigh nothing."""
+    table = StorageTable(SizeModel(facts.graph, options))
+    for node in facts.nodes[:-1]:
+        table.add(node)
+    for node in facts.nodes[:-1]:
+        given = node in facts.input_specs and node not in facts.tangents
+        for storage in table.made[node] if given or node.op == "get_attr" else ():
+            table.sizes[storage] = 0
+    return table

@@ -1,0 +1,205 @@
+"""The trade between memory and recomputation: a family of partitions, of which the best at each peak are kept.
+
+The family does not depend on a budget; that is what makes budgets monotone. Its members are minimum cuts in which
+recomputation has a price (each is optimal for one exchange rate of seconds and bytes), alone and together with
+checkpoints after which the forward is run again piece by piece (Chen et al., Training Deep Nets with Sublinear
+Memory Cost, 2016), and sets between them. Each member is simulated, backward order included, unless what is known of it
+before shows that another is better.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from fxstack_partition.budget.lagrangian_sweep import PricedNetwork, hull
+from fxstack_partition.budget.local_search import adding, by_gain, by_loss, giving_up, without
+from fxstack_partition.budget.plan import make_plan
+from fxstack_partition.budget.search import COSTS, Choice, Search, falling, peak_of_plan
+from fxstack_partition.budget.segments import Segments
+from fxstack_partition.policy.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_ALL_RULES
+
+if TYPE_CHECKING:
+    from fxstack_partition.budget.compact import Compact
+    from fxstack_partition.joint.joint import JointFacts
+    from fxstack_partition.min_cut.network import Network
+    from fxstack_partition.options import PartitionOptions
+
+
+HULL_CUTS = 14
+PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+ALLOWANCES = 24
+NEIGHBOURS = 5
+TRIES = 3
+ROUND = 8
+"""How many choices are looked at before gaps are ordered again."""
+STEPS_TIMES_NODES = 40_000
+LEAST_STEPS = 16
+"""Bounds on the sets that are tried between choices: large graphs take longer for each."""
+
+
+def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]:
+    """Return the choices that no other beats in both peak and cost, from the highest peak to the lowest."""
+    search = Search(facts, options)
+    saving, cheap, priced = (
+        PricedNetwork(facts, rules, options, search.costs)
+        for rules in (SAVE_ALL_RULES, MIN_CUT_RULES, BUDGET_RULES)
+    )
+    for label, ends in (("save_all", saving), ("min_cut", cheap)):
+        search.consider(label, ends.cut(0.0), ends.network)
+    rates = []
+    for rate, saved in hull(priced, search.weigh, HULL_CUTS):
+        rates.append(rate)
+        search.consider(f"rate {rate:g}", saved, priced.network)
+    middle = sorted(rates)[len(rates) // 2]
+    _pieces(search, (cheap, priced), (0.0, middle))
+    _allowances(search, priced, (0.0, middle))
+    _descend(search, priced.network)
+    _between(search)
+    _fill(search, priced.network)
+    _step(search, priced.network)
+    return falling((*search.best, *search.aside), COSTS[options.cost])
+
+
+def _steps_for(graph: Compact) -> int:
+    """Return how many sets may be tried between choices."""
+    return max(LEAST_STEPS, STEPS_TIMES_NODES // max(1, graph.count))
+
+
+def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[float, ...]) -> None:
+    seen = set()
+    segments = Segments(search.graph)
+    for count in PIECES:
+        granted = segments.checkpoints(count)
+        if granted and granted not in seen:
+            seen.add(granted)
+            for cuts in networks:
+                for rate in rates:
+                    label = f"{count} pieces, rate {rate:g}"
+                    search.consider(label, cuts.cut(rate, granted), cuts.network)
+
+
+def _allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -> None:
+    """Let ever more of what takes time by itself be computed again, those first that take least for their bytes.
+
+    A price asks the same of all that cost the same; this also finds what lies between.
+    """
+    for nodes in cuts.rankings:
+        step = max(1, -(-len(nodes) // ALLOWANCES))
+        for count in range(0, len(nodes) + step, step):
+            for rate in rates:
+                saved = cuts.cut(rate, barred=frozenset(nodes[count:]))
+                search.consider(f"{count} allowed, rate {rate:g}", saved, cuts.network)
+
+
+def _between(search: Search) -> None:
+    """Try sets between neighbours, the widest gap first, until the allowance is used up or no gap is left."""
+    graph, seconds = search.graph, search.seconds
+    most, network = search.best[0].saved, search.best[-1].network
+    tried: set[tuple[int, tuple[int, ...], tuple[int, ...], float]] = set()
+    for _ in range(_steps_for(graph)):
+        gaps = sorted(pairwise(search.best), key=_area)
+        ways = (
+            (way, low.saved, many, share)
+            for share in SHARES
+            for high, low in gaps
+            for many in (high.saved, most)
+            for way in range(len(WAYS))
+            if (way, low.saved, many, share) not in tried
+        )
+        chosen = next(ways, None)
+        if chosen is None:
+            return
+        tried.add(chosen)
+        way, few, many, share = chosen
+        search.consider("between", WAYS[way](graph, seconds, few, many, share), network)
+
+
+WAYS = (adding, giving_up)
+SHARES = (0.5, 0.25, 0.75)
+
+
+def _area(gap: tuple[Choice, Choice]) -> float:
+    high, low = gap
+    return (low.peak - high.peak) * (low.seconds - high.seconds)
+
+
+def _descend(search: Search, network: Network) -> None:
+    """Give up one value after the other, from what recomputes least: the cheapest by seconds, and by products."""
+    graph = search.graph
+    most = _steps_for(graph)
+    products_first = [p + s for p, s in zip(search.products, search.seconds, strict=True)]
+    for weights in (search.seconds, products_first):
+        saved = search.best[0].saved
+        step = 0
+        for _ in range(most):
+            places = by_loss(graph, weights, saved)
+            step = step or -(-len(places) // most)
+            if not places:
+                break
+            saved = without(graph, saved, places[:step])
+            search.consider("descent", saved, network)
+
+
+def _step(search: Search, network: Network) -> None:
+    """Try neighbours of each choice, which save one value less or one more, the widest gaps first."""
+    graph, seconds = search.graph, search.seconds
+    allowance = TRIES * _steps_for(graph)
+    done: set[tuple[int, ...]] = set()
+    while allowance > 0:
+        new = [choice for choice in _by_gaps(search) if choice.saved not in done]
+        if not new:
+            return
+        for choice in new[:ROUND]:
+            saved = choice.saved
+            done.add(saved)
+            again = make_plan(graph, saved).repeated(graph)
+            offered = [place for place in again if graph.nodes[place] in network.savable]
+            less = _unlike(search, by_loss(graph, seconds, saved))
+            more = _unlike(search, by_gain(graph, seconds, saved, offered))
+            for place in less:
+                search.consider("one less", without(graph, saved, (place,)), network)
+            for place in more:
+                search.consider("one more", (*saved, place), network)
+            allowance -= len(less) + len(more)
+
+
+def _by_gaps(search: Search) -> list[Choice]:
+    """Return the best choices, those beside the widest gaps first, then those aside."""
+    gaps = sorted(pairwise(search.best), key=_area)
+    beside = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
+    by_saved = {choice.saved: choice for choice in search.best}
+    return [*(by_saved[saved] for saved in beside), *search.aside]
+
+
+def _unlike(search: Search, places: list[int]) -> list[int]:
+    """Return the first few of these values, of those that cost and weigh the same only one: layers are alike."""
+    graph = search.graph
+    found: dict[tuple[int, float], int] = {}
+    for place in places:
+        storages = graph.handed_storages((place,))
+        found.setdefault((sum(graph.sizes[s] for s in storages), search.seconds[place]), place)
+        if len(found) == NEIGHBOURS:
+            break
+    return list(found.values())
+
+
+def _fill(search: Search, network: Network) -> None:
+    """Save more where the peak does not grow by it: what is not alive at the peak costs nothing."""
+    graph, seconds = search.graph, search.seconds
+    allowance = _steps_for(graph)
+    for choice in search.best:
+        saved, peak = choice.saved, choice.peak
+        again = make_plan(graph, saved).repeated(graph)
+        gains = by_gain(
+            graph,
+            seconds,
+            saved,
+            [place for place in again if graph.nodes[place] in network.savable],
+        )
+        for place in gains[: allowance // len(search.best)]:
+            plan = make_plan(graph, (*saved, place))
+            if peak_of_plan(graph, plan) <= peak:
+                saved = plan.handed
+        if saved != choice.saved:
+            search.consider("filled", saved, choice.network)

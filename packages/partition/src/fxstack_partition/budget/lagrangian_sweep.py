@@ -1,0 +1,129 @@
+"""Minimum cuts of one network under many prices of recomputation.
+
+The network is built once. A rate says how many bytes a second of recomputation is worth; between recomputing whatever can be
+and recomputing nothing, the rates at which the cut changes are found by bisection (the lower convex hull of bytes and
+seconds: Eisner and Severance, Mathematical Techniques for Efficient Record Segmentation, 1976).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fxstack_partition.extract.rng_replay import STATE_BYTES
+from fxstack_partition.joint.ops import OpKind
+from fxstack_partition.min_cut.network import BYTE, FUSIBLE, Edge, build
+from fxstack_partition.min_cut.solve import minimum_cut
+from fxstack_partition.policy.policy import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from torch.fx import Node
+
+    from fxstack_partition.joint.joint import JointFacts
+    from fxstack_partition.joint.work import WorkModel
+    from fxstack_partition.options import PartitionOptions
+    from fxstack_partition.policy.policy import Rule
+
+_TOTAL = 1 << 28
+"""Capacities are scaled to this sum, which solvers with 32-bit numbers take in one round."""
+
+
+class PricedNetwork:
+    """The cuts that ``rules`` allow, at any rate of exchange."""
+
+    def __init__(
+        self,
+        facts: JointFacts,
+        rules: tuple[Rule, ...],
+        options: PartitionOptions,
+        costs: WorkModel,
+    ) -> None:
+        self._facts = facts
+        self._solver = options.solver
+        self._costs = costs
+        self.network = build(
+            facts, rules, options, lambda node: int(node in facts.forward), traffic=False
+        )
+
+    @cached_property
+    def rankings(self) -> tuple[tuple[Node, ...], ...]:
+        """Return the nodes that take time by themselves to compute again: by seconds for their bytes, and by seconds."""
+        facts = self._facts
+        graph, decisions = facts.compact, self.network.decisions
+        weighed = []
+        for node in self.network.charged.values():
+            if facts.kinds[node] in FUSIBLE or decisions[node].verdict is not Verdict.EITHER:
+                continue
+            place = facts.position[node]
+            seconds = self._costs.of(node).seconds
+            weighed.append((seconds / (graph.made_bytes[place] + 1), seconds, place))
+        by_seconds = sorted(weighed, key=lambda item: item[1:])
+        return tuple(
+            tuple(graph.nodes[item[-1]] for item in each) for each in (sorted(weighed), by_seconds)
+        )
+
+    def cut(
+        self, rate: float, granted: Collection[int] = (), barred: Collection[Node] = ()
+    ) -> tuple[int, ...]:
+        """Return what to save if a second is worth ``rate`` bytes.
+
+        ``granted`` values are saved in any case, ``barred`` nodes are not computed again at any price.
+        """
+        network, costs = self.network, self._costs
+        prices: dict[int, int] = {}
+        fixed = []
+        for index, node in network.charged.items():
+            if node in barred:
+                fixed.append(index)
+                continue
+            # What is drawn again needs the generator's state.
+            kept = STATE_BYTES * (self._facts.kinds[node] is OpKind.RANDOM)
+            prices[index] = int(BYTE * (rate * costs.of(node).seconds + kept))
+        for index, node in network.cuttable.items():
+            free = self._facts.position[node] in granted
+            prices[index] = 1 if free else network.edges[index].capacity or 1
+        total = sum(prices.values())
+        scale = max(1, -(-total // _TOTAL))
+        edges = list(network.edges)
+        for index, price in prices.items():
+            start, end, _ = edges[index]
+            edges[index] = Edge(start, end, max(price // scale, 1 if price else 0))
+        for index in fixed:
+            edges[index] = Edge(*edges[index][:2], None)
+        saved = minimum_cut(replace(network, edges=tuple(edges)), self._solver)
+        return tuple(self._facts.position[node] for node in saved)
+
+
+def hull(
+    network: PricedNetwork, weigh: Callable[[tuple[int, ...]], tuple[float, float]], most: int
+) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Yield (rate, saved values) from both ends of the trade inwards, ``most`` cuts at most.
+
+    ``weigh`` gives the bytes and the seconds of a choice.
+    """
+    ends = [(rate, network.cut(rate)) for rate in (0.0, _NOTHING_AGAIN)]
+    yield from ends
+    points = [(*weigh(saved), saved) for _, saved in ends]
+    gaps = [(points[0], points[1])]
+    for _ in range(most - len(ends)):
+        if not gaps:
+            return
+        low, high = gaps.pop(0)
+        more, fewer = high[0] - low[0], low[1] - high[1]
+        if more <= 0 or fewer <= 0:
+            continue
+        rate = more / fewer
+        saved = network.cut(rate)
+        if saved in (low[2], high[2]):
+            continue
+        yield rate, saved
+        point = (*weigh(saved), saved)
+        gaps += [(low, point), (point, high)]
+        gaps.sort(key=lambda gap: -abs((gap[1][0] - gap[0][0]) * (gap[0][1] - gap[1][1])))
+
+
+_NOTHING_AGAIN = 1e13
+"""Bytes for a second, at which only what costs no time is recomputed."""

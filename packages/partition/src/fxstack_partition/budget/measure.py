@@ -1,0 +1,162 @@
+"""What operators take on this machine: seconds, and memory that they use inside, measured once for each kind of call.
+
+``Measured()`` runs a node's operator on made-up arguments of its shapes, dtypes and strides. Its methods are what
+``PartitionOptions.seconds`` and ``PartitionOptions.scratch`` expect:
+
+    measured = Measured()
+    options = PartitionOptions(seconds=measured.seconds, scratch=measured.scratch)
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.node import map_arg
+
+from fxstack_partition.joint.ops import OpKind, kind_of
+from fxstack_partition.torch_compat import OpOverload, tree_leaves
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+_UNFIT = (
+    OpKind.INPUT,
+    OpKind.CONSTANT,
+    OpKind.SYMBOLIC,
+    OpKind.GETITEM,
+    OpKind.EFFECT,
+    OpKind.COLLECTIVE,
+    OpKind.HIGHER_ORDER,
+)
+"""Kinds that compute nothing, or that must not be run to be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One call: the fewest seconds of several runs, and the bytes alive inside of it beyond what it returns."""
+
+    seconds: float
+    scratch: int
+
+
+class Measured:
+    """Measurements by operator, shapes, strides, dtypes and other arguments; each is taken once.
+
+    ``unbacked`` stands for a symbolic size without a hint.
+    """
+
+    def __init__(self, runs: int = 3, unbacked: int = 64) -> None:
+        self._runs = runs
+        self._unbacked = unbacked
+        self._known: dict[str, Sample | None] = {}
+
+    def seconds(self, node: Node) -> float | None:
+        """Return the seconds of one run, or None where the node cannot be run alone."""
+        sample = self.of(node)
+        return None if sample is None else sample.seconds
+
+    def scratch(self, node: Node) -> int:
+        """Return the bytes that the operator allocates and frees inside."""
+        sample = self.of(node)
+        return 0 if sample is None else sample.scratch
+
+    def of(self, node: Node) -> Sample | None:
+        """Return the measurement of a node's operator, or None where it cannot be run alone."""
+        if not isinstance(node.target, OpOverload) or kind_of(node) in _UNFIT:
+            return None
+        args, kwargs = map_arg(
+            (node.args, node.kwargs), lambda n: self._concrete(n.meta.get("val"))
+        )
+        key = f"{node.target}{map_tensors(args)}{map_tensors(kwargs)}"
+        if key not in self._known:
+            self._known[key] = self._sample(node.target, args, kwargs)
+        return self._known[key]
+
+    def _concrete(self, value: Any) -> Any:
+        """Return a tensor on the meta device with sizes at their hints, or a number."""
+        if isinstance(value, torch.Tensor):
+            shape = [self._concrete(size) for size in value.shape]
+            stride = [self._concrete(step) for step in value.stride()]
+            return torch.empty_strided(
+                shape, stride, dtype=value.dtype, device="meta"
+            ), value.device
+        if isinstance(value, torch.SymInt):
+            return value.node.hint if value.node.has_hint() else self._unbacked
+        if isinstance(value, tuple | list):
+            return type(value)(self._concrete(item) for item in value)
+        return value
+
+    def _sample(self, target: OpOverload[..., Any], args: Any, kwargs: Any) -> Sample | None:
+        try:
+            with torch.no_grad(), torch.random.fork_rng():
+                real = [_real(part) for part in (args, kwargs)]
+                target(*real[0], **real[1])
+                seconds = min(_timed(target, *real) for _ in range(self._runs))
+                return Sample(seconds, _inside(target, *real))
+        except (RuntimeError, IndexError, TypeError, ValueError):  # made-up data does not suit it
+            return None
+
+
+def map_tensors(value: Any) -> str:
+    """Return a text that two arguments share if calls with them cost the same."""
+    if _is_tensor(value):
+        tensor, device = value
+        return f"{tensor.dtype}{tuple(tensor.shape)}{tensor.stride()}{device}"
+    if isinstance(value, dict):
+        return "".join(f"{key}={map_tensors(item)}," for key, item in value.items())
+    if isinstance(value, tuple | list):
+        return f"({','.join(map(map_tensors, value))})"
+    return repr(value)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) > 0 and isinstance(value[0], torch.Tensor)
+
+
+def _real(value: Any) -> Any:
+    """Replace descriptions by tensors: ones, which suit logarithms, divisions and indices of most tables."""
+    if _is_tensor(value):
+        tensor, device = value
+        data = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+        return data.fill_(1) if data.dtype.is_floating_point else data.zero_()
+    if isinstance(value, dict):
+        return {key: _real(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_real(item) for item in value)
+    return value
+
+
+def _timed(target: OpOverload[..., Any], args: Any, kwargs: Any) -> float:
+    start = time.perf_counter()
+    target(*args, **kwargs)
+    return time.perf_counter() - start
+
+
+def _inside(target: OpOverload[..., Any], args: Any, kwargs: Any) -> int:
+    """Return the peak of the allocator's events during one call, beyond the results."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+        results = target(*args, **kwargs)
+    given, made = (_storages(values) for values in ((args, kwargs), results))
+    return max(0, peak_of_events(profiler) - sum(made[p] for p in made.keys() - given.keys()))
+
+
+def _storages(values: object) -> dict[int, int]:
+    """Return addresses and bytes of the memory of tensors."""
+    tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    found = (tensor.untyped_storage() for tensor in tensors)
+    return {storage.data_ptr(): storage.nbytes() for storage in found}
+
+
+def peak_of_events(profiler: torch.profiler.profile) -> int:
+    """Return the most bytes alive at once among what was allocated while ``profiler`` ran."""
+    alive = peak = 0
+    events: Any = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
+    memory = [event for event in events if event.name() == "[memory]"]
+    for event in sorted(memory, key=lambda event: event.start_ns()):
+        alive += event.nbytes()
+        peak = max(peak, alive)
+    return peak

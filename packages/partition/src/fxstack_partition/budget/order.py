@@ -1,0 +1,265 @@
+"""The order of a stage's nodes, chosen by the bytes that are alive at once under it.
+
+A forward keeps the program's order unless another lowers the peak of the step. Three ideas make the candidates.
+Recomputation comes as late as possible (``demand_order``). The roots are taken in the joint graph's own order, gradient by
+gradient, or in the reverse of that. And what frees at least as much as it allocates runs as soon as it can
+(``eager_frees``): gradients of parameters, casts, sums. Which one wins depends on the model, so each is simulated. Draws of
+random numbers keep their order among themselves; effects and communication keep the program's for all.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from fxstack_partition.joint.ops import OpKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from fxstack_partition.budget.compact import Compact, Memory
+    from fxstack_partition.budget.plan import Plan
+
+    Arguments = Sequence[tuple[int, ...]]
+
+
+def demand_order(
+    graph: Compact, roots: Iterable[int], needed: Sequence[int], drawn: Sequence[int] = ()
+) -> list[int]:
+    """Order the nodes that are ``needed`` (1 for each) so that each comes just before the first that uses it.
+
+    ``roots`` are visited in the given order; values computed again therefore appear as late as possible. The elements of a
+    multiple result follow it at once, because what nobody reads of it lives until the last of them is taken. The nodes
+    ``drawn`` keep their order among themselves.
+    """
+    args, elements = _chained(graph.args_backwards, drawn), graph.elements
+    missing = bytearray(needed)
+    order: list[int] = []
+    for root in roots:
+        stack = [root]
+        while stack:
+            place = stack.pop()
+            if place < 0:
+                for made in (~place, *elements.get(~place, ())):
+                    if missing[made]:
+                        missing[made] = 0
+                        order.append(made)
+            elif missing[place]:
+                stack.append(~place)
+                stack += [arg for arg in args[place] if missing[arg]]
+    return order
+
+
+def _chained(args: Arguments, drawn: Sequence[int]) -> Arguments:
+    """Return the arguments of each node, with the one ``drawn`` before it added to each of these."""
+    if len(drawn) < 2:
+        return args
+    chained = list(args)
+    for before, place in pairwise(drawn):
+        chained[place] = (*args[place], before)
+    return chained
+
+
+_MANY = 1 << 60
+
+
+def eager_frees(
+    graph: Compact,
+    order: Sequence[int],
+    kept: Iterable[int],
+    memory: Memory | None = None,
+    drawn: Sequence[int] = (),
+) -> list[int]:
+    """Reorder so that what frees at least as much as it allocates runs as soon as it can; else keep ``order``.
+
+    Nodes are known by their rank in ``order``. ``growth`` is what running one now would add to the bytes alive.
+    ``memory`` is what nodes make and touch, if that is not what the joint graph's do. The nodes ``drawn`` keep their
+    order among themselves.
+    """
+    count, sizes = len(order), graph.sizes
+    made, touches = memory or graph.memory
+    touched = [touches[place] for place in order]
+    readers, mix = _readers_ahead(touched, len(sizes), kept)
+    growth = [sum(sizes[s] for s in made[place]) for place in order]
+    for storage, ahead in enumerate(readers):
+        if ahead == 1:
+            growth[mix[storage]] -= sizes[storage]
+    users, missing = _among(_chained(graph.args, drawn), order)
+    heap = [r if growth[r] <= 0 else r + count for r in range(count) if missing[r] == 0]
+    heapify(heap)
+    done = bytearray(count)
+    result: list[int] = []
+    while heap:
+        rank = heappop(heap) % count
+        if done[rank]:
+            continue
+        done[rank] = 1
+        result.append(order[rank])
+        for storage in touched[rank]:
+            readers[storage] -= 1
+            mix[storage] ^= rank
+            if readers[storage] == 1:
+                last = mix[storage]
+                growth[last] -= sizes[storage]
+                if missing[last] == 0 and not done[last] and growth[last] <= 0:
+                    heappush(heap, last)
+        for user in users[rank]:
+            missing[user] -= 1
+            if missing[user] == 0:
+                heappush(heap, user if growth[user] <= 0 else user + count)
+    return result
+
+
+def _readers_ahead(
+    touched: Sequence[Iterable[int]], count: int, kept: Iterable[int]
+) -> tuple[list[int], list[int]]:
+    """Return for each storage how many ranks touch it, and their exclusive or: with one left, it is that rank."""
+    readers, mix = [0] * count, [0] * count
+    for storage in kept:
+        readers[storage] = _MANY
+    for rank, storages in enumerate(touched):
+        for storage in storages:
+            readers[storage] += 1
+            mix[storage] ^= rank
+    return readers, mix
+
+
+def _among(args: Arguments, order: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    """Return for each rank the ranks that read it, and how many of its arguments have a rank."""
+    rank_of = [-1] * len(args)
+    for rank, place in enumerate(order):
+        rank_of[place] = rank
+    users: list[list[int]] = [[] for _ in order]
+    missing = [0] * len(order)
+    for rank, place in enumerate(order):
+        for arg in args[place]:
+            before = rank_of[arg]
+            if before >= 0:
+                users[before].append(rank)
+                missing[rank] += 1
+    return users, missing
+
+
+def peak_bytes(
+    graph: Compact,
+    order: Sequence[int],
+    held: Iterable[int],
+    kept: Iterable[int],
+    memory: Memory | None = None,
+) -> int:
+    """Return the largest number of bytes alive at once when nodes run in this order.
+
+    ``held`` are the storages alive before; those that are ``kept`` live to the end, others to their last reader. ``memory``
+    is what nodes make and touch, if that is not what the joint graph's do.
+    """
+    sizes = graph.sizes
+    made, touched = memory or graph.memory
+    ends = bytearray(len(sizes))
+    for storage in kept:
+        ends[storage] = 1
+    ending = [0] * (len(order) + 1)
+    for rank in range(len(order) - 1, -1, -1):
+        for storage in touched[order[rank]]:
+            if not ends[storage]:
+                ends[storage] = 1
+                ending[rank] += sizes[storage]
+    early = bytearray(len(sizes))
+    current = 0
+    for storage in held:
+        early[storage] = 1
+        current += sizes[storage] if ends[storage] else 0
+    most = 0
+    for rank, place in enumerate(order):
+        for storage in made[place]:
+            if not early[storage]:
+                current += sizes[storage]
+        most = max(most, current)
+        current -= ending[rank]
+    return most
+
+
+_FIXED = (OpKind.EFFECT, OpKind.COLLECTIVE)
+"""Kinds that keep the order of all: effects because of what they write to, communication because it runs beside computation."""
+
+
+def forward_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
+    """Return an order of the forward and its simulated peak: the program's, or the lowest where that is above ``enough``."""
+    needed = plan.forward(graph)
+    given = graph.given
+    for place in range(graph.count):
+        needed[place] &= not given[place]
+    handed = plan.over(graph)
+    copies = handed.intersection(graph.shields.values())
+    leaving = graph.storages_of(graph.leaving)
+    kept = handed | leaving | set(graph.shields.values())
+    memory = plan.in_forward(graph)
+
+    def orders() -> Iterator[list[int]]:
+        own = [place for place in range(graph.count) if needed[place]]
+        yield own
+        drawn = _drawn(graph, own)
+        if drawn is None:
+            return
+        yield eager_frees(graph, own, kept, memory, drawn)
+        roots = (*graph.leaving, *plan.handed, *own)
+        for each in (roots, roots[::-1]):
+            late = demand_order(graph, each, needed, drawn)
+            yield late
+            yield eager_frees(graph, late, kept, memory, drawn)
+
+    return _lowest(orders(), lambda order: peak_bytes(graph, order, copies, kept, memory), enough)
+
+
+def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
+    """Return the order of the backward with the lowest simulated peak, the first of equal ones, and that peak.
+
+    The first candidate is the program's with recomputation late. One whose peak is no more than ``enough`` ends the search.
+    """
+    held = graph.storages_of((*graph.results, *graph.tangents)) | plan.over(graph)
+    memory = plan.in_backward(graph)
+    kept = graph.storages_of((*graph.results, *graph.gradients))
+    gradients = graph.gradients
+
+    def orders() -> Iterator[list[int]]:
+        backward, needed = graph.backward, plan.runs
+        own = [p for p in range(graph.count) if backward[p] and needed[p]]
+        late = demand_order(graph, (*own, *gradients), needed)
+        yield late
+        drawn = _drawn(graph, own)
+        if drawn is None:
+            return
+        yield eager_frees(graph, late, kept, memory, drawn)
+        tried = [late]
+        for roots in (gradients, gradients[::-1]):
+            order = demand_order(graph, (*roots, *own), needed, drawn)
+            if order not in tried:
+                tried.append(order)
+                yield eager_frees(graph, order, kept, memory, drawn)
+
+    return _lowest(orders(), lambda order: peak_bytes(graph, order, held, kept, memory), enough)
+
+
+def _drawn(graph: Compact, own: Iterable[int]) -> list[int] | None:
+    """Return what draws random numbers of a stage's own, or None if its order must stay."""
+    kinds, nodes = graph.facts.kinds, graph.nodes
+    if any(kinds[nodes[place]] in _FIXED for place in own):
+        return None
+    return [place for place in own if kinds[nodes[place]] is OpKind.RANDOM]
+
+
+def _lowest(
+    orders: Iterable[list[int]], peak_of: Callable[[list[int]], int], enough: int
+) -> tuple[list[int], int]:
+    """Return the first order of the lowest peak, of those up to the first whose peak is no more than ``enough``."""
+    found: list[int] = []
+    lowest = -1
+    for order in orders:
+        if order == found:
+            continue
+        peak = peak_of(order)
+        if lowest < 0 or peak < lowest:
+            found, lowest = order, peak
+        if lowest <= enough:
+            break
+    return found, max(lowest, 0)

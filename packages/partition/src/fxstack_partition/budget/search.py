@@ -1,0 +1,155 @@
+"""One choice of what is saved, and those found so far that are worth keeping: the state of a search.
+
+A choice is simulated, backward order included, unless what is known of it before shows that another is better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_partition.budget.compact import Compact
+from fxstack_partition.budget.order import best_order, forward_order
+from fxstack_partition.budget.plan import Plan, make_plan, settled
+from fxstack_partition.budget.simulate import simulate
+from fxstack_partition.extract.extract import extract
+from fxstack_partition.joint.ops import OpKind
+from fxstack_partition.joint.work import WorkModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fxstack_partition.joint.joint import JointFacts
+    from fxstack_partition.min_cut.network import Network
+    from fxstack_partition.options import PartitionOptions
+
+EXTRACTIONS = 12
+"""How many choices are simulated as graphs, where numbers give a bound alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One member of the family: what it saves, its simulated peak, the estimated seconds of recomputation.
+
+    ``products`` are the floating-point operations of matrix products, convolutions and attention in it: what remains
+    of its cost where everything else is fused.
+    """
+
+    label: str
+    saved: tuple[int, ...]
+    peak: int
+    seconds: float
+    products: int
+    network: Network
+
+    def beats(self, peak: int, seconds: float, products: int) -> bool:
+        """Whether this is no worse in any respect."""
+        return self.peak <= peak and self.seconds <= seconds and self.products <= products
+
+    @property
+    def reasons(self) -> tuple[tuple[str, str], ...]:
+        """Return the rule that decided about each node."""
+        return self.network.reasons
+
+
+COSTS: dict[str, Callable[[Choice], tuple[float, ...]]] = {
+    "seconds": lambda choice: (choice.seconds,),
+    "products": lambda choice: (choice.products, choice.seconds),
+}
+"""What recomputation costs, by the name in ``PartitionOptions.cost``."""
+
+
+def falling(
+    choices: Iterable[Choice], cost: Callable[[Choice], tuple[float, ...]]
+) -> tuple[Choice, ...]:
+    """Return those with a lower peak than all that cost no more, by rising cost."""
+    found: list[Choice] = []
+    for choice in sorted(choices, key=lambda c: (cost(c), c.peak)):
+        if not found or choice.peak < found[-1].peak:
+            found.append(choice)
+    return tuple(found)
+
+
+class Search:
+    """The choices found so far that no other beats in both peak and time."""
+
+    def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
+        self.facts = facts
+        self._options = options
+        self.graph = Compact(facts, options)
+        self.costs = WorkModel(facts.graph, options)
+        self.seconds = [
+            self.costs.of(node).seconds if self.graph.forward[place] else 0.0
+            for place, node in enumerate(self.graph.nodes)
+        ]
+        self.products = [
+            self.costs.of(node).flops if kind is OpKind.HEAVY and self.graph.forward[place] else 0
+            for place, (node, kind) in enumerate(facts.kinds.items())
+        ]
+        self.best: list[Choice] = []
+        self.aside: list[Choice] = []
+        self._seen: set[tuple[int, ...]] = set()
+        self._extractions = 0
+
+    def weigh(self, saved: tuple[int, ...]) -> tuple[float, float]:
+        """Return the bytes of what is saved, and the seconds of recomputation."""
+        plan = make_plan(self.graph, saved)
+        return sum(self.graph.sizes[s] for s in plan.over(self.graph)), self._spent(plan)
+
+    def _spent(self, plan: Plan) -> float:
+        seconds = self.seconds
+        return sum(seconds[place] for place in plan.repeated(self.graph))
+
+    def consider(self, label: str, saved: Iterable[int], network: Network) -> None:
+        """Simulate a choice, and keep it if nothing known is better."""
+        plan = settled(self.graph, saved, network.savable)
+        if plan.handed in self._seen:
+            return
+        self._seen.add(plan.handed)
+        again = plan.repeated(self.graph)
+        seconds = sum(self.seconds[place] for place in again)
+        products = sum(self.products[place] for place in again)
+        least = _alive_between(self.graph, plan)
+        if any(c.beats(least, seconds, products) for c in (*self.best, *self.aside)):
+            return
+        peak = peak_of_plan(self.graph, plan, least)
+        twice = self._twice_in_memory(plan)
+        if twice and self._extractions < EXTRACTIONS:
+            self._extractions += 1
+            saved = (self.graph.nodes[place] for place in plan.handed)
+            peak = simulate(extract(self.facts, saved, (), self._options), self._options).peak
+        else:
+            peak += twice
+        self._keep(Choice(label, plan.handed, peak, seconds, products, network))
+
+    def _twice_in_memory(self, plan: Plan) -> int:
+        """Return the bytes that the backward makes again while they are alive, which numbers cannot tell apart.
+
+        Tags may demand it. The peak is no higher than without them and these bytes.
+        """
+        graph = self.graph
+        alive = graph.storages_of(graph.results) | plan.over(graph)
+        again = (p for p in range(graph.count) if plan.needed[p] and not graph.backward[p])
+        return sum(graph.sizes[s] for p in again for s in graph.made[p] if s in alive)
+
+    def _keep(self, new: Choice) -> None:
+        """Put a choice among the best in peak and seconds, or aside if only fewer products speak for it."""
+        known = [*self.best, *self.aside]
+        if any(c.beats(new.peak, new.seconds, new.products) for c in known):
+            return
+        kept = [c for c in known if not new.beats(c.peak, c.seconds, c.products)]
+        self.best = list(falling((*kept, new), COSTS["seconds"]))
+        best = {choice.saved for choice in self.best}
+        self.aside = [choice for choice in (*kept, new) if choice.saved not in best]
+
+
+def peak_of_plan(graph: Compact, plan: Plan, least: int | None = None) -> int:
+    """Return the simulated peak of forward and backward; ``least`` is what is alive between them, if that is known."""
+    enough = _alive_between(graph, plan) if least is None else least
+    second = best_order(graph, plan, enough=enough)[1]
+    return max(second, forward_order(graph, plan, enough=second)[1])
+
+
+def _alive_between(graph: Compact, plan: Plan) -> int:
+    """Return the bytes that are alive when the forward has ended, less than which no step can peak at."""
+    return sum(graph.sizes[s] for s in plan.over(graph) | graph.storages_of(graph.leaving))

@@ -1,0 +1,62 @@
+"""Places at which a forward can be cut into pieces that are each made again from little.
+
+A place is good if few bytes are alive there. The forward is divided by the bytes that it makes, and near each
+division the place with the fewest live bytes is taken.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from fxstack_partition.joint.ops import OpKind
+
+if TYPE_CHECKING:
+    from fxstack_partition.budget.compact import Compact
+
+_NOT_KEPT = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC)
+
+
+class Segments:
+    """The forward in order, with the bytes made up to each node and those alive after it."""
+
+    def __init__(self, graph: Compact) -> None:
+        self._graph = graph
+        self._order = [p for p in range(graph.count) if graph.forward[p] and not graph.given[p]]
+        self._made = list(accumulate(graph.made_bytes[place] for place in self._order))
+        self._last = {arg: place for place in self._order for arg in graph.args[place]}
+        self._alive = self._alive_after()
+
+    def checkpoints(self, count: int) -> frozenset[int]:
+        """Return the values alive at the ``count - 1`` places that divide the forward into ``count`` pieces."""
+        total = self._made[-1] if self._made else 0
+        found: set[int] = set()
+        for part in range(1, count):
+            low, high = ((part + side) * total / count for side in (-0.5, 0.5))
+            window = [i for i, so_far in enumerate(self._made) if low <= so_far <= high]
+            if window:
+                found.update(self._values_at(min(window, key=lambda i: (self._alive[i], i))))
+        return frozenset(found)
+
+    def _alive_after(self) -> list[int]:
+        """Return the bytes alive after each node: made up to it, read after it."""
+        graph = self._graph
+        last = {s: i for i, place in enumerate(self._order) for s in graph.touched[place]}
+        change = [0] * (len(self._order) + 1)
+        for index, place in enumerate(self._order):
+            change[index] += graph.made_bytes[place]
+        made = {s for place in self._order for s in graph.made[place]}
+        for storage, index in last.items():
+            change[index] -= graph.sizes[storage] if storage in made else 0
+        return list(accumulate(change[:-1]))
+
+    def _values_at(self, index: int) -> list[int]:
+        graph, place = self._graph, self._order[index]
+        nodes, kinds = graph.nodes, graph.facts.kinds
+        return [
+            p
+            for p in self._order[: index + 1]
+            if self._last.get(p, -1) > place
+            and kinds[nodes[p]] not in _NOT_KEPT
+            and p not in graph.multiple
+        ]

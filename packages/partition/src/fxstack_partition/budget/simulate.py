@@ -1,0 +1,241 @@
+"""What a training step has in memory, operator by operator: forward, then backward.
+
+The model: an operator allocates its results and nothing else; a value is freed after the last operator that reads
+it or a view of it. Inputs of the step (parameters, buffers, batches) are not counted: they are there anyway.
+What leaves the forward (outputs, saved values) lives on; outputs live to the end, as a caller holds them; new values
+of updated inputs end with the forward; saved values and tangents end with their last use; gradients live to the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch.fx import Node
+
+from fxstack_interchange import InputKind, OutputKind
+from fxstack_partition.joint.cost import SizeModel
+from fxstack_partition.joint.storage import StorageTable
+from fxstack_partition.options import PartitionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fxstack_interchange import Partition, StageGraph
+    from fxstack_partition.budget.runtime import StageMemory
+
+_DEFAULTS = PartitionOptions()
+
+
+def alive_bytes(
+    steps: Iterable[tuple[Sequence[int], Sequence[int]]],
+    sizes: Sequence[int],
+    held: Iterable[int],
+    kept: Iterable[int],
+) -> list[int]:
+    """Return the bytes that are alive while each step runs.
+
+    A step is (storages it makes, storages it reads). ``held`` are alive before the first step; of all storages
+    those that are not ``kept`` end with the last step that makes or reads them.
+    """
+    program = list(steps)
+    last: dict[int, int] = {}
+    for index, (made, reads) in enumerate(program):
+        for storage in made:
+            last[storage] = index
+        for storage in reads:
+            last[storage] = index
+    for storage in kept:
+        last[storage] = len(program)
+    ending: list[int] = [0] * (len(program) + 1)
+    for storage, index in last.items():
+        ending[index] += sizes[storage]
+    held = set(held)
+    current = sum(sizes[storage] for storage in held if storage in last)
+    alive = []
+    for index, (made, _) in enumerate(program):
+        for storage in made:
+            current += sizes[storage] if storage not in held else 0
+        alive.append(current)
+        current -= ending[index]
+    return alive
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One operator of the step and the bytes alive while it runs."""
+
+    name: str
+    stage: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A simulated training step. ``saved_bytes`` is what the forward keeps for the backward beyond the inputs."""
+
+    moments: tuple[Moment, ...]
+    saved_bytes: int
+
+    @property
+    def peak(self) -> int:
+        """Return the largest number of bytes alive at once, beyond the step's inputs."""
+        return max((moment.bytes for moment in self.moments), default=0)
+
+    @property
+    def peak_at(self) -> str | None:
+        """Return the first operator that runs at the peak."""
+        return next((m.name for m in self.moments if m.bytes == self.peak), None)
+
+    def peak_of(self, stage: str) -> int:
+        """Return the peak of one stage: ``forward`` or ``backward``."""
+        return max((m.bytes for m in self.moments if m.stage == stage), default=0)
+
+
+def simulate(
+    partition: Partition, options: PartitionOptions = _DEFAULTS, *, release: bool = True
+) -> Timeline:
+    """Run forward and backward of ``partition`` in the model above, with symbols at their hints.
+
+    Without ``release`` the backward's arguments live until it returns, as they do when its caller holds them. With
+    ``options.runtime`` the stages run as it says, ``options.scratch`` adds what operators use inside.
+    """
+    memory = _Memory(partition, options)
+    if options.runtime is not None:
+        return _as_described(memory, partition, options)
+    table = memory.table
+    leaving, gradients = memory.leaving, memory.gradients
+    first = alive_bytes(_steps(table, memory.forward), table.sizes, memory.inputs, leaving)
+    kept = memory.results | gradients if release else memory.held | gradients
+    second = alive_bytes(_steps(table, memory.backward), table.sizes, memory.held, kept)
+    moments = [
+        *_moments(memory.forward, "forward", first, options),
+        *_moments(memory.backward, "backward", second, options),
+    ]
+    return Timeline(tuple(moments), memory.saved_bytes)
+
+
+class _Memory:
+    """The storages of a partition: ``held`` are alive when the backward begins."""
+
+    def __init__(self, partition: Partition, options: PartitionOptions) -> None:
+        table = self.table = StorageTable(SizeModel(partition.forward, options))
+        self.forward, self.backward = map(_nodes, (partition.forward, partition.backward))
+        for node in self.forward[:-1]:
+            table.add(node)
+        self.inputs = {s for n in self.forward if n.op in _GIVEN for s in table.of[n]}
+        for storage in self.inputs:
+            table.sizes[storage] = 0
+        outputs = _by_kind(partition.forward)
+        saved = {s for node in outputs.get(OutputKind.SAVED, ()) for s in table.of[node]}
+        self.leaving = {s for nodes in outputs.values() for node in nodes for s in table.of[node]}
+        outputs.pop(OutputKind.SAVED, None)
+        outputs.pop(OutputKind.MUTATED_INPUT, None)
+        self.results = {s for nodes in outputs.values() for node in nodes for s in table.of[node]}
+        _receive(table, partition, self.backward)
+        tangents = _tangents(table, partition.backward, self.backward)
+        self.gradients = {s for node in self.backward[-1].all_input_nodes for s in table.of[node]}
+        self.held = saved | self.results | tangents
+        self.own = saved - self.results - tangents - self.gradients
+        self.saved_bytes = sum(table.sizes[s] for s in saved - self.results)
+
+    def held_during(self, backward: StageMemory) -> list[int]:
+        """Return the bytes that are there before the backward and still alive at each of its steps."""
+        table, released = self.table, backward.released
+        count = len(backward.moments)
+        until = dict.fromkeys(self.own, 0)
+        for node in self.backward:
+            if node.op == "placeholder":
+                for storage in self.own.intersection(table.of[node]):
+                    until[storage] = max(until[storage], released.get(node.name, count))
+        alive = [sum(table.sizes[s] for s in self.held)] * count
+        for storage, last in until.items():
+            for step in range(last, count):
+                alive[step] -= table.sizes[storage]
+        return alive
+
+
+def _as_described(memory: _Memory, partition: Partition, options: PartitionOptions) -> Timeline:
+    """Put together what the runtime says of each stage and what is alive between them."""
+    runtime = options.runtime
+    assert runtime is not None
+    stages = [runtime(stage, options) for stage in (partition.forward, partition.backward)]
+    retained = max(stage.retained for stage in stages)
+    held = ([0] * len(stages[0].moments), memory.held_during(stages[1]))
+    nodes = (memory.forward, memory.backward)
+    moments = []
+    for stage, besides, ran, name in zip(stages, held, nodes, ("forward", "backward"), strict=True):
+        by_name = {node.name: node for node in ran}
+        for (made, size), beside in zip(stage.moments, besides, strict=True):
+            inside = _inside(by_name.get(made), options)
+            moments.append(Moment(made, name, retained + beside + size + inside))
+    return Timeline(tuple(moments), memory.saved_bytes)
+
+
+def _inside(node: Node | None, options: PartitionOptions) -> int:
+    return options.scratch(node) if options.scratch is not None and node is not None else 0
+
+
+_GIVEN = ("placeholder", "get_attr")
+
+
+def _nodes(stage: StageGraph) -> tuple[Node, ...]:
+    return tuple(stage.graph_module.graph.nodes)
+
+
+def _by_kind(stage: StageGraph) -> dict[OutputKind, list[Node]]:
+    found: dict[OutputKind, list[Node]] = {}
+    values = _nodes(stage)[-1].args[0]
+    for value, spec in zip(
+        values if isinstance(values, tuple | list) else (), stage.signature.outputs, strict=True
+    ):
+        if isinstance(value, Node):
+            found.setdefault(spec.kind, []).append(value)
+    return found
+
+
+def _receive(table: StorageTable, partition: Partition, backward: tuple[Node, ...]) -> None:
+    """Add the backward's nodes; what it receives lies where the forward put it."""
+    given = {
+        spec.name: node
+        for spec, node in zip(
+            partition.forward.signature.outputs_of(OutputKind.SAVED),
+            _by_kind(partition.forward).get(OutputKind.SAVED, ()),
+            strict=True,
+        )
+    }
+    placeholders = [node for node in backward if node.op == "placeholder"]
+    for node, spec in zip(placeholders, partition.backward.signature.inputs, strict=True):
+        source = given.get(spec.target) if spec.kind is InputKind.SAVED else None
+        if source is not None:
+            table.alias(node, table.of[source])
+        else:
+            table.add(node)
+    for node in backward[:-1]:
+        if node.op != "placeholder":
+            table.add(node)
+        if node.op == "get_attr":
+            for storage in table.made[node]:
+                table.sizes[storage] = 0
+
+
+def _tangents(table: StorageTable, stage: StageGraph, nodes: tuple[Node, ...]) -> set[int]:
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    pairs = zip(placeholders, stage.signature.inputs, strict=True)
+    return {s for node, spec in pairs if spec.kind is InputKind.TANGENT for s in table.of[node]}
+
+
+def _steps(
+    table: StorageTable, nodes: tuple[Node, ...]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    return [(table.made[n], table.reads(n)) for n in nodes[:-1] if n.op not in _GIVEN]
+
+
+def _moments(
+    nodes: tuple[Node, ...], stage: str, alive: list[int], options: PartitionOptions
+) -> list[Moment]:
+    ran = [node for node in nodes[:-1] if node.op not in _GIVEN]
+    return [
+        Moment(node.name, stage, size + _inside(node, options))
+        for node, size in zip(ran, alive, strict=True)
+    ]

@@ -1,0 +1,90 @@
+"""What a node of a partition computes of the joint graph, in whatever form: as it is, widened again, or drawn again."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.fx import Node
+
+from fxstack_partition.extract.narrow import narrow_dtype
+from fxstack_partition.extract.rng_replay import DRAWING, SAVING
+
+if TYPE_CHECKING:
+    from fxstack_interchange import StageGraph
+
+_CONVERT = torch.ops.aten._to_copy.default
+
+
+class Computation(NamedTuple):
+    """An operator with its arguments."""
+
+    target: object
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def reads(self) -> list[Node]:
+        """Return the nodes among the arguments, each once, in order."""
+        found: dict[Node, None] = {}
+        torch.fx.node.map_arg((self.args, self.kwargs), found.setdefault)
+        return list(found)
+
+
+def computation(node: Node) -> Computation:
+    """Return what ``node`` computes, without what keeps or sets the generator's state around it."""
+    if node.target is DRAWING:
+        return Computation(node.args[1], node.args[2:], node.kwargs)
+    base = node.args[0] if node.args else None
+    if node.target is operator.getitem and isinstance(base, Node) and base.target is SAVING:
+        return Computation(base.args[0], base.args[1:], base.kwargs)
+    return Computation(node.target, node.args, node.kwargs)
+
+
+def made_by_cutting(node: Node) -> bool:
+    """Whether a node that the joint graph lacks is one that a partition may add."""
+    base = node.args[0] if node.args else None
+    state = node.target is operator.getitem and isinstance(base, Node) and base.target is SAVING
+    return state or node.target in (
+        torch.ops.aten.clone.default,
+        torch.ops.aten.sym_size.int,
+        _CONVERT,
+        SAVING,
+    )
+
+
+def is_widened(node: Node, original: Node, sources: dict[str, Node]) -> bool:
+    """Whether ``node`` widens what the forward narrowed of ``original``; ``sources`` are what it hands over."""
+    given = node.args[0] if node.args else None
+    narrow = sources.get(given.name) if isinstance(given, Node) else None
+    if node.target is not _CONVERT or narrow is None or narrow.target is not _CONVERT:
+        return False
+    value, before = original.meta.get("val"), narrow.args[0]
+    return (
+        isinstance(before, Node)
+        and before.name == original.name
+        and isinstance(value, torch.Tensor)
+        and narrow.kwargs == {"dtype": narrow_dtype(original)}
+        and node.kwargs == {"dtype": value.dtype}
+    )
+
+
+def draws_alike(node: Node, sources: dict[str, Node]) -> bool:
+    """Whether ``node`` draws from the state that the forward kept at the same draw."""
+    given = node.args[0] if node.target is DRAWING else None
+    state = sources.get(given.name) if isinstance(given, Node) else None
+    if state is None or state.target is not operator.getitem or state.args[1] != 0:
+        return False
+    both: Any = state.args[0]
+    values = [user.name for user in both.users if user.args[1] == 1]
+    return both.target is SAVING and values == [node.name]
+
+
+def handed_over(forward: StageGraph, backward: StageGraph) -> dict[str, Node]:
+    """Map the names of the backward's inputs to the forward's nodes that they are."""
+    made = {node.name: node for node in forward.graph_module.graph.nodes}
+    inputs = backward.graph_module.graph.find_nodes(op="placeholder")
+    pairs = zip(inputs, backward.signature.inputs, strict=False)
+    found = ((node.name, made.get(str(spec.target))) for node, spec in pairs)
+    return {name: source for name, source in found if source is not None}

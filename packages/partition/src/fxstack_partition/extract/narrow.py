@@ -1,0 +1,120 @@
+"""Values that are saved in a smaller dtype which holds them exactly, and widened again in the backward.
+
+A mask of ones and zeros in floating point is a mask in ``bool``; positions inside a pooling window's plane, or along a
+dimension, fit into the smallest integers that reach its size. Nothing is rounded: what comes back is equal bit for bit.
+"""
+
+from __future__ import annotations
+
+import operator
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from fxstack_partition.joint.ops import base_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_INTEGERS = (torch.int8, torch.int16, torch.int32)
+
+
+def _zero_or_one(_node: Node, _index: int) -> torch.dtype:
+    return torch.bool
+
+
+def _positions(result: int, size: Callable[[Node], int | None]) -> Callable[..., Any]:
+    """Return a rule for a result that holds positions from 0 to ``size`` - 1."""
+
+    def dtype(node: Node, index: int) -> torch.dtype | None:
+        most = size(node) if index == result else None
+        return None if most is None else _smallest(most)
+
+    return dtype
+
+
+def _smallest(count: int) -> torch.dtype | None:
+    return next((d for d in _INTEGERS if count - 1 <= torch.iinfo(d).max), None)
+
+
+def _plane(dimensions: int) -> Callable[[Node], int | None]:
+    """Return how many places the last dimensions of the first argument have."""
+    return lambda node: _static(_shape(node)[-dimensions:])
+
+
+def _along(node: Node) -> int | None:
+    """Return the size of the dimension that the operator works along: its argument ``dim``."""
+    schema = getattr(node.target, "_schema", None)
+    arguments = list(schema.arguments) if schema is not None else []
+    for place, argument in enumerate(arguments):
+        if argument.name == "dim":
+            given = node.kwargs.get("dim", argument.default_value)
+            dim = node.args[place] if place < len(node.args) else given
+            shape = _shape(node)
+            if isinstance(dim, int) and -len(shape) <= dim < len(shape):
+                return _static((shape[dim],))
+    return None
+
+
+def _shape(node: Node) -> tuple[Any, ...]:
+    value = node.args[0].meta.get("val") if isinstance(node.args[0], Node) else None
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+
+
+def _static(sizes: tuple[Any, ...]) -> int | None:
+    return prod(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None
+
+
+_ONLY = 0
+"""The number of a result that is the only one."""
+
+RULES: dict[str, Callable[[Node, int], torch.dtype | None]] = {
+    "bernoulli": _zero_or_one,
+    "max_pool2d_with_indices": _positions(1, _plane(2)),
+    "max_pool3d_with_indices": _positions(1, _plane(3)),
+    "adaptive_max_pool2d": _positions(1, _plane(2)),
+    "adaptive_max_pool3d": _positions(1, _plane(3)),
+    "sort": _positions(1, _along),
+    "topk": _positions(1, _along),
+    "max": _positions(1, _along),
+    "min": _positions(1, _along),
+    "argmax": _positions(_ONLY, _along),
+    "argmin": _positions(_ONLY, _along),
+}
+"""For an operator: from a node and the number of a result to the dtype that holds it, or None."""
+
+
+def narrow_dtype(node: Node) -> torch.dtype | None:
+    """Return a smaller dtype in which the value of ``node`` can be saved without loss, or None."""
+    base, index = node, _ONLY
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        base, index = node.args[0], node.args[1]  # type: ignore[assignment]
+    rule = RULES.get(base_name(base.target)) if base.op == "call_function" else None
+    value = node.meta.get("val")
+    if rule is None or not isinstance(value, torch.Tensor) or not _dense(value):
+        return None
+    dtype = rule(base, index) if isinstance(index, int) else None
+    return dtype if dtype is not None and dtype.itemsize < value.dtype.itemsize else None
+
+
+def _dense(value: torch.Tensor) -> bool:
+    """Whether copies into other dtypes and back keep the strides: contiguous in some order of the dimensions."""
+    if value.layout is not torch.strided:
+        return False
+    expected: Any = 1
+    if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+        pairs = list(zip(value.shape, value.stride(), strict=True))[::-1]
+    else:
+        pairs = sorted(zip(value.shape, value.stride(), strict=True), key=lambda p: (p[1], p[0]))
+        pairs = [(size, step) for size, step in pairs if size != 1]
+    for size, step in pairs:
+        if _expression(step) != _expression(expected):
+            return False
+        expected = expected * size
+    return True
+
+
+def _expression(value: Any) -> Any:
+    return value.node.expr if isinstance(value, torch.SymInt) else value

@@ -1,0 +1,88 @@
+"""Random numbers drawn again in the backward: the generator's state is kept instead of the numbers.
+
+The forward runs ``run_and_save_rng_state``, which returns the generator's state before the draw beside the operator's
+result; the backward ``run_with_rng_state``, which draws from that state and puts the generator back. Both are torch's
+own. So the same numbers come out, and no other draw of the program is moved.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.node import map_arg
+
+from fxstack_partition.joint.ops import OpKind, is_symbolic_value
+from fxstack_partition.torch_compat import (
+    OpOverload,
+    run_and_save_rng_state,
+    run_with_rng_state,
+    tree_leaves,
+)
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, Node
+
+SAVING = run_and_save_rng_state
+DRAWING = run_with_rng_state
+
+STATE_BYTES = int(torch.Generator().get_state().numel())
+"""What the state of the generator on CPU weighs."""
+
+
+def can_be_redrawn(node: Node, kind: OpKind) -> bool:
+    """Whether ``node`` draws from the default generator on CPU, and does nothing else.
+
+    On other devices the state belongs to the current device, which may be another when the backward runs.
+    """
+    if kind is not OpKind.RANDOM or not isinstance(node.target, OpOverload):
+        return False
+    if node.target._schema.is_mutable or node.kwargs.get("generator") is not None:
+        return False
+    values = [node.meta.get("val"), *(arg.meta.get("val") for arg in node.all_input_nodes)]
+    leaves = [leaf for leaf in tree_leaves(values) if not is_symbolic_value(leaf)]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
+    # torch finds the device by the arguments, of which one has to be a tensor.
+    given = any(isinstance(arg.meta.get("val"), torch.Tensor) for arg in node.all_input_nodes)
+    return on_cpu and given and len(tensors) == len(leaves)
+
+
+def draw_and_keep(graph: Graph, node: Node, env: dict[Node, Node]) -> tuple[Node, Node]:
+    """Add ``node`` to a forward so that the generator's state is kept; return its value and the state."""
+    args, kwargs = _mapped(node, env)
+    both = graph.create_node(
+        "call_function", SAVING, (node.target, *args), kwargs, f"{node.name}_with_state"
+    )
+    value = node.meta["val"]
+    both.meta = {**node.meta, "val": (_state_like(value), value)}
+    state = _element(graph, both, 0, f"{node.name}_state")
+    return _element(graph, both, 1, node.name), state
+
+
+def draw_again(graph: Graph, node: Node, state: Node, env: dict[Node, Node]) -> Node:
+    """Add ``node`` to a backward, drawing from ``state``."""
+    args, kwargs = _mapped(node, env)
+    drawn = graph.create_node(
+        "call_function", DRAWING, (state, node.target, *args), kwargs, node.name
+    )
+    drawn.meta = dict(node.meta)
+    return drawn
+
+
+def _mapped(node: Node, env: dict[Node, Node]) -> Any:
+    return map_arg((node.args, node.kwargs), env.__getitem__)
+
+
+def _element(graph: Graph, base: Node, index: int, name: str) -> Node:
+    node = graph.create_node("call_function", operator.getitem, (base, index), {}, name)
+    node.meta = {**base.meta, "val": base.meta["val"][index]}
+    return node
+
+
+def _state_like(value: Any) -> torch.Tensor:
+    """Return a fake tensor for the state, of the fake mode that ``value`` belongs to."""
+    fake = next(leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
+    state: torch.Tensor = fake.new_empty((STATE_BYTES,), dtype=torch.uint8, device="cpu")
+    return state

@@ -1,0 +1,215 @@
+"""Facts about a joint graph that every partitioner needs, computed once.
+
+The one question is which nodes depend on a tangent: those belong to the backward, whatever is saved. Of the
+others, some are needed by the forward's outputs and some only by the backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from torch.fx import Node
+
+from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
+from fxstack_partition.budget.compact import Compact, storages
+from fxstack_partition.joint.ops import OpKind, base_name, is_view, kind_of, written_arguments
+from fxstack_partition.options import PartitionOptions
+
+if TYPE_CHECKING:
+    from fxstack_partition.joint.storage import StorageTable
+
+
+class JointGraphError(ValueError):
+    """What was given is not a joint graph; the message says which rule it breaks."""
+
+
+@dataclass(frozen=True)
+class JointFacts:
+    """A joint graph, dissected. All tuples are in graph order, so that nothing depends on hashing.
+
+    ``backward`` holds the nodes that must be in the backward: they depend on a tangent, or draw random
+    numbers after the backward has begun. ``forward`` holds those that must be in the forward.
+    ``inputs`` are the nodes that each node reads; ``kinds`` has an entry for every node but the output. ``mutated``
+    holds what the forward updates in place, or its caller after it.
+    """
+
+    graph: StageGraph
+    nodes: tuple[Node, ...]
+    position: dict[Node, int]
+    inputs: dict[Node, tuple[Node, ...]]
+    kinds: dict[Node, OpKind]
+    primals: tuple[Node, ...]
+    tangents: tuple[Node, ...]
+    forward_outputs: tuple[object, ...]
+    gradients: tuple[object, ...]
+    forward_specs: tuple[OutputSpec, ...]
+    gradient_specs: tuple[OutputSpec, ...]
+    input_specs: dict[Node, InputSpec]
+    backward: frozenset[Node]
+    forward: frozenset[Node]
+    mutated: frozenset[Node]
+
+    @property
+    def results(self) -> tuple[Node, ...]:
+        """Return the forward's outputs that live on with the caller: not new values of updated inputs."""
+        pairs = zip(self.forward_outputs, self.forward_specs, strict=True)
+        return tuple(
+            value
+            for value, spec in pairs
+            if isinstance(value, Node) and spec.kind is not OutputKind.MUTATED_INPUT
+        )
+
+    @cached_property
+    def compact(self) -> Compact:
+        """Return the same by numbers, symbols at their hints."""
+        return Compact(self, PartitionOptions())
+
+    @cached_property
+    def storages(self) -> StorageTable:
+        """Return the memory of every node, symbols at their hints; the inputs of the step weigh nothing."""
+        return storages(self, PartitionOptions())
+
+    def alias_root(self, node: Node) -> Node:
+        """Return the node whose storage ``node`` shares, through any number of views."""
+        while is_view(node):
+            base = node.args[0]
+            if not isinstance(base, Node):
+                break
+            node = base
+        return node
+
+
+def analyze(joint: StageGraph) -> JointFacts:
+    """Dissect ``joint``.
+
+    Raises:
+        JointGraphError: the stage is wrong, or signature and graph do not correspond.
+    """
+    if joint.signature.stage is not Stage.JOINT:
+        msg = f"expected a joint graph, got a {joint.signature.stage.value} graph"
+        raise JointGraphError(msg)
+    nodes = tuple(joint.graph_module.graph.nodes)
+    placeholders = tuple(node for node in nodes if node.op == "placeholder")
+    outputs = _outputs(nodes[-1])
+    specs = joint.signature.inputs
+    _match("placeholders", len(placeholders), len(specs))
+    _match("outputs", len(outputs), len(joint.signature.outputs))
+    input_specs = dict(zip(placeholders, specs, strict=True))
+    tangents = tuple(n for n in placeholders if is_given_late(input_specs[n]))
+    pairs = tuple(zip(outputs, joint.signature.outputs, strict=True))
+    forward = tuple(pair for pair in pairs if pair[1].kind is not OutputKind.GRADIENT)
+    gradients = tuple(pair for pair in pairs if pair[1].kind is OutputKind.GRADIENT)
+    position = {node: index for index, node in enumerate(nodes)}
+    kinds = {node: kind_of(node) for node in nodes[:-1]}
+    reads = {node: tuple(node.all_input_nodes) for node in nodes}
+    in_backward = _backward_nodes(reads, tangents, kinds)
+    in_forward = _forward_nodes(reads, [value for value, _ in forward], kinds, in_backward)
+    return JointFacts(
+        graph=joint,
+        nodes=nodes,
+        position=position,
+        inputs=reads,
+        kinds=kinds,
+        primals=tuple(n for n in placeholders if n not in set(tangents)),
+        tangents=tangents,
+        forward_outputs=tuple(value for value, _ in forward),
+        gradients=tuple(value for value, _ in gradients),
+        forward_specs=tuple(spec for _, spec in forward),
+        gradient_specs=tuple(spec for _, spec in gradients),
+        input_specs=input_specs,
+        backward=in_backward,
+        forward=in_forward,
+        mutated=_mutated_inputs(input_specs, nodes, forward, kinds, in_backward),
+    )
+
+
+LATE = "backward"
+"""Target of inputs with random state that are the backward's own."""
+
+
+def is_given_late(spec: InputSpec) -> bool:
+    """Whether an input is there when the backward begins: a tangent, or what its own random numbers come from."""
+    is_state = spec.kind is InputKind.RNG_STATE and spec.target == LATE
+    return is_state or spec.kind is InputKind.TANGENT
+
+
+def _outputs(node: Node) -> tuple[object, ...]:
+    if node.op != "output" or not isinstance(node.args[0], tuple | list):
+        msg = "a joint graph ends in an output node that holds one flat tuple"
+        raise JointGraphError(msg)
+    return tuple(node.args[0])
+
+
+def _match(what: str, found: int, declared: int) -> None:
+    if found != declared:
+        msg = f"the graph has {found} {what}, its signature describes {declared}"
+        raise JointGraphError(msg)
+
+
+_NOT_COMPUTED = ("placeholder", "get_attr")
+
+
+def _backward_nodes(
+    reads: dict[Node, tuple[Node, ...]], tangents: tuple[Node, ...], kinds: dict[Node, OpKind]
+) -> frozenset[Node]:
+    """Return what depends on a tangent or has effects after the first node that does."""
+    found: set[Node] = set(tangents)
+    begun = False
+    effects = (OpKind.RANDOM, OpKind.EFFECT)
+    for node, kind in kinds.items():
+        if node.op in _NOT_COMPUTED:
+            continue
+        depends = not found.isdisjoint(reads[node])
+        begun = begun or depends
+        # The joint trace runs the forward first: what draws random numbers or has effects after the
+        # backward has begun was the backward's. Trailing updates of forward inputs are the exception.
+        if depends or (begun and kind in effects and not _is_input_update(node)):
+            found.add(node)
+    return frozenset(found)
+
+
+def _is_input_update(node: Node) -> bool:
+    destination = node.args[0] if node.args else None
+    is_input = isinstance(destination, Node) and destination.op == "placeholder"
+    return is_input and base_name(node.target) == "copy_"
+
+
+def _forward_nodes(
+    reads: dict[Node, tuple[Node, ...]],
+    outputs: list[object],
+    kinds: dict[Node, OpKind],
+    backward: frozenset[Node],
+) -> frozenset[Node]:
+    """Return the ancestors of the forward's outputs and effects."""
+    needed = {value for value in outputs if isinstance(value, Node)}
+    for value in needed & backward:
+        msg = f"forward output {value.name!r} depends on a tangent"
+        raise JointGraphError(msg)
+    effects = (OpKind.RANDOM, OpKind.EFFECT)
+    for node in reversed(kinds):
+        if node not in backward and (node in needed or kinds[node] in effects):
+            needed.add(node)
+            needed.update(reads[node])
+    return frozenset(needed)
+
+
+def _mutated_inputs(
+    input_specs: dict[Node, InputSpec],
+    nodes: tuple[Node, ...],
+    forward: tuple[tuple[object, OutputSpec], ...],
+    kinds: dict[Node, OpKind],
+    backward: frozenset[Node],
+) -> frozenset[Node]:
+    """Return what the forward updates in place, in its graph or through its caller."""
+    targets = {s.target for _, s in forward if s.kind is OutputKind.MUTATED_INPUT}
+    found = {
+        node
+        for node, spec in input_specs.items()
+        if spec.name in targets or (spec.target is not None and spec.target in targets)
+    }
+    for node in nodes[:-1]:
+        if kinds[node] is OpKind.EFFECT and node not in backward:
+            found.update(written_arguments(node))
+    return frozenset(found)

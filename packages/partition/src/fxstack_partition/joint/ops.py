@@ -1,0 +1,268 @@
+"""What kind of computation a node is, as far as recomputing it in the backward is concerned.
+
+Kinds come from what torch itself declares (tags, schemas) and, where it declares nothing, from the tables
+of this file.
+"""
+
+from __future__ import annotations
+
+import operator
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from fxstack_interchange.eager_facts.effects import is_ordered, must_run
+from fxstack_partition.torch_compat import HigherOrderOperator, OpOverload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.fx import Node
+
+
+class OpKind(Enum):
+    """How a node computes; the value says it in words, for reasons given to people."""
+
+    INPUT = "input"
+    CONSTANT = "constant of the graph"
+    SYMBOLIC = "arithmetic on sizes"
+    GETITEM = "element of a multiple result"
+    RANDOM = "random numbers"
+    EFFECT = "side effect"
+    DATA_DEPENDENT = "result whose size depends on data"
+    HIGHER_ORDER = "higher-order operator"
+    COLLECTIVE = "communication between processes"
+    VIEW = "view"
+    CREATION = "filled with values that cost nothing to make"
+    POINTWISE = "element by element"
+    GATHER = "indexed reads of another tensor"
+    REDUCTION = "reduction"
+    HEAVY = "compute-heavy"
+    OTHER = "operator not known to be cheap"
+
+
+NEVER_TWICE = (OpKind.RANDOM, OpKind.EFFECT, OpKind.DATA_DEPENDENT, OpKind.COLLECTIVE)
+"""Kinds whose second run would give something else, or be seen."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CREATION = _words("""
+    full full_like zeros zeros_like ones ones_like new_zeros new_ones new_full arange iota eye scalar_tensor
+    linspace empty empty_like empty_strided new_empty new_empty_strided empty_permuted tril_indices
+    triu_indices
+""")
+
+_POINTWISE = _words("""
+    _to_copy clone copy fill where lift_fresh_copy masked_fill constant_pad_nd cat slice_scatter
+    select_scatter diagonal_scatter as_strided_scatter repeat flip roll tril triu slice_backward
+    select_backward diagonal_backward _prelu_kernel _prelu_kernel_backward elu_backward glu glu_backward
+    hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward log_sigmoid_forward
+    log_sigmoid_backward mish_backward mse_loss_backward huber_loss_backward smooth_l1_loss_backward
+    softplus_backward threshold_backward tanh_backward sigmoid_backward gelu_backward silu_backward
+    native_dropout_backward lerp addcmul addcdiv squeeze_copy expand_copy complex polar detach_copy
+    convert_element_type cos sin tan acos asin atan acosh asinh atanh add sub mul div eq ne lt le gt ge erf
+    erf_inv erfc erfcx exp expm1 floor ceil round log log1p log10 lgamma neg pow sqrt remainder fmod
+    isfinite cbrt ndtri bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic device_put
+    rev logical_and logical_or logical_not logical_xor contiguous stack
+""")
+
+_GATHER = _words("embedding index index_select gather take masked_select_static _unsafe_index")
+
+_REDUCTION = _words("""
+    sum mean amax amin max min prod any all argmax argmin var var_mean std std_mean logsumexp norm
+    linalg_vector_norm count_nonzero aminmax nansum _softmax _log_softmax native_layer_norm
+    native_group_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional
+    _native_batch_norm_legit_no_training _fused_rms_norm xor_sum cumsum cumprod logcumsumexp
+    _softmax_backward_data _log_softmax_backward_data mse_loss nll_loss_forward nll_loss2d_forward
+    avg_pool2d _adaptive_avg_pool2d max_pool2d_with_indices
+""")
+
+_HEAVY_WORDS = (
+    "mm",
+    "matmul",
+    "conv",
+    "attention",
+    "linear",
+    "lstm",
+    "gru",
+    "rnn",
+    "fft",
+    "linalg",
+)
+_HEAVY = _words("""
+    sort topk kthvalue median nanmedian mode unique searchsorted bucketize scatter scatter_add scatter_reduce
+    index_put index_add index_copy index_reduce masked_scatter embedding_dense_backward _embedding_bag
+    _cdist_forward _pdist_forward dot mv addmv ger addr cholesky lu svd
+""")
+
+_HIDDEN_WRITES = {
+    "native_batch_norm": ("running_mean", "running_var"),
+    "cudnn_batch_norm": ("running_mean", "running_var"),
+    "miopen_batch_norm": ("running_mean", "running_var"),
+}
+"""Operators that update arguments although their schema does not say so."""
+
+_OPERATORS = 4096
+"""What is known of an operator is worked out once, for this many."""
+
+T = TypeVar("T")
+
+
+def _once(function: Callable[[OpOverload[..., Any]], T]) -> Callable[[OpOverload[..., Any]], T]:
+    """Remember what ``function`` says of an operator, by identity: hashing one takes as long as most answers.
+
+    The operator is kept with the answer, so that no other gets its identity.
+    """
+    known: dict[int, tuple[OpOverload[..., Any], T]] = {}
+
+    def remembered(op: OpOverload[..., Any]) -> T:
+        found = known.get(id(op))
+        if found is None:
+            if len(known) >= _OPERATORS:
+                known.clear()
+            found = known[id(op)] = (op, function(op))
+        return found[1]
+
+    return remembered
+
+
+_ALIASING_WITHOUT_SCHEMA = frozenset({"_unsafe_view"})
+_COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "c10d", "symm_mem"})
+
+
+def base_name(target: object) -> str:
+    """``aten.add.Tensor`` -> ``add``; a Python function -> its name."""
+    if isinstance(target, OpOverload):
+        return _overload_name(target)
+    return str(getattr(target, "__name__", target))
+
+
+@_once
+def _overload_name(op: OpOverload[..., Any]) -> str:
+    return str(op._schema.name).split("::")[-1]
+
+
+def is_symbolic_value(value: object) -> bool:
+    """Whether a node's value is a number rather than a tensor."""
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool)
+
+
+def is_view(node: Node) -> bool:
+    """Whether the node's result shares the storage of its first argument (elements of a split included)."""
+    if node.target is operator.getitem:
+        parent = node.args[0]
+        return isinstance(parent, torch.fx.Node) and is_view(parent)
+    return isinstance(node.target, OpOverload) and _returns_view(node.target)
+
+
+@_once
+def _returns_view(op: OpOverload[..., Any]) -> bool:
+    if base_name(op) in _ALIASING_WITHOUT_SCHEMA:
+        return True
+    infos = [item.alias_info for item in op._schema.returns]
+    return any(info is not None and not info.is_write for info in infos)
+
+
+def written_arguments(node: Node) -> tuple[Node, ...]:
+    """Return the arguments that ``node`` updates in place."""
+    written = _written(node.target) if isinstance(node.target, OpOverload) else ()
+    if not written:
+        return ()
+    found: list[Node] = []
+    for index, name in written:
+        given = node.args[index] if index < len(node.args) else node.kwargs.get(name)
+        items = given if isinstance(given, tuple | list) else (given,)
+        found += [item for item in items if isinstance(item, torch.fx.Node)]
+    return tuple(found)
+
+
+@_once
+def _written(op: OpOverload[..., Any]) -> tuple[tuple[int, str], ...]:
+    """Return the places and names of the arguments that an operator updates."""
+    hidden = _HIDDEN_WRITES.get(base_name(op), ())
+    return tuple(
+        (index, argument.name)
+        for index, argument in enumerate(op._schema.arguments)
+        if argument.name in hidden or (argument.alias_info and argument.alias_info.is_write)
+    )
+
+
+def _writes(op: OpOverload[..., Any]) -> bool:
+    return op._schema.is_mutable or base_name(op) in _HIDDEN_WRITES
+
+
+def _has_tag(*tags: torch.Tag) -> Callable[[OpOverload[..., Any]], bool]:
+    return lambda op: any(tag in op.tags for tag in tags)
+
+
+def _named(names: frozenset[str]) -> Callable[[OpOverload[..., Any]], bool]:
+    return lambda op: base_name(op) in names
+
+
+def _reads_data(op: OpOverload[..., Any]) -> bool:
+    return _has_tag(torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)(op)
+
+
+def _returns_alias(op: OpOverload[..., Any]) -> bool:
+    return base_name(op) in _ALIASING_WITHOUT_SCHEMA or any(
+        item.alias_info is not None for item in op._schema.returns
+    )
+
+
+def _is_heavy(op: OpOverload[..., Any]) -> bool:
+    name = base_name(op)
+    return name in _HEAVY or any(word in name for word in _HEAVY_WORDS)
+
+
+_KINDS: tuple[tuple[OpKind, Callable[[OpOverload[..., Any]], bool]], ...] = (
+    (OpKind.COLLECTIVE, lambda op: op.namespace in _COLLECTIVE_NAMESPACES),
+    (OpKind.POINTWISE, lambda op: op.namespace == "rngprims" and base_name(op) == "philox_rand"),
+    (OpKind.RANDOM, _has_tag(torch.Tag.nondeterministic_seeded)),
+    (OpKind.EFFECT, _writes),
+    (OpKind.EFFECT, is_ordered),
+    (OpKind.DATA_DEPENDENT, _reads_data),
+    (OpKind.VIEW, _returns_alias),
+    (OpKind.CREATION, _named(_CREATION)),
+    (OpKind.POINTWISE, _has_tag(torch.Tag.pointwise)),
+    (OpKind.POINTWISE, _named(_POINTWISE)),
+    (OpKind.GATHER, _named(_GATHER)),
+    (OpKind.HEAVY, _is_heavy),
+    (OpKind.REDUCTION, _has_tag(torch.Tag.reduction)),
+    (OpKind.REDUCTION, _named(_REDUCTION)),
+)
+"""Tried in order; the first that holds names the kind. Random numbers that are a function of seed and offset are none."""
+
+
+@_once
+def _kind_of_overload(op: OpOverload[..., Any]) -> OpKind | None:
+    return next((kind for kind, holds in _KINDS if holds(op)), None)
+
+
+def kind_of(node: Node) -> OpKind:
+    """Return what kind of computation ``node`` is."""
+    if node.op == "placeholder":
+        return OpKind.INPUT
+    if node.op == "get_attr":
+        return OpKind.CONSTANT
+    if node.target is operator.getitem and not is_symbolic_value(node.meta.get("val")):
+        return OpKind.GETITEM
+    if must_run(node) and not any(item.users for item in _results(node)):
+        return OpKind.EFFECT
+    if isinstance(node.target, HigherOrderOperator):
+        return OpKind.HIGHER_ORDER
+    known = _kind_of_overload(node.target) if isinstance(node.target, OpOverload) else None
+    if known is not None:
+        return known
+    if node.is_impure():
+        return OpKind.EFFECT
+    return OpKind.SYMBOLIC if is_symbolic_value(node.meta.get("val")) else OpKind.OTHER
+
+
+def _results(node: Node) -> tuple[Node, ...]:
+    """``node``, or the elements that are taken of its results: a call of which nobody reads any is there for what it does."""
+    items = tuple(user for user in node.users if user.target is operator.getitem)
+    return items if len(items) == len(node.users) and items else (node,)

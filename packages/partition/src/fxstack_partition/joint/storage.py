@@ -1,0 +1,96 @@
+"""Which memory each node of a graph makes and reads: views share, elements of a multiple result have their own."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from fxstack_partition.joint.ops import is_view, written_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fxstack_partition.joint.cost import SizeModel
+
+Parts = tuple[Any, ...]
+"""Storages of a value in the shape of the value: a number for a tensor, a tuple for a tuple."""
+
+
+class StorageTable:
+    """The storages of a graph's nodes, numbered in the order in which they are made.
+
+    ``sizes`` has the bytes of each. ``made`` maps a node to the storages that running it allocates, ``of`` to
+    all that its value occupies.
+    """
+
+    def __init__(self, sizes: SizeModel) -> None:
+        self.sizes: list[int] = []
+        self.made: dict[Node, tuple[int, ...]] = {}
+        self.of: dict[Node, tuple[int, ...]] = {}
+        self._parts: dict[Node, Any] = {}
+        self._model = sizes
+
+    def add(self, node: Node) -> None:
+        """Add a node whose arguments have been added."""
+        before = len(self.sizes)
+        if node.target is operator.getitem:
+            parts = self._element(node)
+        else:
+            shared = _shared_argument(node)
+            known = shared is not None and shared in self.of
+            parts = (
+                self.of[shared] if shared is not None and known else self._new(node.meta.get("val"))
+            )
+        self._parts[node] = parts
+        self.made[node] = tuple(range(before, len(self.sizes)))
+        self.of[node] = (parts,) if isinstance(parts, int) else tuple(dict.fromkeys(_flat(parts)))
+
+    def alias(self, node: Node, storages: Iterable[int]) -> None:
+        """Add a node whose value lies in storages that exist."""
+        self._parts[node] = self.of[node] = tuple(storages)
+        self.made[node] = ()
+
+    def reads(self, node: Node) -> tuple[int, ...]:
+        """Return the storages that running ``node`` needs."""
+        of = self.of
+        return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in of.get(arg, ())))
+
+    def _new(self, value: object) -> Any:
+        if isinstance(value, torch.Tensor):
+            self.sizes.append(self._model.tensor_bytes(value))
+            return len(self.sizes) - 1
+        if isinstance(value, tuple | list):
+            return tuple(self._new(item) for item in value)
+        return ()
+
+    def _element(self, node: Node) -> Any:
+        base, index = node.args[0], node.args[1]
+        if not isinstance(base, Node) or base not in self._parts:
+            return self._new(node.meta.get("val"))
+        parts = self._parts[base]
+        is_split = isinstance(base.meta.get("val"), tuple | list) and not is_view(base)
+        if is_split and isinstance(index, int) and isinstance(parts, tuple):
+            return parts[index]
+        return self.of[base]
+
+
+def _shared_argument(node: Node) -> Node | None:
+    """Return the argument whose storage the result is: the base of a view, the target of an update."""
+    written = written_arguments(node) if _returns_one(node) else ()
+    base = node.args[0] if is_view(node) and node.args else (written or (None,))[0]
+    return base if isinstance(base, Node) else None
+
+
+def _returns_one(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _flat(parts: Any) -> Iterable[int]:
+    if isinstance(parts, int):
+        yield parts
+    else:
+        for part in parts:
+            yield from _flat(part)

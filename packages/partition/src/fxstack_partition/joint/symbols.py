@@ -1,0 +1,58 @@
+"""The symbols in the sizes of a joint graph's values: which a value mentions, and where each can be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from fxstack_partition.joint.joint import JointFacts
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOf:
+    """A symbol that no node of the joint graph is: the forward reads it off an input's shape."""
+
+    primal: Node
+    dimension: int
+    value: torch.SymInt
+
+
+def free_symbols(value: Any) -> tuple[str, ...]:
+    """Return the names of the symbols in a node's value, in the order in which they are met."""
+    if isinstance(value, torch.Tensor):
+        if not value._has_symbolic_sizes_strides:
+            return ()
+        parts: list[Any] = [*value.shape]
+        if value.layout is torch.strided:
+            parts += [*value.stride(), value.storage_offset()]
+        return tuple(name for part in parts for name in free_symbols(part))
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return tuple(sorted(str(symbol) for symbol in value.node.expr.free_symbols))
+    if isinstance(value, tuple | list):
+        return tuple(name for item in value for name in free_symbols(item))
+    return ()
+
+
+def symbol_sources(facts: JointFacts) -> tuple[dict[str, int], dict[str, SizeOf]]:
+    """Return where symbols come from: a node outside of the backward that is one, or a size of an input."""
+    binders: dict[str, int] = {}
+    for place, node in enumerate(facts.nodes[:-1]):
+        value = node.meta.get("val")
+        if node not in facts.backward and _is_symbol(value):
+            binders.setdefault(str(value.node.expr), place)
+    sizes: dict[str, SizeOf] = {}
+    for node in facts.primals:
+        value = node.meta.get("val")
+        for dimension, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            if _is_symbol(size):
+                sizes.setdefault(str(size.node.expr), SizeOf(node, dimension, size))
+    return binders, sizes
+
+
+def _is_symbol(value: Any) -> bool:
+    return isinstance(value, torch.SymInt | torch.SymFloat) and bool(value.node.expr.is_Symbol)

@@ -1,0 +1,263 @@
+"""The flow network whose minimum cut is the cheapest set of values to save.
+
+After "min-cut optimal recomputation" (Horace He, 2022; the idea of Jain et al., Checkmate, made a cut): every
+node of the joint graph that the backward could use is an edge whose capacity is the cost of saving it. The
+source side is computed in the forward, the sink side again in the backward, and an edge cut is a value saved.
+
+Nodes that cannot be cut are one vertex, nodes that are never recomputed hang on the source directly, and only
+nodes with a path to the backward take part; so the network is about as large as the joint graph's forward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch.fx import Node
+
+from fxstack_interchange import InputKind
+from fxstack_partition.extract.narrow import narrow_dtype
+from fxstack_partition.joint.cost import SizeModel
+from fxstack_partition.joint.ops import OpKind, is_symbolic_value
+from fxstack_partition.optional import networkx
+from fxstack_partition.policy.policy import Decision, Policy, Rule, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import networkx as nx
+
+    from fxstack_partition.joint.joint import JointFacts
+    from fxstack_partition.options import PartitionOptions
+
+SOURCE = 0
+SINK = 1
+
+BYTE = 16
+"""Capacity of one byte; the units below it break ties between equally large cuts."""
+
+FUSIBLE = (
+    OpKind.POINTWISE,
+    OpKind.CREATION,
+    OpKind.VIEW,
+    OpKind.GETITEM,
+    OpKind.SYMBOLIC,
+    OpKind.GATHER,
+)
+"""Kinds that are computed along with what uses them, and hardly take time of their own."""
+
+_PASSING = (OpKind.VIEW, OpKind.GETITEM)
+
+
+class Edge(NamedTuple):
+    """From one vertex to another; an edge without a ``capacity`` cannot be cut."""
+
+    start: int
+    end: int
+    capacity: int | None
+
+
+@dataclass(frozen=True)
+class Network:
+    """A flow network and how its edges relate to the joint graph.
+
+    Vertices are numbers; ``names`` has their names, ``SOURCE`` is 0 and ``SINK`` is 1. No two edges have
+    the same ends. ``cuttable`` maps the place of an edge in ``edges`` to the node that is saved when the
+    edge is cut; ``charged`` those edges that are cut when a node is computed again to that node.
+    """
+
+    names: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    cuttable: dict[int, Node]
+    decisions: dict[Node, Decision]
+    charged: dict[int, Node] = field(default_factory=dict)
+
+    @cached_property
+    def savable(self) -> frozenset[Node]:
+        """Return the nodes that some cut saves."""
+        return frozenset(self.cuttable.values())
+
+    @cached_property
+    def reasons(self) -> tuple[tuple[str, str], ...]:
+        """Return the name of each node with the rule that decided about it."""
+        return tuple(
+            (node.name, f"{decision.rule.name}: {decision.rule.reason}")
+            for node, decision in self.decisions.items()
+        )
+
+    @cached_property
+    def infinite(self) -> int:
+        """Return a capacity that no cut of finite edges reaches."""
+        return sum(edge.capacity for edge in self.edges if edge.capacity is not None) + 1
+
+    @cached_property
+    def graph(self) -> nx.DiGraph:
+        """The same as a networkx graph: the model, with ``capacity`` on the edges that have one."""
+        graph: nx.DiGraph = networkx().DiGraph()
+        graph.add_nodes_from((vertex, {"name": name}) for vertex, name in enumerate(self.names))
+        for start, end, capacity in self.edges:
+            graph.add_edge(start, end, **({} if capacity is None else {"capacity": capacity}))
+        return graph
+
+
+class _Builder:
+    """Collects vertices and edges; parallel edges become one."""
+
+    def __init__(self) -> None:
+        self.names = ["source", "sink"]
+        self.edges: dict[tuple[int, int], int | None] = {}
+        self.cuttable: dict[tuple[int, int], Node] = {}
+        self.charged: dict[tuple[int, int], Node] = {}
+
+    def vertex(self, name: str) -> int:
+        self.names.append(name)
+        return len(self.names) - 1
+
+    def fixed(self, start: int, end: int) -> None:
+        self.edges[start, end] = None
+
+    def priced(self, start: int, end: int, capacity: int) -> None:
+        known = self.edges.get((start, end), 0)
+        self.edges[start, end] = None if known is None else known + capacity
+
+    def finish(self, decisions: dict[Node, Decision]) -> Network:
+        edges = tuple([Edge(start, end, capacity) for (start, end), capacity in self.edges.items()])
+        cuttable, charged = (
+            {index: nodes[ends] for index, ends in enumerate(self.edges) if ends in nodes}
+            if nodes
+            else {}
+            for nodes in (self.cuttable, self.charged)
+        )
+        return Network(tuple(self.names), edges, cuttable, decisions, charged)
+
+
+def build(
+    facts: JointFacts,
+    rules: tuple[Rule, ...],
+    options: PartitionOptions,
+    penalty: Callable[[Node], int] | None = None,
+    *,
+    factor: Callable[[Node], int] | None = None,
+    traffic: bool = True,
+) -> Network:
+    """Build the network of a joint graph under a policy.
+
+    ``penalty`` is what computing a node again costs, in units of ``1 / BYTE`` bytes; nothing if absent.
+    ``factor`` multiplies what saving a value costs. Without ``traffic`` that is the value's bytes; with it, a value
+    that a fusing compiler would not write in the forward counts twice, because saving it makes a write.
+    """
+    users = _backward_users(facts)
+    decisions = _decide(facts, Policy(rules, facts, options), users)
+    weights = Weights(facts, options, traffic=traffic)
+    builder = _Builder()
+    leaves: dict[Node, int] = {}
+    for node, decision in decisions.items():
+        keep = decision.verdict is Verdict.KEEP
+        cut = decision.verdict is not Verdict.RECOMPUTE and _is_single(node)
+        entry = SOURCE if keep else builder.vertex(f"{node.name}:in" if cut else node.name)
+        leave = builder.vertex(f"{node.name}:out") if cut or keep else entry
+        leaves[node] = leave
+        if cut:
+            price = weights.of(node) * (factor(node) if factor is not None else 1)
+            builder.priced(entry, leave, price)
+            builder.cuttable[entry, leave] = node
+        elif keep:
+            builder.fixed(entry, leave)
+        if not keep:
+            for arg in facts.inputs[node]:
+                if arg in leaves:
+                    builder.fixed(leaves[arg], entry)
+            again = penalty(node) if penalty is not None else 0
+            if again:
+                builder.priced(SOURCE, entry, again)
+                builder.charged[SOURCE, entry] = node
+        if users[node]:
+            builder.fixed(leave, SINK)
+    return builder.finish(decisions)
+
+
+def _backward_users(facts: JointFacts) -> dict[Node, bool]:
+    """Map each node with a path to the backward to whether the backward reads it directly."""
+    direct: set[Node] = set()
+    gradients = [value for value in facts.gradients if isinstance(value, Node)]
+    direct.update(value for value in gradients if value not in facts.backward)
+    for node in facts.nodes[:-1]:
+        if node in facts.backward:
+            direct.update(arg for arg in facts.inputs[node] if arg not in facts.backward)
+    reaching = set(direct)
+    for node in reversed(facts.nodes[:-1]):
+        if node in reaching:
+            reaching.update(facts.inputs[node])
+    return {node: node in direct for node in facts.nodes[:-1] if node in reaching}
+
+
+def _decide(facts: JointFacts, policy: Policy, users: dict[Node, bool]) -> dict[Node, Decision]:
+    """Apply the policy; elements and views of a value that must be recomputed must be so too."""
+    decisions: dict[Node, Decision] = {}
+    for node in users:
+        decision = policy.decide(node)
+        if facts.kinds[node] in (OpKind.VIEW, OpKind.GETITEM):
+            base = node.args[0]
+            above = decisions.get(base) if isinstance(base, Node) else None
+            if above is not None and above.verdict is Verdict.RECOMPUTE:
+                decision = above
+        if decision.verdict is not Verdict.FREE:
+            decisions[node] = decision
+    return decisions
+
+
+def _is_single(node: Node) -> bool:
+    """Whether the value can be handed over as one: several results are saved one by one."""
+    return not isinstance(node.meta.get("val"), tuple | list)
+
+
+class Weights:
+    """The cost of saving a node: bytes written and read, in units that leave room for ties."""
+
+    def __init__(
+        self, facts: JointFacts, options: PartitionOptions, *, traffic: bool = True
+    ) -> None:
+        self._facts = facts
+        self._options = options
+        self._sizes = SizeModel(facts.graph, options)
+        self._static = options.static_inputs | {InputKind.SYMBOL}
+        self._traffic = traffic
+        self._written = _materialized(facts) if traffic else frozenset(facts.nodes)
+
+    def of(self, node: Node) -> int:
+        value: Any = node.meta.get("val")
+        if value is None or is_symbolic_value(value):
+            return 1
+        spec = self._facts.input_specs.get(node)
+        mutated = self._facts.mutated
+        is_copied = bool(mutated) and self._facts.alias_root(node) in mutated
+        if spec is not None and not is_copied and spec.kind in self._static:
+            return 1
+        size = self._sizes.value_bytes(value)
+        written = node in self._written and not is_copied
+        dtype = narrow_dtype(node) if self._options.narrow else None
+        if dtype is not None:
+            # The narrow copy is one more write.
+            size, written = size // value.dtype.itemsize * dtype.itemsize, not self._traffic
+        tie = 2 if self._facts.kinds[node] is OpKind.VIEW else 1
+        return size * BYTE * (1 if written else 2) + tie
+
+
+def _materialized(facts: JointFacts) -> frozenset[Node]:
+    """Return the nodes whose values a fusing compiler writes to memory in the forward anyway."""
+    found = {value for value in facts.forward_outputs if isinstance(value, Node)}
+    found.update(facts.primals)
+    for node in reversed(facts.nodes[:-1]):
+        if node not in facts.forward:
+            continue
+        fusible = facts.kinds[node] in FUSIBLE
+        if not fusible:
+            found.add(node)
+        if not fusible or (facts.kinds[node] in _PASSING and node in found):
+            found.update(facts.inputs[node])
+    for node in facts.nodes[:-1]:
+        # An element or a view of what is written (or of a number, ``3j.conj()``) needs no write of its own.
+        if facts.kinds[node] in _PASSING and found.issuperset(facts.inputs[node][:1]):
+            found.add(node)
+    return frozenset(found)

@@ -1,0 +1,288 @@
+"""Which nodes must be saved, must be recomputed, may be either: an ordered list of named rules.
+
+The first rule that has a verdict decides. Every verdict carries the reason that ``explain`` shows. To change
+a partitioner's behaviour, give it another list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import torch
+
+from fxstack_interchange.eager_facts.effects import may_act
+from fxstack_partition.extract.rng_replay import can_be_redrawn
+from fxstack_partition.joint.ops import OpKind, is_symbolic_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from torch.fx import Node
+
+    from fxstack_partition.joint.joint import JointFacts
+    from fxstack_partition.options import PartitionOptions
+
+
+class Verdict(Enum):
+    """What may be done with a node that the backward needs."""
+
+    KEEP = "never recomputed"
+    """Computed in the forward only; its value, or what follows from it there, is saved."""
+    RECOMPUTE = "must be recomputed"
+    """Never saved."""
+    EITHER = "saved or recomputed, whichever is cheaper"
+    FREE = "available to both graphs without being saved"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One named reason to decide about a node; ``decide`` returns None when it does not apply.
+
+    It is asked about nodes of ``kinds``; about all if there are none.
+    """
+
+    name: str
+    reason: str
+    decide: Callable[[Node, JointFacts, PartitionOptions], Verdict | None]
+    kinds: tuple[OpKind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict and the rule that gave it."""
+
+    verdict: Verdict
+    rule: Rule
+
+
+def of_kind(name: str, reason: str, *kinds: OpKind, verdict: Verdict) -> Rule:
+    """Return a rule that gives ``verdict`` to nodes of these kinds; to all if there are none."""
+    return Rule(name, reason, lambda _node, _facts, _options: verdict, kinds)
+
+
+def _random(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    again = options.redraw and can_be_redrawn(node, facts.kinds[node])
+    return None if again else Verdict.KEEP
+
+
+def tag_of(node: Node) -> str | None:
+    """Return the user's recomputation tag: ``must_save``, ``prefer_recompute``, and so on."""
+    tag = node.meta.get("recompute")
+    if tag is None:
+        return None
+    return str(getattr(tag, "name", tag)).lower()
+
+
+_TAGS = {
+    "must_save": Verdict.KEEP,
+    "prefer_save": Verdict.KEEP,
+    "must_recompute": Verdict.RECOMPUTE,
+    "prefer_recompute": Verdict.RECOMPUTE,
+}
+
+
+def wanted_tag(node: Node, options: PartitionOptions) -> str | None:
+    """Return the tag that ``options.policy`` gives, or else the one in the graph.
+
+    Raises:
+        ValueError: there is no such tag.
+    """
+    given = options.policy(node) if options.policy is not None else None
+    tag = tag_of(node) if given is None else str(getattr(given, "name", given)).lower()
+    if tag is not None and tag not in _TAGS:
+        msg = f"{node.name!r} has the recompute tag {tag!r}; known are {', '.join(_TAGS)}"
+        raise ValueError(msg)
+    return tag
+
+
+def _tagged(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    tag = wanted_tag(node, options)
+    return _TAGS.get(tag) if tag is not None and facts.kinds[node] is not OpKind.VIEW else None
+
+
+def _view(_node: Node, _facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    return Verdict.EITHER if options.recompute_views else Verdict.KEEP
+
+
+def _reduction(_node: Node, _facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    return Verdict.EITHER if options.recompute_reductions else Verdict.KEEP
+
+
+def _backward_only(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return None if node in facts.forward else Verdict.RECOMPUTE
+
+
+def _first_in_backward(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return None if node in facts.forward else Verdict.EITHER
+
+
+_UNSAVABLE_NOTE = "is not a tensor or a number, so it cannot be handed to the backward"
+
+
+def _unsavable(node: Node, _facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    value = node.meta.get("val")
+    known = isinstance(value, torch.Tensor | tuple | list) or is_symbolic_value(value)
+    return Verdict.RECOMPUTE if "val" in node.meta and not known else None
+
+
+_LAYOUT = frozenset(
+    {
+        *(torch.ops.aten.sym_stride.int, torch.ops.aten.sym_stride.default),
+        *(torch.ops.aten.sym_storage_offset.default, torch.ops.aten.sym_is_contiguous.default),
+    }
+)
+
+
+def _layout(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return Verdict.KEEP if node.target in _LAYOUT and node not in facts.backward else None
+
+
+_PURE = (OpKind.SYMBOLIC, OpKind.OTHER, OpKind.VIEW)
+
+NECESSITIES: tuple[Rule, ...] = (
+    of_kind(
+        "constant", "is a constant that both graphs hold", OpKind.CONSTANT, verdict=Verdict.FREE
+    ),
+    of_kind("input", "is an input of the forward", OpKind.INPUT, verdict=Verdict.KEEP),
+    Rule(
+        "random",
+        "draws random numbers: drawing again would give others",
+        _random,
+        (OpKind.RANDOM,),
+    ),
+    of_kind("effect", "has a side effect", OpKind.EFFECT, verdict=Verdict.KEEP),
+    of_kind(
+        "data-dependent",
+        "has a size that depends on data",
+        OpKind.DATA_DEPENDENT,
+        verdict=Verdict.KEEP,
+    ),
+    of_kind(
+        "collective", "communicates with other processes", OpKind.COLLECTIVE, verdict=Verdict.KEEP
+    ),
+    of_kind(
+        "element", "is an element of a multiple result", OpKind.GETITEM, verdict=Verdict.EITHER
+    ),
+    Rule("unsavable", _UNSAVABLE_NOTE, _unsavable, _PURE),
+    Rule(
+        "layout",
+        "says how a tensor lies in memory: what is handed to the backward may be a copy that lies otherwise",
+        _layout,
+        (OpKind.SYMBOLIC,),
+    ),
+)
+"""What correctness demands; every partitioner starts with these."""
+
+USER_TAGS: tuple[Rule, ...] = (Rule("tag", "the program says so (recompute tag)", _tagged),)
+
+_HARD = ("must_save", "must_recompute")
+
+
+def _must(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    return _tagged(node, facts, options) if wanted_tag(node, options) in _HARD else None
+
+
+def _prefer(node: Node, facts: JointFacts, options: PartitionOptions) -> Verdict | None:
+    is_view = facts.kinds[node] is OpKind.VIEW
+    return None if is_view or wanted_tag(node, options) is None else Verdict.EITHER
+
+
+SELECTIVE_TAGS: tuple[Rule, ...] = (
+    Rule("tag", "the program says so (recompute tag)", _must),
+    Rule("preference", "the program prefers so (recompute tag)", _prefer),
+)
+"""Tags as selective checkpointing means them: must is must, a preference may be overruled by a clear gain."""
+
+
+def _custom(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
+    return Verdict.KEEP if may_act(node) and node not in facts.backward else None
+
+
+_CUSTOM = Rule(
+    "custom",
+    "is an operator of the program's own, which runs where and as often as the program says",
+    _custom,
+)
+_HIGHER_ORDER = of_kind(
+    "higher-order",
+    "is a higher-order operator, as costly as its body",
+    OpKind.HIGHER_ORDER,
+    verdict=Verdict.KEEP,
+)
+_DRAWN = of_kind(
+    "drawn",
+    "draws random numbers, which takes longer than reading them",
+    OpKind.RANDOM,
+    verdict=Verdict.KEEP,
+)
+_VIEW = Rule("view", "is a view, free to make again", _view, (OpKind.VIEW,))
+
+MIN_CUT_RULES: tuple[Rule, ...] = (
+    *NECESSITIES,
+    *USER_TAGS,
+    _CUSTOM,
+    Rule(
+        "backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward
+    ),
+    _HIGHER_ORDER,
+    _DRAWN,
+    of_kind("heavy", "is compute-heavy", OpKind.HEAVY, verdict=Verdict.KEEP),
+    _VIEW,
+    Rule(
+        "reduction",
+        "reduces: its result is small and making it again reads its input",
+        _reduction,
+        (OpKind.REDUCTION,),
+    ),
+    of_kind(
+        "cheap",
+        "is cheap and fuses with what uses it",
+        *(OpKind.POINTWISE, OpKind.CREATION, OpKind.SYMBOLIC, OpKind.GATHER),
+        verdict=Verdict.EITHER,
+    ),
+    of_kind("unknown", "is not known to be cheap", verdict=Verdict.KEEP),
+)
+
+BUDGET_RULES: tuple[Rule, ...] = (
+    *NECESSITIES,
+    *USER_TAGS,
+    _CUSTOM,
+    _HIGHER_ORDER,
+    of_kind("unknown", "is not known to be cheap", OpKind.OTHER, verdict=Verdict.KEEP),
+    of_kind("priced", "costs memory to save and time to make again", verdict=Verdict.EITHER),
+)
+"""Everything may be computed again at its price: for partitioners that weigh time against memory."""
+
+SAVE_ALL_RULES: tuple[Rule, ...] = (
+    *NECESSITIES,
+    *USER_TAGS,
+    _CUSTOM,
+    _VIEW,
+    of_kind("symbolic", "is arithmetic on sizes", OpKind.SYMBOLIC, verdict=Verdict.EITHER),
+    Rule("backward-only", "is used by the backward alone", _backward_only),
+    of_kind("save-all", "is used by the backward", verdict=Verdict.KEEP),
+)
+
+
+class Policy:
+    """An ordered list of rules, applied to nodes; every rule list must end in one that always decides."""
+
+    def __init__(self, rules: Iterable[Rule], facts: JointFacts, options: PartitionOptions) -> None:
+        given = tuple(rules)
+        self._rules = {
+            kind: [rule for rule in given if not rule.kinds or kind in rule.kinds]
+            for kind in OpKind
+        }
+        self._facts = facts
+        self._options = options
+
+    def decide(self, node: Node) -> Decision:
+        """Return the verdict of the first rule that has one."""
+        for rule in self._rules[self._facts.kinds[node]]:
+            verdict = rule.decide(node, self._facts, self._options)
+            if verdict is not None:
+                return Decision(verdict, rule)
+        msg = f"no rule decides about {node.name!r}; the last rule of a policy must always decide"
+        raise LookupError(msg)

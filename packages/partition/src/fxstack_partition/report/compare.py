@@ -1,0 +1,134 @@
+"""Partitioners side by side on one joint graph: ``print(compare(joint, ["min_cut", "budget"], budgets=[0.2]))``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fxstack_partition.api import partition
+from fxstack_partition.budget.budget import partition_within
+from fxstack_partition.budget.frontier import frontier
+from fxstack_partition.budget.plan import PartitionError
+from fxstack_partition.budget.simulate import Timeline, simulate
+from fxstack_partition.joint.merge import analyze_merged
+from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.options import PartitionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_interchange import Partition, StageGraph
+
+_DEFAULTS = PartitionOptions()
+HEAD = ("partitioner", "saved MB", "peak MB", "recomputed MFLOP", "step ms", "solver ms")
+BUDGETED = ("budget", "ilp")
+"""Partitioners that are run once for each budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One partitioner's result: bytes, floating-point operations and seconds; ``error`` if it gave none."""
+
+    label: str
+    saved_bytes: int
+    peak: int
+    recomputed_flops: int
+    step_seconds: float
+    solver_seconds: float
+    timeline: Timeline
+    partition: Partition | None
+    error: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the figures as texts, one for each of ``HEAD``; with an error, the label and the error."""
+        if self.error:
+            return (self.label, self.error)
+        return (
+            self.label,
+            f"{self.saved_bytes / 1e6:.3f}",
+            f"{self.peak / 1e6:.3f}",
+            f"{self.recomputed_flops / 1e6:.2f}",
+            f"{self.step_seconds * 1e3:.3f}",
+            f"{self.solver_seconds * 1e3:.1f}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rows of one joint graph; printing it gives a table."""
+
+    nodes: int
+    rows: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        cells = [HEAD, *(row.cells() for row in self.rows)]
+        full = [line for line in cells if len(line) == len(HEAD)]
+        widths = [max(len(line[i]) for line in full) for i in range(len(HEAD))]
+        widths[0] = max(len(line[0]) for line in cells)
+        lines = [f"{self.nodes} nodes"]
+        for line in cells:
+            text = [line[0].ljust(widths[0])]
+            text += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=False)]
+            lines.append("  ".join(text).rstrip())
+        return "\n".join(lines)
+
+
+def compare(
+    joint: StageGraph,
+    names: Sequence[str | Callable[..., Partition]] = ("save_all", "min_cut", "budget"),
+    budgets: Sequence[float | int] = (0.2, 0.5),
+    options: PartitionOptions = _DEFAULTS,
+) -> Comparison:
+    """Cut ``joint`` with each partitioner (``budget`` and ``ilp`` once per budget), simulate and estimate.
+
+    Without ``budgets`` they use ``options.budget``.
+    """
+    rows = []
+    for name in names:
+        label = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
+        bounds = (budgets or (None,)) if label in BUDGETED else (None,)
+        partitioner, spent = _prepared(joint, options) if name == "budget" else (name, 0.0)
+        for bound in bounds:
+            shown = label if bound is None else f"{label} {bound:g}"
+            given = options if bound is None else replace(options, budget=bound)
+            rows.append(_row(joint, partitioner, shown, given, spent))
+    return Comparison(len(joint.graph_module.graph.nodes), tuple(rows))
+
+
+def _prepared(
+    joint: StageGraph, options: PartitionOptions
+) -> tuple[Callable[..., Partition], float]:
+    """Return ``budget`` with its choices made for all bounds, and the seconds that took."""
+    start = time.perf_counter()
+    facts = analyze_merged(joint, options)
+    choices = frontier(facts, options)
+
+    def chosen(_joint: StageGraph, options: PartitionOptions) -> Partition:
+        return partition_within(facts, choices, options)
+
+    return chosen, time.perf_counter() - start
+
+
+def _row(
+    joint: StageGraph,
+    name: str | Callable[..., Partition],
+    label: str,
+    options: PartitionOptions,
+    spent: float,
+) -> Row:
+    """One row; ``spent`` are seconds that went into its partitioner before."""
+    start = time.perf_counter()
+    try:
+        part = partition(joint, name, options)
+    except PartitionError as error:
+        return Row(label, 0, 0, 0, 0.0, 0.0, Timeline((), 0), None, str(error))
+    spent += time.perf_counter() - start
+    timeline = simulate(part, options)
+    graphs = [(stage, WorkModel(stage, options)) for stage in (part.forward, part.backward)]
+    step = sum(costs.seconds(stage.graph_module.graph.nodes) for stage, costs in graphs)
+    first = {node.name for node in part.forward.graph_module.graph.nodes}
+    twice = first.intersection(part.recomputed)
+    costs = WorkModel(joint, options)
+    flops = costs.flops(node for node in joint.graph_module.graph.nodes if node.name in twice)
+    return Row(label, timeline.saved_bytes, timeline.peak, flops, step, spent, timeline, part)

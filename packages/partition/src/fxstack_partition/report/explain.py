@@ -1,0 +1,124 @@
+"""Why each value is saved, and what each recomputed one costs: ``print(explain(partition(joint)))``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fxstack_interchange import OutputKind, user_line
+from fxstack_partition.joint.cost import SizeModel
+from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.options import PartitionOptions
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from fxstack_interchange import Partition
+
+_DEFAULTS = PartitionOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A value handed to the backward: its bytes, the user's line that made it, the rule that decided."""
+
+    name: str
+    bytes: int
+    line: str | None
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """A value computed again: the chain of nodes that leads to it from what is saved, and its own cost."""
+
+    name: str
+    chain: tuple[str, ...]
+    flops: int
+    seconds: float
+    line: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a partition saves and recomputes, largest and costliest first; printing it gives a report."""
+
+    saved: tuple[Saved, ...]
+    recomputed: tuple[Recomputed, ...]
+
+    def __str__(self) -> str:
+        total = sum(item.bytes for item in self.saved)
+        lines = [f"saved: {len(self.saved)} values, {total:,} bytes"]
+        for item in self.saved:
+            lines.append(f"  {item.bytes:>14,}  {item.name}  [{item.rule}]")
+            lines += [f"{'':18}{item.line}"] if item.line else []
+        seconds = sum(item.seconds for item in self.recomputed)
+        lines.append(
+            f"recomputed: {len(self.recomputed)} values, {seconds * 1e6:,.0f} us estimated"
+        )
+        for again in self.recomputed:
+            cost = f"{again.flops:,} flops, {again.seconds * 1e6:.1f} us"
+            lines.append(f"  {' -> '.join(again.chain)}  ({cost})")
+            lines += [f"{'':18}{again.line}"] if again.line else []
+        return "\n".join(lines)
+
+
+def explain(partition: Partition, options: PartitionOptions = _DEFAULTS) -> Explanation:
+    """Say for each saved value what made it, its size and the rule; for each recomputed one its chain and cost."""
+    reasons = dict(partition.reasons)
+    sizes = SizeModel(partition.forward, options)
+    output: Any = partition.forward.graph_module.graph.output_node().args[0]
+    specs = partition.forward.signature.outputs
+    nodes = [n for n, spec in zip(output, specs, strict=True) if spec.kind is OutputKind.SAVED]
+    names = [*partition.saved, *(n.name for n in nodes[len(partition.saved) :])]
+    saved = [
+        Saved(
+            name,
+            sizes.value_bytes(node.meta.get("val")),
+            line_of(node),
+            reasons.get(name, "given by the partitioner"),
+        )
+        for name, node in zip(names, nodes, strict=True)
+    ]
+    saved.sort(key=lambda item: -item.bytes)
+    return Explanation(tuple(saved), tuple(_recomputed(partition, options)))
+
+
+def _recomputed(partition: Partition, options: PartitionOptions) -> list[Recomputed]:
+    costs = WorkModel(partition.backward, options)
+    wanted = set(partition.recomputed)
+    found = []
+    for node in partition.backward.graph_module.graph.nodes:
+        if node.name in wanted:
+            work = costs.of(node)
+            chain = _chain(node, wanted)
+            found.append(Recomputed(node.name, chain, work.flops, work.seconds, line_of(node)))
+    return sorted(found, key=lambda item: -item.seconds)
+
+
+_LONGEST_CHAIN = 12
+
+
+def _chain(node: Node, recomputed: set[str]) -> tuple[str, ...]:
+    """Follow first arguments back to something saved."""
+    chain = [node.name]
+    while node.name in recomputed and node.all_input_nodes and len(chain) < _LONGEST_CHAIN:
+        before = [arg for arg in node.all_input_nodes if arg.name in recomputed]
+        node = (before or node.all_input_nodes)[0]
+        chain.append(node.name)
+    return tuple(reversed(chain))
+
+
+_FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+)[^\n]*\n\s*(?P<text>[^\n]*)')
+_LIBRARY = re.compile(r"(^|/)torch/")
+
+
+def line_of(node: Node) -> str | None:
+    """Return ``file:line: text`` of the innermost frame outside of torch, or of the innermost at all."""
+    trace = node.meta.get("stack_trace")
+    frames = list(_FRAME.finditer(trace)) if isinstance(trace, str) else []
+    for frame in reversed(frames):
+        if not _LIBRARY.search(frame["file"]):
+            return f"{frame['file']}:{frame['line']}: {frame['text'].strip()}"
+    return user_line(node)

@@ -1,0 +1,65 @@
+"""A comparison as one HTML file: tables, plots (they need matplotlib) and explanations."""
+
+from __future__ import annotations
+
+import base64
+import io
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from fxstack_partition.report.compare import HEAD
+from fxstack_partition.report.explain import explain
+from fxstack_partition.report.plots import plot_cut, plot_pareto, plot_timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_partition.report.compare import Comparison, Row
+
+_STYLE = """
+body { font-family: sans-serif; margin: 2em; max-width: 70em }
+table { border-collapse: collapse } td, th { padding: 0.2em 0.8em; text-align: right }
+td:first-child, th:first-child { text-align: left } tr:nth-child(even) { background: #f2f2f2 }
+pre { overflow-x: auto; font-size: 85% } img { max-width: 100% }
+"""
+_HEAD = (*HEAD, "peak at")
+
+
+def to_html(comparisons: Mapping[str, Comparison]) -> str:
+    """Return a page with one section for each named comparison."""
+    parts = [
+        f"<!doctype html><meta charset='utf-8'><title>Partitions</title><style>{_STYLE}</style>"
+    ]
+    for name, comparison in comparisons.items():
+        parts.append(f"<h2>{escape(name)}</h2><p>{comparison.nodes} nodes</p>{_table(comparison)}")
+        parts += [_image(figure(comparison, name)) for figure in (plot_timeline, plot_pareto)]
+        parts += [_details(row) for row in comparison.rows if row.partition is not None]
+    return "\n".join(parts)
+
+
+def _table(comparison: Comparison) -> str:
+    head = "".join(f"<th>{name}</th>" for name in _HEAD)
+    return f"<table><tr>{head}</tr>{''.join(map(_line, comparison.rows))}</table>"
+
+
+def _line(row: Row) -> str:
+    if row.error:
+        wide = len(_HEAD) - 1
+        return f"<tr><td>{escape(row.label)}</td><td colspan={wide}>{escape(row.error)}</td></tr>"
+    cells = (*row.cells(), str(row.timeline.peak_at))
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _details(row: Row) -> str:
+    if row.partition is None:
+        return ""
+    text = escape(str(explain(row.partition)))
+    cut = _image(plot_cut(row.partition, row.label))
+    summary = f"<summary>{escape(row.label)}: what is saved and why</summary>"
+    return f"<details>{summary}<pre>{text}</pre>{cut}</details>"
+
+
+def _image(figure: Any) -> str:
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=100, metadata={"Software": None})
+    return f"<p><img src='data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}'></p>"

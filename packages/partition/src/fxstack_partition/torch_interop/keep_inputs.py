@@ -1,0 +1,61 @@
+"""Two graphs from elsewhere that hand over inputs which the forward updates: made to hand over copies.
+
+The inputs are updated when the forward returns, before the backward runs. torch's own partitioners leave it to a later stage
+of theirs that the backward sees the values from before. Here the forward copies them, which costs memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Node
+
+from fxstack_partition.budget.compact import copied_inputs
+from fxstack_partition.joint.ops import is_view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch.fx import Graph, GraphModule
+
+    from fxstack_partition.joint.joint import JointFacts
+
+
+def keep_inputs(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> None:
+    """Change both modules in place where a saved value lies in an input that the forward updates."""
+    values: Sequence[object] = forward.graph.output_node().args[0]  # type: ignore[assignment]
+    count = len(facts.forward_outputs)
+    given = forward.graph.find_nodes(op="placeholder")
+    updated = {n for n, p in zip(given, facts.primals, strict=True) if p in copied_inputs(facts)}
+    copies = {node: _copy(forward.graph, node) for node in lying_in(updated, values[count:])}
+    if not copies:
+        return
+    saved = [copies.get(v, v) if isinstance(v, Node) else v for v in values[count:]]
+    forward.graph.output_node().args = ((*values[:count], *saved),)
+    names = {node.name: copy.name for node, copy in copies.items()}
+    for node in backward.graph.find_nodes(op="placeholder"):
+        if node.name in names:
+            node._rename(names[node.name])
+    forward.recompile()
+    backward.recompile()
+
+
+def lying_in(inputs: set[Node], values: Sequence[object]) -> Iterator[Node]:
+    """Yield those of ``values`` that are one of ``inputs`` or a view of one."""
+    for value in values:
+        base = value
+        while isinstance(base, Node) and is_view(base):
+            base = base.args[0]
+        if isinstance(value, Node) and base in inputs:
+            yield value
+
+
+def _copy(graph: Graph, node: Node) -> Node:
+    inputs = graph.find_nodes(op="placeholder")
+    with graph.inserting_after(inputs[-1] if node in inputs else node):
+        copy = graph.create_node(
+            "call_function", torch.ops.aten.clone.default, (node,), {}, f"{node.name}_copy"
+        )
+    copy.meta = {**node.meta, "val": torch.ops.aten.clone.default(node.meta["val"])}
+    return copy

@@ -1,0 +1,74 @@
+"""Two graphs from elsewhere whose backward draws what the forward has drawn: made to draw from the kept state.
+
+torch's own partitioners under memory budgets draw random numbers a second time and leave it to a later stage of theirs that
+the numbers are equal. Here the forward saves the generator's state and the backward draws from it (see ``redraw``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_partition.extract.rng_replay import can_be_redrawn, draw_again, draw_and_keep
+from fxstack_partition.joint.ops import kind_of
+
+if TYPE_CHECKING:
+    from torch.fx import Graph, GraphModule, Node
+
+
+def keep_states(forward: GraphModule, backward: GraphModule) -> None:
+    """Change both modules in place where a draw of the forward is repeated by the backward and can be.
+
+    A repetition that nothing reads is dropped: it would move the generator.
+    """
+    drawn = {n.name: n for n in forward.graph.nodes if can_be_redrawn(n, kind_of(n))}
+    for node in list(backward.graph.nodes):
+        before = drawn.get(node.name)
+        if before is not None and before.target == node.target:
+            if node.users:
+                _draw_from(backward.graph, node, _keep_state(forward.graph, before))
+            else:
+                backward.graph.erase_node(node)
+    forward.recompile()
+    backward.recompile()
+
+
+def _keep_state(graph: Graph, node: Node) -> Node:
+    """Replace a draw of the forward by one that hands over the state, after all other tensors; return the state."""
+    with graph.inserting_before(node):
+        value, state = draw_and_keep(graph, node, _themselves(node))
+    _replace(graph, node, value)
+    output = graph.output_node()
+    values: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    tensors = [i for i, v in enumerate(values) if _is_tensor(v)]
+    values.insert(max(tensors, default=-1) + 1, state)
+    output.args = (tuple(values),)
+    return state
+
+
+def _draw_from(graph: Graph, node: Node, state: Node) -> None:
+    """Replace a draw of the backward by one from ``state``, which becomes an input."""
+    with graph.inserting_before(next(iter(graph.nodes))):
+        given = graph.placeholder(state.name)
+        given.meta = dict(state.meta)
+    with graph.inserting_before(node):
+        drawn = draw_again(graph, node, given, _themselves(node))
+    _replace(graph, node, drawn)
+
+
+def _themselves(node: Node) -> dict[Node, Node]:
+    return {arg: arg for arg in node.all_input_nodes}
+
+
+def _replace(graph: Graph, old: Node, new: Node) -> None:
+    """Let ``new`` take the place and the name of ``old``."""
+    name = old.name
+    old.replace_all_uses_with(new)
+    graph.erase_node(old)
+    new.name = name
+
+
+def _is_tensor(value: Any) -> bool:
+    meta = getattr(value, "meta", {})
+    return isinstance(meta.get("val"), torch.Tensor)

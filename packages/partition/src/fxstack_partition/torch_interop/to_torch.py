@@ -1,0 +1,111 @@
+"""Our partitioners under torch's own ahead-of-time layer: ``as_partition_fn``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import Graph, GraphModule, Node
+
+from fxstack_interchange import InputKind, OutputKind
+from fxstack_interchange.modules import make_graph_module
+from fxstack_partition.api import partition
+from fxstack_partition.extract.copying import copy_node
+from fxstack_partition.options import PartitionOptions
+from fxstack_partition.torch_interop.from_torch import sign_joint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fxstack_interchange import StageGraph
+    from fxstack_partition.registry import Partitioner
+
+PartitionFn = "Callable[..., tuple[GraphModule, GraphModule]]"
+_DEFAULTS = PartitionOptions()
+
+
+def as_partition_fn(
+    name: str | Partitioner, options: PartitionOptions = _DEFAULTS
+) -> Callable[..., tuple[GraphModule, GraphModule]]:
+    """Return a partitioner with the signature that ``aot_module``'s and ``aot_autograd``'s ``partition_fn`` has.
+
+    The result takes ``(joint_module, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices=None)``
+    and returns the forward module (primals to outputs, saved tensors, saved symbols) and the backward
+    module (saved symbols, saved tensors, tangents to gradients).
+
+    Raises (when called):
+        JointGraphError: the joint graph has inputs that have no place here (states of generators).
+    """
+
+    def partition_fn(
+        joint_module: GraphModule,
+        _joint_inputs: object,
+        *,
+        num_fwd_outputs: int,
+        static_lifetime_input_indices: Sequence[int] | None = None,
+        **_others: object,
+    ) -> tuple[GraphModule, GraphModule]:
+        joint = sign_joint(joint_module, num_fwd_outputs, static_lifetime_input_indices or ())
+        parts = partition(joint, name, options)
+        descriptions = _descriptions(joint_module, num_fwd_outputs)
+        forward = _forward(parts.forward, descriptions[:num_fwd_outputs])
+        return forward, _backward(parts.backward, descriptions[num_fwd_outputs:])
+
+    return partition_fn
+
+
+def _descriptions(joint_module: GraphModule, count: int) -> list[Any]:
+    output = joint_module.graph.output_node()
+    values = output.args[0]
+    size = len(values) if isinstance(values, tuple | list) else count
+    return list(output.meta.get("desc") or [None] * size)
+
+
+def _forward(stage: StageGraph, descriptions: list[Any]) -> GraphModule:
+    """Sort the saved values as torch wants them: tensors that autograd checks, those it does not, symbols."""
+    graph = stage.graph_module.graph
+    output = graph.output_node()
+    values = list(_outputs(output))
+    count = len(values) - len(stage.signature.outputs_of(OutputKind.SAVED))
+    saved = sorted(values[count:], key=_saved_rank)
+    output.args = ((*values[:count], *saved),)
+    output.meta["desc"] = [*descriptions, *([None] * len(saved))]
+    return _rebuilt(stage.graph_module, list(graph.find_nodes(op="placeholder")))
+
+
+def _backward(stage: StageGraph, descriptions: list[Any]) -> GraphModule:
+    graph = stage.graph_module.graph
+    placeholders = list(graph.find_nodes(op="placeholder"))
+    pairs = list(zip(placeholders, stage.signature.inputs, strict=True))
+    saved = sorted((n for n, s in pairs if s.kind is InputKind.SAVED), key=_saved_rank)
+    tensors = [n for n in saved if _saved_rank(n) < _SYMBOL]
+    symbols = [n for n in saved if _saved_rank(n) == _SYMBOL]
+    tangents = [n for n, s in pairs if s.kind is not InputKind.SAVED]
+    graph.output_node().meta["desc"] = descriptions
+    for node in graph.nodes:
+        if node.op in ("call_function", "get_attr"):
+            node.meta["autograd_backward"] = True
+    return _rebuilt(stage.graph_module, [*symbols, *tensors, *tangents])
+
+
+_SYMBOL = 2
+
+
+def _saved_rank(node: Any) -> int:
+    value = node.meta.get("val")
+    if not hasattr(value, "shape"):
+        return _SYMBOL
+    return int(bool(node.meta.get("saved_tensor_with_no_vc_check", False)))
+
+
+def _outputs(output: Node) -> tuple[Any, ...]:
+    values = output.args[0]
+    return tuple(values) if isinstance(values, tuple | list) else (values,)
+
+
+def _rebuilt(module: GraphModule, placeholders: list[Node]) -> GraphModule:
+    """Return the module with its placeholders in this order."""
+    graph = Graph()
+    env: dict[Node, Node] = {}
+    for node in (*placeholders, *(n for n in module.graph.nodes if n.op != "placeholder")):
+        env[node] = copy_node(graph, node, env)
+    return make_graph_module(module, graph)
